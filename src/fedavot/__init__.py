@@ -1,0 +1,38 @@
+"""Make federated learning optimise the objective you meant.
+
+From an importance over clients and what is known of their availability, decide whether exact
+alignment is possible, with proof; compute aggregation weights for any cohort; and carry them into
+training.
+"""
+
+from fedavot import errors, importance
+from fedavot.alignment import Alignment, Status
+from fedavot.certificate import Certificate
+from fedavot.feasibility import certify
+from fedavot.laws.cohorts import Cohorts
+from fedavot.laws.independent import IndependentClients
+from fedavot.laws.mixture import Mixture
+from fedavot.laws.successive import SuccessiveDraws
+from fedavot.laws.uniform import UniformCohorts
+from fedavot.online import OnlineAligner
+from fedavot.selection import select
+from fedavot.solve import align
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Alignment",
+    "Certificate",
+    "Cohorts",
+    "IndependentClients",
+    "Mixture",
+    "OnlineAligner",
+    "Status",
+    "SuccessiveDraws",
+    "UniformCohorts",
+    "align",
+    "certify",
+    "errors",
+    "importance",
+    "select",
+]

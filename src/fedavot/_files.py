@@ -1,0 +1,62 @@
+"""Versioned JSON documents, written whole or not at all.
+
+A document is one JSON object with the keys ``format`` and ``version`` beside its content. Floats
+are written with Python's shortest exact representation, so arrays come back bit for bit; infinite
+values are refused (no content of ours has any), NaN likewise.
+"""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from fedavot.errors import FileFormatError
+
+PathLike = str | os.PathLike[str]
+
+
+def write_document(path: PathLike, *, format: str, version: int, content: dict[str, Any]) -> None:
+    """Write to a temporary name beside ``path``, flush to disk, then rename."""
+    target = Path(path)
+    text = json.dumps({"format": format, "version": version, **content}, allow_nan=False)
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_document(path: PathLike, *, format: str, version: int) -> dict[str, Any]:
+    """Read a document of the given format, at most as new as ``version``."""
+    name = os.fspath(path)
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as cause:
+        raise FileFormatError(
+            f"{name} is not a complete JSON document ({cause}); it may be cut off: write it again"
+        ) from None
+    if not isinstance(document, dict) or document.get("format") != format:
+        found = document.get("format") if isinstance(document, dict) else type(document).__name__
+        raise FileFormatError(f"{name} holds {found!r}, not {format!r}")
+    found_version = document.get("version")
+    if not isinstance(found_version, int) or isinstance(found_version, bool) or found_version < 1:
+        raise FileFormatError(f"{name} has version {found_version!r}; expected a positive integer")
+    if found_version > version:
+        raise FileFormatError(
+            f"{name} has version {found_version} of {format!r}, and this library reads up to "
+            f"{version}; upgrade fedavot"
+        )
+    return document
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,238 @@
+"""An alignment: one number per client, and the weights it gives any cohort.
+
+In a cohort all weight goes to the members of the lowest-numbered level present, shared among them
+by a softmax of the potentials (entropy) or their projection onto the simplex (variance). An
+alignment remembers what its weights attain, how far that is from what was wanted, and whether the
+solver reached its tolerance. This module applies and stores alignments; `solve` finds them.
+"""
+
+import enum
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedavot._checks import Floats, Integers, as_cohort
+from fedavot._files import PathLike, read_document, write_document
+from fedavot.errors import FileFormatError, UnavailableError
+from fedavot.laws._law import Law
+from fedavot.laws.cohorts import Cohorts
+from fedavot.laws.successive import SuccessiveDraws
+
+_FORMAT = "fedavot-alignment"
+_VERSION = 1
+
+
+class Status(enum.StrEnum):
+    """How a solver's answer is to be read; the text is what to tell a user."""
+
+    EXACT = "exact"
+    NEAREST = "nearest"
+    SOFT = "soft"
+    UNCONVERGED = "unconverged"
+
+    @property
+    def message(self) -> str:
+        """What the status means for the weights."""
+        return _MESSAGES[self]
+
+
+_MESSAGES = {
+    Status.EXACT: "the expected weights are the importance, to the tolerance",
+    Status.NEAREST: (
+        "the importance is out of reach; the expected weights are the nearest attainable one, "
+        "to the tolerance"
+    ),
+    Status.SOFT: "the expected weights trade closeness for evenness as softness asks",
+    Status.UNCONVERGED: (
+        "the solver stopped before reaching the tolerance; raise max_iter, loosen tol, or use "
+        "another method"
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """Aggregation weights for every cohort, and what they amount to.
+
+    Attributes
+    ----------
+    importance : float array, shape (n_clients,)
+        What was wanted.
+    potentials : float array, shape (n_clients,)
+        One number per client; within a level only differences matter.
+    levels : int array, shape (n_clients,)
+        0 the most deficient; a single level if every set of clients has slack.
+    attained : float array, shape (n_clients,)
+        The expected weights.
+    residual : float
+        L1 distance from the expected weights to the best attainable (for soft alignment, L1 norm
+        of the gradient).
+    iterations : int
+        How many times the law's expected weights were computed.
+    status : Status
+        How to read the answer; its ``message`` says it in words.
+    objective : str
+        "entropy" or "variance".
+    softness : float
+        The price on spread, 0 for exact alignment.
+    law : Law or None
+        What it was computed for; None after loading from a file.
+    """
+
+    importance: Floats
+    potentials: Floats
+    levels: Integers
+    attained: Floats
+    residual: float
+    iterations: int
+    status: Status
+    objective: str = "entropy"
+    softness: float = 0.0
+    law: Law | None = field(default=None, repr=False)
+    saved_effective_size: float | None = field(default=None, repr=False)
+
+    @property
+    def n_clients(self) -> int:
+        """How many clients there are."""
+        return self.potentials.size
+
+    @cached_property
+    def gap(self) -> float:
+        """Total variation distance between the importance and what is attained."""
+        return float(np.abs(self.importance - self.attained).sum() / 2)
+
+    @cached_property
+    def effective_cohort_size(self) -> float:
+        """1/E‖Y_A‖²: how many equally weighted clients average as well."""
+        if self.saved_effective_size is not None:
+            return self.saved_effective_size
+        assert self.law is not None
+        if self.objective == "variance":
+            shares = self.plan().multiply(self.plan()).sum(axis=0)
+            return float(1.0 / (shares / _explicit(self.law).probabilities).sum())
+        levels = self.levels if self.levels.any() else None
+        return float(1.0 / self.law.system(levels).curvature(self.potentials).squares.sum())
+
+    def weights(self, cohort: ArrayLike) -> Floats:
+        """Return the weights of a cohort's members, in the order given, summing to one.
+
+        Parameters
+        ----------
+        cohort : array-like of int
+            Distinct clients, seen together before or not.
+        """
+        members = as_cohort(cohort, self.n_clients)
+        level = self.levels[members]
+        chosen = level == level.min()
+        weights = np.zeros(members.size)
+        share = softmax if self.objective == "entropy" else sparsemax
+        weights[chosen] = share(self.potentials[members[chosen]])
+        return weights
+
+    def plan(self) -> Any:
+        """Return the transport plan T as a sparse array, shape (n_clients, n_cohorts).
+
+        Columns follow the law's distinct cohorts; T[i, A] = q(A) Y[i, A].
+        """
+        law = _explicit(self.law)
+        incidence = law.incidence.within(self.levels)
+        share = softmax if self.objective == "entropy" else sparsemax
+        values = self.potentials[incidence.members]
+        weights = share(values, incidence.offsets)
+        mass = weights * incidence.spread_over_members(law.probabilities)
+        return incidence.matrix(mass).T.tocsr()
+
+    def save(self, path: PathLike) -> None:
+        """Write a JSON document, whole or not at all; `load` gives it back bit for bit.
+
+        The document has the keys ``format`` ("fedavot-alignment"), ``version`` (1), ``importance``,
+        ``potentials``, ``levels``, ``attained`` (lists, one entry a client), ``residual``,
+        ``iterations``, ``status``, ``objective``, ``softness`` and ``effective_cohort_size``.
+        The law is not stored; further keys are ignored on reading.
+        """
+        content = {
+            "importance": self.importance.tolist(),
+            "potentials": self.potentials.tolist(),
+            "levels": self.levels.tolist(),
+            "attained": self.attained.tolist(),
+            "residual": self.residual,
+            "iterations": self.iterations,
+            "status": str(self.status),
+            "objective": self.objective,
+            "softness": self.softness,
+            "effective_cohort_size": self.effective_cohort_size,
+        }
+        write_document(path, format=_FORMAT, version=_VERSION, content=content)
+
+    @classmethod
+    def load(cls, path: PathLike) -> "Alignment":
+        """Read what `save` wrote."""
+        document = read_document(path, format=_FORMAT, version=_VERSION)
+        try:
+            importance, potentials, attained = (
+                np.array(document[key], dtype=np.float64)
+                for key in ("importance", "potentials", "attained")
+            )
+            alignment = cls(
+                importance=importance,
+                potentials=potentials,
+                attained=attained,
+                levels=np.array(document["levels"], dtype=np.int64),
+                residual=float(document["residual"]),
+                iterations=int(document["iterations"]),
+                status=Status(document["status"]),
+                objective=str(document["objective"]),
+                softness=float(document["softness"]),
+                saved_effective_size=float(document["effective_cohort_size"]),
+            )
+        except (KeyError, TypeError, ValueError) as cause:
+            raise FileFormatError(f"{path} is not a valid alignment: {cause!r}") from None
+        sizes = {array.shape for array in (importance, potentials, attained, alignment.levels)}
+        if len(sizes) != 1 or len(next(iter(sizes))) != 1:
+            raise FileFormatError(f"{path} has arrays of different shapes: {sorted(sizes)}")
+        return alignment
+
+
+def _explicit(law: Law | None) -> Cohorts:
+    if isinstance(law, SuccessiveDraws):
+        return law.cohorts
+    if isinstance(law, Cohorts):
+        return law
+    if law is None:
+        raise UnavailableError(
+            "a loaded alignment does not carry its law; align again to get the plan"
+        )
+    raise UnavailableError(
+        f"a plan lists cohorts, and {type(law).__name__} has too many; use weights(cohort)"
+    )
+
+
+def softmax(values: Floats, offsets: Integers | None = None) -> Floats:
+    """Return exp(x) over its sum, for one row or for rows starting at ``offsets``."""
+    starts = np.array([0]) if offsets is None else offsets[:-1]
+    sizes = np.array([values.size]) if offsets is None else np.diff(offsets)
+    scaled = np.exp(values - np.repeat(np.maximum.reduceat(values, starts), sizes))
+    return np.asarray(scaled / np.repeat(np.add.reduceat(scaled, starts), sizes))
+
+
+def sparsemax(values: Floats, offsets: Integers | None = None) -> Floats:
+    """Return the Euclidean projection onto the simplex, for one row or for each.
+
+    Each row's threshold comes from dropping what it excludes until nothing more is (Michelot 1986).
+    """
+    starts = np.array([0]) if offsets is None else offsets[:-1]
+    sizes = np.array([values.size]) if offsets is None else np.diff(offsets)
+    # Centre each row at its maximum: projections do not change, and large potentials stay exact.
+    centred = values - np.repeat(np.maximum.reduceat(values, starts), sizes)
+    kept = centred > -1.0
+    while True:
+        total = np.add.reduceat(np.where(kept, centred, 0.0), starts)
+        count = np.add.reduceat(kept, starts, dtype=np.int64)
+        above = centred - np.repeat((total - 1.0) / count, sizes)
+        still = kept & (above > 0)
+        if np.array_equal(still, kept):
+            return np.where(kept, above, 0.0)
+        kept = still

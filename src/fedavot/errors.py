@@ -1,0 +1,53 @@
+"""Every error the library raises, as one small tree.
+
+::
+
+    FedavotError
+    ├── InputError                 a caller's value is wrong (also a ValueError)
+    │   ├── ImportanceError        an importance vector
+    │   ├── LawError               an availability law: probabilities, cohorts, sizes
+    │   ├── CohortError            a cohort given to be weighted or observed
+    │   └── OptionError            an option: a method, a tolerance, a size
+    ├── TooLargeError              would not fit in memory (also a MemoryError)
+    ├── FileFormatError            a saved file is truncated, foreign or too new
+    └── UnavailableError           the object does not carry what was asked of it
+
+A message says what was found, where, what was required, and what to do. Infeasible importance
+and solvers that stop early are not errors: they are answers, in a certificate or a status.
+"""
+
+
+class FedavotError(Exception):
+    """Root of every error the library raises on purpose."""
+
+
+class InputError(FedavotError, ValueError):
+    """A value the caller passed is wrong."""
+
+
+class ImportanceError(InputError):
+    """An importance vector is not a distribution over the clients."""
+
+
+class LawError(InputError):
+    """An availability law is not a distribution over non-empty cohorts."""
+
+
+class CohortError(InputError):
+    """A cohort is empty, repeats a member, or names an unknown client."""
+
+
+class OptionError(InputError):
+    """An option is outside what a function accepts."""
+
+
+class TooLargeError(FedavotError, MemoryError):
+    """The result would not fit in memory; refused before anything is allocated."""
+
+
+class FileFormatError(FedavotError, ValueError):
+    """A file is truncated, foreign, or written by a newer version of the library."""
+
+
+class UnavailableError(FedavotError):
+    """The object does not carry what was asked of it."""

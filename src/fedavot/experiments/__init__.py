@@ -1,0 +1,1 @@
+"""The paper's settings and the studies built on them."""

@@ -1,0 +1,1 @@
+"""Availability laws: distributions over non-empty cohorts, one file each."""

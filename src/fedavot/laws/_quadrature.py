@@ -1,0 +1,239 @@
+"""Expected softmax weights of laws with 2^N cohorts, as integrals of products.
+
+With u = exp(x) and s_A = Σ_{k∈A} u_k, the identity 1/s = ∫₀^∞ e^{−ts} dt turns an expectation
+over cohorts into an integral over t of a product over clients:
+
+    E[Y_i]     = ∫ a_i(t) dΩ(t),            a_i(t) = t u_i ρ_i(t),
+    E[Y_i²]    = ∫ t u_i a_i(t) dΩ(t),
+    E[Y_i Y_j] = ∫ a_i(t) a_j(t) dΩ(t)      for i ≠ j,
+
+where ρ_i(t) is client i's inclusion probability under the law tilted by e^{−t s_A}, and dΩ the
+tilted normaliser E[e^{−t s_A}] dt/t. Substituting t = exp(τ − e^{−τ}), the integrand dies off
+doubly exponentially towards t = 0 and the trapezoid rule converges geometrically. A law of this
+kind supplies ρ and Ω; this module supplies nodes, levels, and the sums, in blocks of clients so
+that memory stays O(N).
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from fedavot._checks import Floats, Integers
+
+_STEP = 0.22
+"""Where the trapezoid rule's error has fallen to rounding (checked by halving it)."""
+_LEFT_SHIFT = 2.0
+"""How far left of the integrand's bulk the doubly exponential tail begins."""
+_LEFT_END = -5.5
+"""There t has fallen to e^-38, so that what is cut off is under rounding."""
+_RIGHT_END = np.log(42.0)
+"""Likewise: e^-42 remains of the slowest exponential."""
+_NODE_MULTIPLE = 8
+_LEVEL_GAP = 80.0
+"""Potentials this far apart act as two levels: the lower one's share is below 1e-34."""
+BLOCK_ENTRIES = 1 << 18
+"""Entries of a (clients, nodes) block: 2 MB of float64, which stays in the cache."""
+
+
+class Group(NamedTuple):
+    """Clients of one level, with what the law knows of the others.
+
+    Attributes
+    ----------
+    clients : int array
+        The group's members.
+    earlier, later : int arrays
+        Clients of lower-numbered levels, which must all be absent for the group to get weight,
+        and of higher-numbered ones, which do not matter to it.
+    """
+
+    clients: Integers
+    earlier: Integers
+    later: Integers
+
+
+class Nodes(NamedTuple):
+    """Quadrature nodes: log t, and the weight of dt/t at each, both (n_times,)."""
+
+    log_times: Floats
+    steps: Floats
+
+
+class TiltedLaw(Protocol):
+    """What a law of product form knows: its tilted normaliser and inclusion probabilities.
+
+    Arrays over nodes have shape (n_nodes,), arrays over clients and nodes (n_clients, n_nodes);
+    a law that conditions on the cohort's size may use several complex nodes for each t.
+    """
+
+    def bounds(self, group: Group, potentials: Floats) -> tuple[float, float]:
+        """Return log of the least and of the largest possible Σ_{k∈A} exp(x_k) in the group."""
+        ...
+
+    def reach(self, group: Group) -> float:
+        """Return the probability that the group's level is a cohort's lowest."""
+        ...
+
+    def tilt(self, group: Group, potentials: Floats, nodes: Nodes) -> "Tilt":
+        """Return the tilted law at the nodes."""
+        ...
+
+
+class Tilt(Protocol):
+    """A product law tilted by e^{−t s_A} at every node."""
+
+    @property
+    def weights(self) -> Any:
+        """The quadrature weights dΩ, shape (n_layers, n_times), complex if layers are."""
+        ...
+
+    def sums(self) -> Floats:
+        """Return ∫ a dΩ and ∫ t u a dΩ, shape (2, n_clients); `blockwise_sums` is one way."""
+        ...
+
+    def inclusion(self, block: slice, layer: int) -> tuple[Floats, Any]:
+        """Return t·u and ρ for a block of the group's clients, each (n_block, n_times)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class ProductSystem:
+    """Expected weights of a law of product form, level by level."""
+
+    law: TiltedLaw
+    n_clients: int
+    levels: Integers | None
+
+    def marginal(self, potentials: Floats) -> Floats:
+        """Return the expected weights, shape (n_clients,)."""
+        return self.curvature(potentials).marginal
+
+    def curvature(self, potentials: Floats) -> "_Point":
+        """Return the expected weights and what is needed of their derivative."""
+        return _Point(self.law, tuple(groups(potentials, self.levels)), potentials)
+
+
+def groups(potentials: Floats, levels: Integers | None) -> Iterator[Group]:
+    """Split the clients by level, and by gaps so wide that they act as levels."""
+    if levels is None and np.ptp(potentials) <= _LEVEL_GAP:
+        nobody = np.empty(0, dtype=np.int64)
+        yield Group(np.arange(potentials.size), nobody, nobody)
+        return
+    key = -potentials if levels is None else levels
+    order = np.lexsort((-potentials, key))
+    drop = np.diff(potentials[order]) < -_LEVEL_GAP
+    if levels is not None:
+        drop |= np.diff(levels[order]) > 0
+    cuts = [0, *(np.flatnonzero(drop) + 1).tolist(), order.size]
+    for first, last in itertools.pairwise(cuts):
+        yield Group(order[first:last], order[:first], order[last:])
+
+
+def place_nodes(low: float, high: float) -> Nodes:
+    """Place nodes for sums s_A between exp(low) and about exp(high)."""
+    count = int(np.ceil((_RIGHT_END - low + high - _LEFT_END) / _STEP)) + 1
+    # A few nodes too many do no harm, and compiled programs are kept by their shapes.
+    count += -count % _NODE_MULTIPLE
+    place = _LEFT_END + _STEP * np.arange(count)
+    bend = np.exp(-place - _LEFT_SHIFT)
+    return Nodes(place - bend - high, _STEP * (1.0 + bend))
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    law: TiltedLaw
+    groups: tuple[Group, ...]
+    potentials: Floats
+
+    @cached_property
+    def _tilts(self) -> tuple[tuple[Group, Tilt], ...]:
+        return tuple((group, self._tilt(group)) for group in self.groups if group.clients.size > 1)
+
+    def _tilt(self, group: Group) -> Tilt:
+        values = self.potentials[group.clients]
+        # Shift the largest potential to zero: only differences matter, and t scales with them.
+        values = values - values.max()
+        return self.law.tilt(group, values, place_nodes(*self.law.bounds(group, values)))
+
+    @cached_property
+    def _sums(self) -> tuple[Floats, Floats]:
+        marginal, squares = np.zeros((2, self.potentials.size))
+        for group in self.groups:
+            if group.clients.size == 1:
+                marginal[group.clients] = squares[group.clients] = self.law.reach(group)
+        for group, tilt in self._tilts:
+            inner = tilt.sums()
+            # A level's weights sum to the probability of reaching it, which is known exactly:
+            # that takes out the rounding in normalisers of thousands of factors.
+            total = inner[0].sum()
+            if total > 0:
+                inner *= self.law.reach(group) / total
+            marginal[group.clients], squares[group.clients] = inner
+        return marginal, squares
+
+    @property
+    def marginal(self) -> Floats:
+        return self._sums[0]
+
+    @property
+    def squares(self) -> Floats:
+        return self._sums[1]
+
+    def product(self, direction: Floats) -> Floats:
+        # Σ_j E[Y_i Y_j] (d_i − d_j) needs no diagonal, so no square of an own weight either.
+        result = np.zeros_like(direction)
+        for (clients, _, _), tilt in self._tilts:
+            for layer, weights in enumerate(tilt.weights):
+                total = np.zeros((2, weights.size), dtype=weights.dtype)
+                for block in client_blocks(clients.size, weights.size):
+                    scale, inclusion = tilt.inclusion(block, layer)
+                    both = np.stack((np.ones(clients[block].size), direction[clients[block]]))
+                    total += both @ (scale * inclusion)
+                for block in client_blocks(clients.size, weights.size):
+                    scale, inclusion = tilt.inclusion(block, layer)
+                    own = direction[clients[block]]
+                    ones, moved = ((scale * inclusion) @ (weights * total).T).T.real
+                    result[clients[block]] += own * ones - moved
+        return result
+
+    def dense(self) -> Floats:
+        joint = np.zeros((self.potentials.size, self.potentials.size))
+        for (clients, _, _), tilt in self._tilts:
+            inner = np.zeros((clients.size, clients.size))
+            for layer, weights in enumerate(tilt.weights):
+                scale, inclusion = tilt.inclusion(slice(None), layer)
+                mass = scale * inclusion
+                inner += ((mass * weights) @ mass.T).real
+            joint[np.ix_(clients, clients)] = inner
+        np.fill_diagonal(joint, 0.0)
+        np.negative(joint, out=joint)
+        np.fill_diagonal(joint, -joint.sum(axis=1))
+        return joint
+
+
+def scaled_times(potentials: Floats, nodes: Nodes) -> Floats:
+    """Return t u_i, shape (n_clients, n_times), cut off where e^{−tu} has long vanished."""
+    exponents = np.add.outer(potentials, nodes.log_times)
+    return np.asarray(np.exp(np.minimum(exponents, 300.0, out=exponents), out=exponents))
+
+
+def client_blocks(n_clients: int, n_times: int) -> Iterator[slice]:
+    size = max(1, BLOCK_ENTRIES // n_times)
+    for first in range(0, n_clients, size):
+        yield slice(first, min(first + size, n_clients))
+
+
+def blockwise_sums(tilt: Tilt, n_clients: int) -> Floats:
+    """Return ∫ a dΩ and ∫ t u a dΩ for every client of the group, shape (2, n_clients)."""
+    sums = np.zeros((2, n_clients))
+    for block in client_blocks(n_clients, tilt.weights.shape[1]):
+        for layer, weights in enumerate(tilt.weights):
+            scale, inclusion = tilt.inclusion(block, layer)
+            mass = scale * inclusion
+            sums[0, block] += (mass @ weights).real
+            sums[1, block] += ((mass * scale) @ weights).real
+    return sums

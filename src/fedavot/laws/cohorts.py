@@ -1,0 +1,267 @@
+"""An explicit list of cohorts with their probabilities, kept sparse.
+
+The law a log of past rounds gives, or a sample from any law without a closed form:
+q(A) for A in a list, m_i(x) = Σ_{A∋i} q(A) exp(x_i) / Σ_{k∈A} exp(x_k).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedavot._checks import Floats, Integers, as_distribution, as_size
+from fedavot.errors import LawError
+from fedavot.laws._incidence import ExplicitSystem, Incidence, total_by
+from fedavot.laws._law import as_levels, as_potentials, client_mask
+
+
+class Cohorts:
+    """A distribution over an explicit list of cohorts.
+
+    Parameters
+    ----------
+    members : sequence of index sequences, or integer array of shape (n_cohorts, size)
+        The cohorts. Order within a cohort does not matter; a cohort listed more than once is
+        merged, its probabilities added.
+    probabilities : array-like, shape (n_cohorts,), optional
+        Of each cohort; they sum to one. Equal by default, so a list of rounds is its own law.
+    n_clients : int, optional
+        One more than the largest member by default. Give it when some clients never appear.
+
+    Examples
+    --------
+    >>> law = Cohorts([[0, 1], [1, 2], [1, 0]])
+    >>> law.n_cohorts, law.inclusion().round(3).tolist()
+    (2, [0.667, 1.0, 0.333])
+    """
+
+    nonempty = 1.0
+
+    def __init__(
+        self,
+        members: Sequence[Sequence[int]] | NDArray[Any],
+        probabilities: ArrayLike | None = None,
+        n_clients: int | None = None,
+    ) -> None:
+        flat, sizes = _flatten(members)
+        limit = None if n_clients is None else as_size(n_clients, what="n_clients", low=1)
+        incidence = _checked_incidence(flat, sizes, limit)
+        if probabilities is None:
+            weights = np.full(sizes.size, 1.0 / sizes.size)
+        else:
+            weights = as_distribution(
+                probabilities, what="probability", item="cohort", error=LawError
+            )
+            if weights.size != sizes.size:
+                raise LawError(f"{weights.size} probabilities for {sizes.size} cohorts")
+        self._incidence, self._probabilities = _merge(incidence, weights)
+
+    @classmethod
+    def from_log(
+        cls, rounds: ArrayLike, clients: ArrayLike, n_clients: int | None = None
+    ) -> "Cohorts":
+        """Build the law of a log: one row says that a client took part in a round.
+
+        Parameters
+        ----------
+        rounds : array-like, shape (n_rows,)
+            The round of each row, any sortable labels, in any order.
+        clients : array-like of int, shape (n_rows,)
+            The client of each row.
+        n_clients : int, optional
+            As for the class.
+        """
+        labels, members = np.asarray(rounds), np.asarray(clients)
+        if labels.ndim != 1 or labels.shape != members.shape:
+            raise LawError(f"{labels.shape} rounds do not pair with {members.shape} clients")
+        order = np.argsort(labels, kind="stable")
+        _, sizes = np.unique(labels, return_counts=True)
+        ragged = np.split(members[order], np.cumsum(sizes)[:-1])
+        return cls([row.tolist() for row in ragged] if members.size else [], n_clients=n_clients)
+
+    @property
+    def n_clients(self) -> int:
+        """How many clients there are."""
+        return self._incidence.n_clients
+
+    @property
+    def n_cohorts(self) -> int:
+        """How many distinct cohorts there are."""
+        return self._incidence.n_cohorts
+
+    @property
+    def incidence(self) -> Incidence:
+        """The distinct cohorts, members ascending within each."""
+        return self._incidence
+
+    @property
+    def probabilities(self) -> Floats:
+        """The probability of each distinct cohort, shape (n_cohorts,)."""
+        return self._probabilities
+
+    def inclusion(self) -> Floats:
+        """Return P(i ∈ A) for every client, shape (n_clients,)."""
+        return self._incidence.sum_by_client(self._probabilities)
+
+    def coverage(self, clients: Iterable[int]) -> float:
+        """Return P(A ∩ clients ≠ ∅)."""
+        mask = client_mask(clients, self.n_clients)
+        touched = self._incidence.sum_by_cohort(mask.astype(np.float64)) > 0
+        return float(self._probabilities[touched].sum())
+
+    def expected_weights(self, potentials: ArrayLike, levels: ArrayLike | None = None) -> Floats:
+        """Return E[Y_i] for softmax weights, lexicographic in the levels if given."""
+        point = as_potentials(potentials, self.n_clients)
+        return self.system(as_levels(levels, self.n_clients)).marginal(point)
+
+    def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
+        """Draw one cohort a round, members ascending."""
+        drawn = rng.choice(self.n_cohorts, size=rounds, p=self._probabilities)
+        members, offsets = self._incidence.members, self._incidence.offsets
+        return [members[offsets[a] : offsets[a + 1]].astype(np.int64) for a in drawn]
+
+    def system(self, levels: Integers | None = None) -> ExplicitSystem:
+        """Return the map from potentials to expected weights within these levels."""
+        incidence = self._incidence if levels is None else self._incidence.within(levels)
+        return ExplicitSystem(incidence, self._probabilities, levels)
+
+    def prefix_coverage(self, order: Integers) -> Floats:
+        """Return the coverage of each prefix of an order of all clients, shape (n_clients,)."""
+        rank = np.empty(self.n_clients, dtype=np.int32)
+        rank[order] = np.arange(self.n_clients, dtype=np.int32)
+        first = self._incidence.minimum(rank)
+        return np.cumsum(total_by(first, self._probabilities, self.n_clients))
+
+    def worst_order(self, importance: Floats) -> None:
+        """Return None: for a general list no order is known to hold the worst set."""
+
+
+def _flatten(members: Sequence[Sequence[int]] | NDArray[Any]) -> tuple[NDArray[Any], Integers]:
+    """Return all members in one array and the cohorts' sizes."""
+    if isinstance(members, np.ndarray) and members.ndim == 2:
+        count, size = members.shape
+        flat, sizes = members.reshape(-1), np.full(count, size, dtype=np.int64)
+    else:
+        rows = [np.asarray(row) for row in members]
+        for number, row in enumerate(rows):
+            if row.ndim != 1:
+                raise LawError(f"cohort {number} is not a sequence of client indices: {row!r}")
+        sizes = np.array([row.size for row in rows], dtype=np.int64)
+        filled = [row for row in rows if row.size]
+        flat = np.concatenate(filled) if filled else np.empty(0, dtype=np.int64)
+    if not sizes.size:
+        raise LawError("no cohorts were given; a law needs at least one")
+    empty = np.flatnonzero(sizes == 0)
+    if empty.size:
+        raise LawError(
+            f"cohort {empty[0]} is empty; drop rounds in which nobody reported before building "
+            "the law"
+        )
+    if not np.issubdtype(flat.dtype, np.integer):
+        raise LawError(f"cohorts must hold integer client indices, found {flat.dtype}")
+    return flat, sizes
+
+
+def _checked_incidence(flat: NDArray[Any], sizes: Integers, n_clients: int | None) -> Incidence:
+    """Sort members within cohorts and refuse repeated or out-of-range ones."""
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    limit = int(flat.max()) + 1 if n_clients is None else n_clients
+    bad = np.flatnonzero((flat < 0) | (flat >= limit))
+    if bad.size:
+        cohort = int(np.searchsorted(offsets, bad[0], side="right")) - 1
+        upper = "" if n_clients is None else f" to {limit - 1}"
+        raise LawError(
+            f"cohort {cohort} names client {flat[bad[0]]}, but clients run from 0{upper}"
+        )
+    if limit > np.iinfo(np.int32).max:
+        raise LawError(f"client index {limit - 1} is too large; renumber the clients from 0")
+    members = _sort_within(flat.astype(np.int32), sizes, offsets)
+    same = members[1:] == members[:-1]
+    same[offsets[1:-1] - 1] = False
+    if same.any():
+        place = int(np.argmax(same))
+        cohort = int(np.searchsorted(offsets, place, side="right")) - 1
+        raise LawError(f"cohort {cohort} names client {members[place]} more than once")
+    return Incidence(members, offsets, limit)
+
+
+def _sort_within(
+    members: NDArray[np.int32], sizes: Integers, offsets: Integers
+) -> NDArray[np.int32]:
+    """Sort each cohort's members, cohorts of one size at a time."""
+    ascending = members[1:] >= members[:-1]
+    ascending[offsets[1:-1] - 1] = True
+    if ascending.all():
+        return members
+    ordered = members.copy()
+    for size in np.unique(sizes):
+        places = offsets[:-1][sizes == size][:, None] + np.arange(size)
+        ordered[places] = np.sort(members[places], axis=1)
+    return ordered
+
+
+def _merge(incidence: Incidence, probabilities: Floats) -> tuple[Incidence, Floats]:
+    """Add up the probabilities of cohorts that occur more than once.
+
+    Cohorts are compared by a 64-bit sum of random keys, then member by member: a collision of
+    keys costs time, never correctness.
+    """
+    rng = np.random.default_rng(0x0F3DA507)
+    keys = rng.integers(0, 2**64, incidence.n_clients, dtype=np.uint64)
+    hashes = np.add.reduceat(keys[incidence.members], incidence.offsets[:-1])
+    order = np.argsort(hashes, kind="stable")
+    repeated = np.empty(order.size, dtype=bool)
+    repeated[0] = False
+    repeated[1:] = hashes[order[1:]] == hashes[order[:-1]]
+    if not repeated.any():
+        return incidence, probabilities
+    starts = np.flatnonzero(~repeated)
+    head = order[starts][np.cumsum(~repeated) - 1]
+    if not _all_equal(incidence, order[repeated], head[repeated]):
+        return _merge_exactly(incidence, probabilities)
+    # Stable sorting makes each group's head its first occurrence: keep the order of the input.
+    representative = np.empty(order.size, dtype=np.int64)
+    representative[order] = head
+    return _keep(incidence, representative, probabilities)
+
+
+def _all_equal(incidence: Incidence, left: Integers, right: Integers) -> bool:
+    """Say whether cohorts left[k] and right[k] have the same members, for every k."""
+    sizes = incidence.sizes
+    if np.any(sizes[left] != sizes[right]):
+        return False
+    steps = np.arange(int(sizes[left].sum())) - np.repeat(
+        np.cumsum(sizes[left]) - sizes[left], sizes[left]
+    )
+    of_left = incidence.members[np.repeat(incidence.offsets[left], sizes[left]) + steps]
+    of_right = incidence.members[np.repeat(incidence.offsets[right], sizes[left]) + steps]
+    return bool(np.array_equal(of_left, of_right))
+
+
+def _merge_exactly(incidence: Incidence, probabilities: Floats) -> tuple[Incidence, Floats]:
+    """Merge by the members themselves, for the day two different cohorts share a key."""
+    seen: dict[bytes, int] = {}
+    offsets, members = incidence.offsets, incidence.members
+    representative = np.array(
+        [
+            seen.setdefault(members[offsets[a] : offsets[a + 1]].tobytes(), a)
+            for a in range(incidence.n_cohorts)
+        ],
+        dtype=np.int64,
+    )
+    return _keep(incidence, representative, probabilities)
+
+
+def _keep(
+    incidence: Incidence, representative: Integers, probabilities: Floats
+) -> tuple[Incidence, Floats]:
+    """Keep the cohorts that represent themselves, with their group's probability."""
+    totals = total_by(representative, probabilities, incidence.n_cohorts)
+    kept = np.flatnonzero(representative == np.arange(incidence.n_cohorts))
+    sizes = incidence.sizes[kept]
+    mask = np.zeros(incidence.n_cohorts, dtype=bool)
+    mask[kept] = True
+    members = incidence.members[incidence.spread_over_members(mask)]
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    return Incidence(members, offsets, incidence.n_clients), totals[kept]

@@ -1,0 +1,191 @@
+"""Clients that are available independently of one another, in closed form.
+
+P(i ∈ A) = π_i before conditioning on A ≠ ∅. With a_i = −log(1 − π_i), the coverage is
+f(I) = (1 − e^{−a(I)}) / (1 − e^{−a([N])}): a concave function of an additive one, so the sets that
+maximise p(I) − f(I) or p(I)/f(I) are prefixes in the order of falling p_i/a_i. The points
+(a(I), p(I)) span a zonotope whose upper boundary is traced by those prefixes, and a convex
+function that falls with a and rises with p is largest there.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedavot._checks import Floats, Integers, as_floats
+from fedavot.errors import LawError
+from fedavot.laws._compiled import independent_sums
+from fedavot.laws._law import as_levels, as_potentials, client_mask
+from fedavot.laws._quadrature import (
+    Group,
+    Nodes,
+    ProductSystem,
+    Tilt,
+    blockwise_sums,
+    client_blocks,
+    scaled_times,
+)
+
+_COMPILED_CLIENTS = 20_000
+"""From here on a compiled program repays its compilation within a few evaluations."""
+_COMPILED_SPREAD = 600.0
+"""Beyond it exp(x) alone leaves the range of floats, which the compiled program relies on."""
+
+
+class IndependentClients:
+    """Each client is available with its own probability, whoever else is.
+
+    Parameters
+    ----------
+    probabilities : array-like, shape (n_clients,)
+        P(i ∈ A) before rounds without anybody are left out; 0 and 1 are allowed.
+    """
+
+    def __init__(self, probabilities: ArrayLike) -> None:
+        values = as_floats(probabilities, what="probabilities", error=LawError)
+        bad = np.flatnonzero(~((values >= 0) & (values <= 1)))
+        if bad.size:
+            raise LawError(
+                f"the probability of client {bad[0]} is {values[bad[0]]}; it must be in [0, 1]"
+            )
+        if not np.any(values > 0):
+            raise LawError("no client is ever available: every probability is 0")
+        self._probabilities = values.copy()
+        self._copies = np.ones_like(values)
+
+    @classmethod
+    def of_types(cls, probabilities: Floats, copies: Floats) -> "IndependentClients":
+        """Return a law of types: each entry stands for ``copies`` clients alike.
+
+        Its expected weights are a type's in total. Only the map from potentials to expected
+        weights is meaningful, and that is what a solver needs for a first guess.
+        """
+        law = cls(probabilities)
+        law._copies = copies
+        return law
+
+    @property
+    def n_clients(self) -> int:
+        """How many clients there are."""
+        return self._probabilities.size
+
+    @property
+    def probabilities(self) -> Floats:
+        """P(i ∈ A) before conditioning, shape (n_clients,)."""
+        return self._probabilities
+
+    @cached_property
+    def _exponents(self) -> Floats:
+        """The additive part a_i = −log(1 − π_i) of the coverage."""
+        with np.errstate(divide="ignore"):
+            return -self._copies * np.log1p(-self._probabilities)
+
+    @cached_property
+    def nonempty(self) -> float:
+        """Probability that anybody is available."""
+        return float(-np.expm1(-self._exponents.sum()))
+
+    def inclusion(self) -> Floats:
+        """Return P(i ∈ A) for every client, shape (n_clients,)."""
+        return self._probabilities / self.nonempty
+
+    def coverage(self, clients: Iterable[int]) -> float:
+        """Return P(A ∩ clients ≠ ∅)."""
+        exponent = self._exponents[client_mask(clients, self.n_clients)].sum()
+        return float(-np.expm1(-exponent) / self.nonempty)
+
+    def expected_weights(self, potentials: ArrayLike, levels: ArrayLike | None = None) -> Floats:
+        """Return E[Y_i] for softmax weights, lexicographic in the levels if given."""
+        point = as_potentials(potentials, self.n_clients)
+        return self.system(as_levels(levels, self.n_clients)).marginal(point)
+
+    def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
+        """Draw one non-empty cohort a round, members ascending."""
+        return [self._draw(rng) for _ in range(rounds)]
+
+    def _draw(self, rng: np.random.Generator) -> Integers:
+        # The first available client is drawn from its exact law given that there is one, so a
+        # law that is almost always empty costs no more than another.
+        reached = -np.expm1(-np.cumsum(self._exponents))
+        first = int(np.searchsorted(reached, rng.random() * reached[-1], side="right"))
+        first = min(first, int(np.flatnonzero(self._probabilities)[-1]))
+        after = np.flatnonzero(
+            rng.random(self.n_clients - first - 1) < self._probabilities[first + 1 :]
+        )
+        return np.concatenate(([first], first + 1 + after))
+
+    def system(self, levels: Integers | None = None) -> ProductSystem:
+        """Return the map from potentials to expected weights within these levels."""
+        return ProductSystem(self, self.n_clients, levels)
+
+    def prefix_coverage(self, order: Integers) -> Floats:
+        """Return the coverage of each prefix of an order of all clients, shape (n_clients,)."""
+        return -np.expm1(-np.cumsum(self._exponents[order])) / self.nonempty
+
+    def worst_order(self, importance: Floats) -> Integers:
+        """Return the clients by falling p_i/a_i; clients without importance come last."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = importance / self._exponents
+        ratio[importance == 0] = -1.0
+        return np.argsort(-ratio)
+
+    def bounds(self, group: Group, potentials: Floats) -> tuple[float, float]:
+        """Return log of the least and the largest sum of a cohort's exponentials."""
+        clients = group.clients
+        chances = self._copies[clients] * self._probabilities[clients]
+        return float(potentials.min()), float(np.log(max(float(np.exp(potentials) @ chances), 1.0)))
+
+    def reach(self, group: Group) -> float:
+        """Return the probability that the group's level is a cohort's lowest."""
+        absent = np.exp(-self._exponents[group.earlier].sum())
+        return float(absent * -np.expm1(-self._exponents[group.clients].sum()) / self.nonempty)
+
+    def tilt(self, group: Group, potentials: Floats, nodes: Nodes) -> Tilt:
+        """Return the law tilted by e^{−t s_A}: again independent clients."""
+        absent = float(np.exp(-self._exponents[group.earlier].sum()))
+        return _IndependentTilt(
+            self._probabilities[group.clients],
+            self._copies[group.clients],
+            potentials,
+            nodes,
+            absent / self.nonempty,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _IndependentTilt:
+    probabilities: Floats
+    copies: Floats
+    potentials: Floats
+    nodes: Nodes
+    factor: float
+
+    @cached_property
+    def weights(self) -> Floats:
+        """E[e^{−t s_A}] dτ at each node, shape (1, n_times)."""
+        log_normaliser = np.zeros(self.nodes.log_times.size)
+        for block in client_blocks(self.potentials.size, self.nodes.log_times.size):
+            scale = scaled_times(self.potentials[block], self.nodes)
+            with np.errstate(divide="ignore"):
+                log_normaliser += self.copies[block] @ np.log1p(
+                    self.probabilities[block, None] * np.expm1(-scale)
+                )
+        return (self.factor * self.nodes.steps * np.exp(log_normaliser))[None, :]
+
+    def sums(self) -> Floats:
+        """Return ∫ a dΩ and ∫ t u a dΩ, shape (2, n_clients)."""
+        narrow = float(np.ptp(self.potentials)) < _COMPILED_SPREAD
+        if self.potentials.size < _COMPILED_CLIENTS or not narrow:
+            return blockwise_sums(self, self.potentials.size)
+        times = (np.exp(self.nodes.log_times), self.factor * self.nodes.steps)
+        return independent_sums(self.probabilities, self.copies, self.potentials, times)
+
+    def inclusion(self, block: slice, layer: int) -> tuple[Floats, Floats]:
+        """Return t·u and π e^{−tu} / (1 − π + π e^{−tu})."""
+        scale = scaled_times(self.potentials[block], self.nodes)
+        present = self.probabilities[block, None] * np.exp(-scale)
+        either = (1.0 - self.probabilities[block, None]) + present
+        share = np.divide(present, either, out=np.zeros_like(present), where=either > 0)
+        return scale, self.copies[block, None] * share

@@ -1,0 +1,135 @@
+"""A mixture of laws: hour of day, day and night, regional outages.
+
+A round first draws a state s with probability w_s, then a cohort from that state's law; given the
+state, clients may be independent, yet over all they are correlated. Rounds in which nobody reports
+carry no weight: the mixture as a whole is conditioned on A ≠ ∅, so a state counts by
+w_s P_s(A ≠ ∅). Every expectation is then an average of the parts'.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedavot._checks import Floats, Integers, as_distribution
+from fedavot.errors import LawError
+from fedavot.laws._law import Curvature, Law, System, as_levels, as_potentials
+
+
+class Mixture:
+    """Draw a state, then a cohort from that state's law.
+
+    Parameters
+    ----------
+    laws : sequence of laws
+        One a state, over the same clients.
+    probabilities : array-like, shape (n_states,)
+        Of each state, over all rounds, the ones in which nobody reports included.
+    """
+
+    def __init__(self, laws: Sequence[Law], probabilities: ArrayLike) -> None:
+        weights = as_distribution(probabilities, what="probability", item="state", error=LawError)
+        if len(laws) != weights.size:
+            raise LawError(f"{weights.size} probabilities for {len(laws)} laws")
+        for number, law in enumerate(laws):
+            if not isinstance(law, Law):
+                raise LawError(f"state {number} is not a law: {law!r}")
+            if law.n_clients != laws[0].n_clients:
+                raise LawError(
+                    f"state {number} has {law.n_clients} clients, state 0 has {laws[0].n_clients}; "
+                    "all states need the same clients"
+                )
+        used = np.flatnonzero(weights)
+        self._laws = tuple(laws[int(state)] for state in used)
+        reporting = weights[used] * np.array([law.nonempty for law in self._laws])
+        self._nonempty = float(reporting.sum())
+        self._weights: Floats = reporting / reporting.sum()
+
+    @property
+    def n_clients(self) -> int:
+        """How many clients there are."""
+        return int(self._laws[0].n_clients)
+
+    @property
+    def nonempty(self) -> float:
+        """Probability that anybody reports in a round."""
+        return self._nonempty
+
+    @property
+    def laws(self) -> tuple[Law, ...]:
+        """The laws of the states that occur."""
+        return self._laws
+
+    @property
+    def probabilities(self) -> Floats:
+        """Probability of each occurring state given that somebody reported."""
+        return self._weights
+
+    def inclusion(self) -> Floats:
+        """Return P(i ∈ A) for every client, shape (n_clients,)."""
+        return _average(self._weights, (law.inclusion() for law in self._laws))
+
+    def coverage(self, clients: Iterable[int]) -> float:
+        """Return P(A ∩ clients ≠ ∅)."""
+        members = list(clients)
+        return float(self._weights @ [law.coverage(members) for law in self._laws])
+
+    def expected_weights(self, potentials: ArrayLike, levels: ArrayLike | None = None) -> Floats:
+        """Return E[Y_i] for softmax weights, lexicographic in the levels if given."""
+        point = as_potentials(potentials, self.n_clients)
+        return self.system(as_levels(levels, self.n_clients)).marginal(point)
+
+    def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
+        """Draw one cohort a round, members ascending."""
+        states = rng.choice(len(self._laws), size=rounds, p=self._weights)
+        return [self._laws[state].sample(rng, 1)[0] for state in states]
+
+    def system(self, levels: Integers | None = None) -> System:
+        """Return the map from potentials to expected weights within these levels."""
+        return _MixtureSystem(tuple(law.system(levels) for law in self._laws), self._weights)
+
+    def prefix_coverage(self, order: Integers) -> Floats:
+        """Return the coverage of each prefix of an order of all clients, shape (n_clients,)."""
+        return _average(self._weights, (law.prefix_coverage(order) for law in self._laws))
+
+    def worst_order(self, importance: Floats) -> None:
+        """Return None: the states' worst orders differ, and no common one is known."""
+
+
+def _average(weights: Floats, parts: Iterable[Floats]) -> Floats:
+    return np.asarray(sum(weight * part for weight, part in zip(weights, parts, strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class _MixtureSystem:
+    systems: tuple[System, ...]
+    weights: Floats
+
+    def marginal(self, potentials: Floats) -> Floats:
+        return _average(self.weights, (system.marginal(potentials) for system in self.systems))
+
+    def curvature(self, potentials: Floats) -> "_MixturePoint":
+        return _MixturePoint(
+            tuple(system.curvature(potentials) for system in self.systems), self.weights
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _MixturePoint:
+    points: tuple[Curvature, ...]
+    weights: Floats
+
+    @property
+    def marginal(self) -> Floats:
+        return _average(self.weights, (point.marginal for point in self.points))
+
+    @property
+    def squares(self) -> Floats:
+        return _average(self.weights, (point.squares for point in self.points))
+
+    def product(self, direction: Floats) -> Floats:
+        return _average(self.weights, (point.product(direction) for point in self.points))
+
+    def dense(self) -> Floats:
+        return _average(self.weights, (point.dense() for point in self.points))

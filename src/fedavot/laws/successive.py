@@ -1,0 +1,194 @@
+"""Cohorts drawn one client after the other without replacement, by rates.
+
+What NumPy's ``Generator.choice(replace=False, p=rates)`` does, and the paper's restricted setting:
+each draw takes a remaining client with probability proportional to its rate. For two draws
+q{a,b} = r_a r_b/(1−r_a) + r_a r_b/(1−r_b); in general
+
+    P(first k draws are B) = Σ_{a∈B} P(first k−1 draws are B∖{a}) r_a / (1 − r(B∖{a})).
+
+Cohorts of two are always listed exactly, larger ones as long as the list has at most a million
+cohorts. Beyond that the law is the empirical one of ``draws`` sampled cohorts: its probabilities
+carry a sampling error of at most 1/(2√draws) each.
+"""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedavot._checks import Floats, Integers, as_floats, as_size, refuse_if_too_large
+from fedavot.errors import LawError
+from fedavot.laws._incidence import ExplicitSystem
+from fedavot.laws.cohorts import Cohorts
+
+_EXACT_COHORTS = 1_000_000
+_BYTES_A_MEMBER = 48
+"""Peak memory of listing, checking and merging cohorts, measured an entry."""
+
+
+class SuccessiveDraws:
+    """Draw ``size`` clients without replacement, each time by the rates of those left.
+
+    Parameters
+    ----------
+    rates : array-like, shape (n_clients,)
+        Non-negative; only their proportions matter.
+    size : int
+        How many clients a cohort has; at least as many rates must be positive.
+    draws : int, keyword-only
+        How many cohorts to sample where the list would be too long to be exact.
+    seed : int, keyword-only
+        Of that sample.
+
+    Attributes
+    ----------
+    exact : bool
+        Whether the law is exact, or the empirical law of sampled cohorts.
+    """
+
+    nonempty = 1.0
+
+    def __init__(self, rates: ArrayLike, size: int, *, draws: int = 200_000, seed: int = 0) -> None:
+        values = as_floats(rates, what="rates", error=LawError)
+        bad = np.flatnonzero(~((values >= 0) & np.isfinite(values)))
+        if bad.size:
+            raise LawError(
+                f"the rate of client {bad[0]} is {values[bad[0]]}; it must be finite and at least 0"
+            )
+        self._size = as_size(size, what="size", low=1)
+        positive = int(np.count_nonzero(values))
+        if positive < self._size:
+            raise LawError(
+                f"cohorts of {self._size} need that many clients with positive rates, "
+                f"found {positive}"
+            )
+        self._rates: Floats = values / values.sum()
+        count = math.comb(positive, self._size)
+        self.exact = self._size <= 2 or count <= _EXACT_COHORTS
+        refuse_if_too_large(
+            _BYTES_A_MEMBER * self._size * (count if self.exact else draws),
+            what=f"the list of {count if self.exact else draws:,} cohorts of {self._size}",
+            remedy="pass a sample of cohorts to Cohorts instead",
+        )
+        self._cohorts = (
+            _exact(self._rates, self._size)
+            if self.exact
+            else Cohorts(
+                _draw(self._rates, self._size, np.random.default_rng(seed), draws),
+                n_clients=values.size,
+            )
+        )
+
+    @property
+    def n_clients(self) -> int:
+        """How many clients there are."""
+        return int(self._rates.size)
+
+    @property
+    def rates(self) -> Floats:
+        """The rates, summing to one, shape (n_clients,)."""
+        return self._rates
+
+    @property
+    def size(self) -> int:
+        """How many clients a cohort has."""
+        return self._size
+
+    @property
+    def cohorts(self) -> Cohorts:
+        """The law as an explicit list."""
+        return self._cohorts
+
+    def inclusion(self) -> Floats:
+        """Return P(i ∈ A) for every client, shape (n_clients,)."""
+        return self._cohorts.inclusion()
+
+    def coverage(self, clients: Iterable[int]) -> float:
+        """Return P(A ∩ clients ≠ ∅)."""
+        return self._cohorts.coverage(clients)
+
+    def expected_weights(self, potentials: ArrayLike, levels: ArrayLike | None = None) -> Floats:
+        """Return E[Y_i] for softmax weights, lexicographic in the levels if given."""
+        return self._cohorts.expected_weights(potentials, levels)
+
+    def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
+        """Draw one cohort a round from the rates themselves, members ascending."""
+        return list(_draw(self._rates, self._size, rng, rounds))
+
+    def system(self, levels: Integers | None = None) -> ExplicitSystem:
+        """Return the map from potentials to expected weights within these levels."""
+        return self._cohorts.system(levels)
+
+    def prefix_coverage(self, order: Integers) -> Floats:
+        """Return the coverage of each prefix of an order of all clients, shape (n_clients,)."""
+        return self._cohorts.prefix_coverage(order)
+
+    def worst_order(self, importance: Floats) -> None:
+        """Return None: no order is known to hold the worst set."""
+
+
+def _draw(rates: Floats, size: int, rng: np.random.Generator, rounds: int) -> Integers:
+    """Return cohorts, shape (rounds, size): the first arrivals of exponential clocks."""
+    drawn = np.empty((rounds, size), dtype=np.int64)
+    block = max(1, (1 << 22) // rates.size)
+    for first in range(0, rounds, block):
+        count = min(block, rounds - first)
+        with np.errstate(divide="ignore"):
+            arrivals = rng.standard_exponential((count, rates.size)) / rates
+        drawn[first : first + count] = np.argpartition(arrivals, size - 1, axis=1)[:, :size]
+    drawn.sort(axis=1)
+    return drawn
+
+
+def _exact(rates: Floats, size: int) -> Cohorts:
+    """List every cohort with its probability, by the recursion over its last draw."""
+    # Ascending rates make the sums over a cohort's complement, read off prefix sums as runs
+    # between its members, free of cancellation.
+    order = np.argsort(rates, kind="stable")
+    order = order[rates[order] > 0]
+    ascending = rates[order]
+    before = np.concatenate(([0.0], np.cumsum(ascending)))
+    subsets = np.arange(order.size)[:, None]
+    chances = ascending
+    for length in range(2, size + 1):
+        subsets, chances = _extend(subsets, chances, ascending, before, length)
+    return Cohorts(order[subsets], chances / chances.sum(), n_clients=rates.size)
+
+
+def _extend(
+    subsets: Integers, chances: Floats, rates: Floats, before: Floats, length: int
+) -> tuple[Integers, Floats]:
+    """Go from all subsets of ``length − 1`` to all of ``length``, in colexicographic order."""
+    edges = np.column_stack((np.full(len(subsets), -1), subsets, np.full(len(subsets), rates.size)))
+    remaining = (before[edges[:, 1:]] - before[edges[:, :-1] + 1]).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        passed_on = np.where(remaining > 0, chances / remaining, 0.0)
+    longer = _combinations(rates.size, length)
+    total = np.zeros(len(longer))
+    for last in range(length):
+        rest = np.delete(longer, last, axis=1)
+        total += passed_on[_rank(rest, rates.size)] * rates[longer[:, last]]
+    return longer, total
+
+
+def _combinations(n: int, size: int) -> Integers:
+    """Return all ascending ``size``-subsets of range(n) in colexicographic order."""
+    subsets = np.arange(n)[:, None]
+    for _ in range(size - 1):
+        # Append to each subset every larger element; sorting by the last keeps colex order.
+        repeats = n - 1 - subsets[:, -1]
+        tails = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+        extended = np.repeat(subsets, repeats, axis=0)
+        new = extended[:, -1] + 1 + tails
+        subsets = np.column_stack((extended, new))[np.argsort(new, kind="stable")]
+    return subsets
+
+
+def _rank(subsets: Integers, n: int) -> Integers:
+    """Return each ascending subset's place in colexicographic order."""
+    rank = np.zeros(len(subsets), dtype=np.int64)
+    for place in range(subsets.shape[1]):
+        table = np.array([math.comb(value, place + 1) for value in range(n)], dtype=np.int64)
+        rank += table[subsets[:, place]]
+    return rank

@@ -1,0 +1,349 @@
+"""Alignment without knowing how available the clients are.
+
+After each round the potentials take one step of stochastic ascent on the dual,
+
+    x ← x + η (p - Y_A),
+
+where Y_A are the weights the cohort A was given, zero for the absent. Summed over T rounds,
+
+    p - (1/T) Σ_t Y_t = (x_T - x_0) / (η T)
+
+for every sequence of cohorts, random or not: the realised mean weights are as close to the
+importance as the potentials are bounded. So x need not be stored: it is x_0 + η (owed - given),
+the importance a client is owed and the weight it was given over the rounds so far.
+
+An absent client's potential grows by η p_i a round; after a long absence it would win every round
+it is in. Weights therefore come from *effective* potentials, to which one absence adds at most
+``bound``. A client at its bound is set aside: until it is back its importance goes to the others
+in proportion, as if it had left. (Were it merely capped, the others would go on sinking below it,
+charged for weights that nobody is owed.) Under a stationary feasible law an absence adds
+η p_i / P(i ∈ A) ≤ η on average, with a geometric tail: the least bound, five steps, is met by less
+than one absence in a hundred, ten steps by none to speak of, and then both potentials are equal.
+"""
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedavot._checks import (
+    Floats,
+    Integers,
+    as_amount,
+    as_cohort,
+    as_distribution,
+    as_floats,
+    as_size,
+)
+from fedavot._files import PathLike, read_document, write_document
+from fedavot.errors import FileFormatError, ImportanceError, InputError, OptionError
+
+FORMAT = "fedavot-online-aligner"
+VERSION = 1
+
+LEAST_BOUND_IN_STEPS = 5.0
+"""Bound below which ordinary absences, not only long ones, would be cut short."""
+
+LEAST_ACTIVE = 1e-6
+"""Importance not set aside below which no more is shared out: it keeps the clock precise."""
+
+_COUNTS = ("rounds", "settled", "touches")
+_AMOUNTS = ("clock", "active")
+_ARRAYS = ("importance", "start", "owed", "given", "standing", "credit", "clock_at")
+
+
+class OnlineAligner:
+    """Weigh cohorts as they come, and learn the potentials from who came.
+
+    Parameters
+    ----------
+    importance : array_like of shape (n_clients,)
+        A distribution over the clients. A client of importance zero gets weight only in cohorts
+        where nobody has any.
+    step : float
+        Step η of the ascent, above 0. A larger one forgets the start sooner, a smaller one makes
+        the weights steadier.
+    potentials : array_like of shape (n_clients,), optional
+        Where to start, such as an offline alignment's potentials; zeros by default.
+    bound : float or None
+        The most, in log-odds, that one absence adds to a client's effective potential; raised to
+        five steps if less, for ordinary absences add as much. None is no limit: a client back
+        from a long absence then takes whole rounds until it was given what it is owed.
+
+    Examples
+    --------
+    >>> aligner = OnlineAligner([0.5, 0.25, 0.25], step=0.25)
+    >>> aligner.weights([2, 0]).tolist()
+    [0.5, 0.5]
+    >>> _ = aligner.observe([2, 0])
+    >>> aligner.potentials.tolist()
+    [0.0, 0.0625, -0.0625]
+    """
+
+    def __init__(
+        self,
+        importance: ArrayLike,
+        *,
+        step: float,
+        potentials: ArrayLike | None = None,
+        bound: float | None = 3.0,
+    ) -> None:
+        self._importance = as_distribution(
+            importance, what="importance", item="client", error=ImportanceError
+        )
+        n_clients = self._importance.size
+        self._step = as_amount(step, what="step", positive=True)
+        self._bound = np.inf
+        if bound is not None:
+            least = LEAST_BOUND_IN_STEPS * self._step
+            self._bound = max(as_amount(bound, what="bound", positive=True), least)
+        start = np.zeros(n_clients) if potentials is None else potentials
+        self._start = _as_finite(start, n_clients, what="potentials")
+        # What the raw potentials follow from; owed counts the rounds up to the settled one.
+        self._rounds = 0
+        self._settled = 0
+        self._owed = np.zeros(n_clients)
+        self._given = np.zeros(n_clients)
+        # Effective potentials when the clock stood at clock_at, and what the absence under way
+        # had by then added to them. The clock counts rounds, and runs faster while clients are
+        # set aside: importance times clock is then what the others are owed.
+        self._standing = self._start.copy()
+        self._credit = np.zeros(n_clients)
+        self._clock = 0.0
+        self._clock_at = np.zeros(n_clients)
+        # Importance of the clients not set aside, and clients touched since that was counted.
+        self._active = 1.0
+        self._touches = 0
+
+    @property
+    def n_clients(self) -> int:
+        """Number of clients, those who left included."""
+        return self._importance.size
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds observed."""
+        return self._rounds
+
+    @property
+    def bound(self) -> float | None:
+        """The most one absence adds to an effective potential; None if there is no limit."""
+        return None if np.isinf(self._bound) else self._bound
+
+    @property
+    def importance(self) -> Floats:
+        """Importance now, shape (n_clients,)."""
+        return self._importance.copy()
+
+    @property
+    def owed(self) -> Floats:
+        """Importance summed over the rounds observed, shape (n_clients,)."""
+        return np.asarray(self._owed + self._importance * (self._rounds - self._settled))
+
+    @property
+    def realised(self) -> Floats:
+        """Mean weight each client was given, shape (n_clients,); zeros before the first round."""
+        return np.asarray(self._given / max(self._rounds, 1))
+
+    @property
+    def initial_potentials(self) -> Floats:
+        """Potentials each client started from, shape (n_clients,)."""
+        return self._start.copy()
+
+    @property
+    def potentials(self) -> Floats:
+        """Raw potentials now, shape (n_clients,): initial + step · (owed - rounds · realised)."""
+        return np.asarray(self._start + self._step * (self.owed - self._given))
+
+    @property
+    def effective_potentials(self) -> Floats:
+        """Potentials that weights follow from, shape (n_clients,)."""
+        return self._effective(np.arange(self.n_clients))
+
+    @property
+    def forgiven(self) -> Floats:
+        """Raw less effective potentials, shape (n_clients,).
+
+        Above zero for clients who were set aside, below for those who were given their share;
+        zero to rounding where the bound was never met.
+        """
+        return np.asarray(self.potentials - self.effective_potentials)
+
+    def weights(self, cohort: ArrayLike) -> Floats:
+        """Return the weights of a cohort, without learning from it.
+
+        Parameters
+        ----------
+        cohort : array_like of int, shape (n_members,)
+            Distinct clients.
+
+        Returns
+        -------
+        ndarray of shape (n_members,)
+            Weights in the order of the cohort; they sum to one.
+        """
+        members = as_cohort(cohort, self.n_clients)
+        return self._softmax(members, self._effective(members))
+
+    def observe(self, cohort: ArrayLike) -> Floats:
+        """Take one step: the cohort reported and was given its weights.
+
+        The work is in proportion to the cohort, all clients being settled once in n_clients
+        reports.
+
+        Parameters
+        ----------
+        cohort : array_like of int, shape (n_members,)
+            Distinct clients.
+
+        Returns
+        -------
+        ndarray of shape (n_members,)
+            The weights given, as :meth:`weights` returned them before the step.
+        """
+        members = as_cohort(cohort, self.n_clients)
+        importance = self._importance[members]
+        effective = self._effective(members)
+        given = self._softmax(members, effective)
+        self._active += float(importance[self._credit[members] >= self._bound].sum())
+        rate = 1.0 / max(self._active, LEAST_ACTIVE)
+        self._clock += rate
+        self._rounds += 1
+        self._touches += members.size
+        self._given[members] += given
+        self._standing[members] = effective + self._step * (importance * rate - given)
+        self._credit[members] = 0.0
+        self._clock_at[members] = self._clock
+        if self._touches >= self.n_clients and self._bound < np.inf:
+            self._settle()
+        return given
+
+    def join(self, importance: ArrayLike) -> Integers:
+        """Add clients, each at the importance-weighted mean of the effective potentials.
+
+        Parameters
+        ----------
+        importance : float or array_like of shape (n_new,)
+            Shares of the new clients in the new total, summing to less than one; the others are
+            scaled to share the rest.
+
+        Returns
+        -------
+        ndarray of int64, shape (n_new,)
+            The new clients' indices.
+        """
+        shares = _as_shares(importance)
+        self._settle()
+        start = np.full(shares.size, self._importance @ self._standing)
+        self._start = np.concatenate([self._start, start])
+        self._standing = np.concatenate([self._standing, start])
+        for name in ("_owed", "_given", "_credit", "_clock_at"):
+            setattr(self, name, np.concatenate([getattr(self, name), np.zeros(shares.size)]))
+        self._importance = np.concatenate([self._importance * (1.0 - shares.sum()), shares])
+        self._count_active()
+        return np.arange(self.n_clients - shares.size, self.n_clients, dtype=np.int64)
+
+    def leave(self, clients: ArrayLike) -> None:
+        """Take the importance of clients away and scale the others' to sum to one.
+
+        Every index stays valid; a client who left is one of importance zero.
+
+        Parameters
+        ----------
+        clients : array_like of int, shape (n_leaving,)
+            Distinct clients, who do not carry all importance between them.
+        """
+        leaving = as_cohort(clients, self.n_clients)
+        remaining = self._importance.copy()
+        remaining[leaving] = 0.0
+        total = float(remaining.sum())
+        if not total > 0.0:
+            raise ImportanceError(
+                f"clients {leaving[:5].tolist()} ({leaving.size} in all) carry all importance; "
+                "somebody with importance above 0 must stay"
+            )
+        self._settle()
+        self._importance = remaining / total
+        self._count_active()
+
+    def save(self, path: PathLike) -> None:
+        """Write the state to ``path`` as versioned JSON, whole or not at all."""
+        content: dict[str, Any] = {"step": self._step, "bound": self.bound}
+        content |= {name: getattr(self, f"_{name}") for name in _COUNTS + _AMOUNTS}
+        content |= {name: getattr(self, f"_{name}").tolist() for name in _ARRAYS}
+        write_document(path, format=FORMAT, version=VERSION, content=content)
+
+    @classmethod
+    def load(cls, path: PathLike) -> Self:
+        """Read what :meth:`save` wrote; the aligner goes on bit for bit as the saved one would."""
+        content = read_document(path, format=FORMAT, version=VERSION)
+        try:
+            aligner = cls(content["importance"], step=content["step"], bound=content["bound"])
+            for name in _COUNTS:
+                setattr(aligner, f"_{name}", as_size(content[name], what=name, low=0))
+            for name in _AMOUNTS:
+                setattr(aligner, f"_{name}", as_amount(content[name], what=name))
+            for name in _ARRAYS:
+                values = _as_finite(content[name], aligner.n_clients, what=name)
+                setattr(aligner, f"_{name}", values)
+        except KeyError as cause:
+            raise FileFormatError(f"{path} has no {cause}; it was not written by save") from None
+        except InputError as cause:
+            raise FileFormatError(f"{path} was not written by save: {cause}") from None
+        return aligner
+
+    def _effective(self, members: Integers) -> Floats:
+        credit = self._credit[members]
+        elapsed = self._clock - self._clock_at[members]
+        grown = credit + self._step * self._importance[members] * elapsed
+        return np.asarray(self._standing[members] + (np.minimum(grown, self._bound) - credit))
+
+    def _softmax(self, members: Integers, effective: Floats) -> Floats:
+        ranked = np.where(self._importance[members] > 0, effective, -np.inf)
+        highest = ranked.max()
+        if highest == -np.inf:
+            return np.full(members.size, 1.0 / members.size)
+        with np.errstate(over="ignore"):  # potentials further apart than floats reach: odds of 0
+            odds = np.exp(ranked - highest)
+        return np.asarray(odds / odds.sum())
+
+    def _settle(self) -> None:
+        """Bring every client up to now, and start the clock anew."""
+        self._owed = self.owed
+        self._settled = self._rounds
+        self._standing = self.effective_potentials
+        grown = self._credit + self._step * self._importance * (self._clock - self._clock_at)
+        self._credit = np.minimum(grown, self._bound)
+        self._clock = 0.0
+        self._clock_at = np.zeros(self.n_clients)
+        self._count_active()
+
+    def _count_active(self) -> None:
+        aside = self._credit >= self._bound
+        # Exactly one while nobody is aside, so that the clock then counts rounds exactly.
+        self._active = float(self._importance[~aside].sum()) if aside.any() else 1.0
+        self._touches = 0
+
+
+def _as_finite(values: ArrayLike, n_clients: int, *, what: str) -> Floats:
+    """Return one finite number a client."""
+    array = as_floats(values, what=what, error=OptionError)
+    if array.size != n_clients:
+        raise OptionError(f"{what} has {array.size} entries, but there are {n_clients} clients")
+    bad = np.flatnonzero(~np.isfinite(array))
+    if bad.size:
+        raise OptionError(f"{what} of client {bad[0]} is {array[bad[0]]}; it must be finite")
+    return array.copy()
+
+
+def _as_shares(importance: ArrayLike) -> Floats:
+    """Return the shares of new clients, which leave some for the others."""
+    listed = np.array([importance]) if np.isscalar(importance) else importance
+    shares = as_floats(listed, what="importance", error=ImportanceError)
+    total = float(shares.sum())
+    if not (total < 1.0 and (shares >= 0).all()):
+        raise ImportanceError(
+            f"importance of the new clients is {shares[:5].tolist()}, in all {total!r}; each must "
+            "be at least 0 and all together below 1"
+        )
+    return shares

@@ -1,0 +1,131 @@
+"""Selection: which few of the available clients to ask, and how to weigh their answers.
+
+When the server sees who is available and asks only K of them, client i is asked with inclusion
+probability π_i = min(1, c·w_i), where c makes the π_i sum to K, and answers with weight w_i/π_i.
+The aggregate is then unbiased for Σ w_i θ_i, and the weights of any draw sum to one: a capped
+client keeps w_i, the others share what is left equally. The draw is systematic sampling in random
+order (Madow 1949; Tillé 2006, section 7.1): fixed size, exact inclusion probabilities. Where the
+weights w come from is an alignment's business.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedavot._checks import Floats, Integers, as_distribution, as_size
+from fedavot.errors import InputError, OptionError
+
+
+def select(weights: ArrayLike, size: int, rng: np.random.Generator) -> tuple[Integers, Floats]:
+    """Choose ``size`` of the available clients so that their weighted sum is unbiased.
+
+    Parameters
+    ----------
+    weights : array_like of shape (n_available,)
+        The weights all available clients would get; non-negative, summing to one.
+    size : int
+        How many clients to choose, at least 1. Where fewer have positive weight, all of those
+        are chosen; a client of weight zero never is.
+    rng : numpy.random.Generator
+        Source of the random order and offset.
+
+    Returns
+    -------
+    chosen : ndarray of int64, shape (n_chosen,)
+        Positions into ``weights``, ascending.
+    weights : ndarray of shape (n_chosen,)
+        The weights of their answers, each its weight over its inclusion probability; they sum to
+        one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> chosen, answers = select([0.5, 0.25, 0.125, 0.125], 2, np.random.default_rng(0))
+    >>> int(chosen[0]), answers.tolist()
+    (0, [0.5, 0.5])
+    """
+    if not isinstance(rng, np.random.Generator):
+        raise OptionError(
+            f"rng is {rng!r}; it must be a numpy.random.Generator, "
+            "such as numpy.random.default_rng(seed)"
+        )
+    shares, inclusion = _design(weights, size)
+    certain = np.flatnonzero(inclusion == 1.0)
+    uncertain = np.flatnonzero((inclusion > 0.0) & (inclusion < 1.0))
+    if not uncertain.size:
+        return certain, shares[certain]
+    order = rng.permutation(uncertain.size)
+    drawn = uncertain[systematic(inclusion[uncertain], order, rng.random())]
+    chosen = np.sort(np.concatenate([certain, drawn]))
+    return chosen, shares[chosen] / inclusion[chosen]
+
+
+def inclusion_probabilities(weights: ArrayLike, size: int) -> Floats:
+    """Return the probability with which :func:`select` chooses each client.
+
+    Proportional to the weights, capped at 1; what a cap cuts off goes to the clients below it, in
+    proportion, until no new client reaches the cap.
+
+    Parameters
+    ----------
+    weights : array_like of shape (n_available,)
+        Non-negative weights summing to one.
+    size : int
+        How many clients to choose, at least 1.
+
+    Returns
+    -------
+    ndarray of shape (n_available,)
+        Probabilities that sum to ``size``, or to the number of positive weights if that is less.
+    """
+    return _design(weights, size)[1]
+
+
+def systematic(inclusion: Floats, order: Integers, offset: float) -> Integers:
+    """Draw one systematic sample: the clients under the points offset, offset + 1, ...
+
+    Lay the inclusion probabilities end to end in the given order; a client is drawn when a point
+    falls on its stretch, which a uniform offset does with exactly its inclusion probability.
+
+    Parameters
+    ----------
+    inclusion : ndarray of shape (n_clients,)
+        Probabilities strictly between 0 and 1, summing to a whole number below n_clients.
+    order : ndarray of int64, shape (n_clients,)
+        A permutation of the clients.
+    offset : float
+        In [0, 1).
+
+    Returns
+    -------
+    ndarray of int64, shape (size,)
+        Distinct clients, in the order they lie; ``size`` is the sum of ``inclusion``.
+    """
+    ends = np.cumsum(inclusion[order])
+    size = round(float(ends[-1]))
+    points = np.arange(size)
+    hit = np.searchsorted(ends, offset + points, side="right")
+    # No two points fall on one stretch, even rounded: a stretch is shorter than 1. The last point
+    # may be rounded past the end.
+    hit = np.minimum(hit, order.size - size + points)
+    return np.asarray(order[hit], dtype=np.int64)
+
+
+def _design(weights: ArrayLike, size: int) -> tuple[Floats, Floats]:
+    """Return the checked weights and their inclusion probabilities."""
+    shares = as_distribution(weights, what="weight", item="available client", error=InputError)
+    left = as_size(size, what="size", low=1)
+    inclusion = np.zeros(shares.size)
+    free = np.flatnonzero(shares)
+    while left and left < free.size:
+        # Divided before multiplied: the quotient stays in range however small the weights.
+        scaled = left * (shares[free] / shares[free].sum())
+        capped = scaled >= 1.0
+        if not capped.any():
+            inclusion[free] = scaled
+            return shares, inclusion
+        inclusion[free[capped]] = 1.0
+        free = free[~capped]
+        left -= int(capped.sum())
+    if left:
+        inclusion[free] = 1.0
+    return shares, inclusion

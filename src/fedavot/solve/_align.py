@@ -1,0 +1,180 @@
+"""The one entry to the solvers.
+
+Data enters here and is checked here. What comes out is an `Alignment` whose residual either meets
+the tolerance or whose status says that it does not.
+"""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedavot._checks import Floats, Integers, as_amount, as_importance, as_size, one_of
+from fedavot.alignment import Alignment, Status
+from fedavot.certificate import FEASIBLE_SLACK
+from fedavot.errors import OptionError
+from fedavot.laws._law import Law, System
+from fedavot.laws.cohorts import Cohorts
+from fedavot.laws.successive import SuccessiveDraws
+from fedavot.solve._problem import Problem, Run
+from fedavot.solve.decompose import Effort, Solution, decompose
+from fedavot.solve.ipfp import ipfp
+from fedavot.solve.levels import Partition
+from fedavot.solve.newton import newton
+
+_DEFAULT_MAX_ITER = {"auto": 2_000, "newton": 2_000, "ipfp": 100_000}
+
+
+def align(
+    importance: ArrayLike,
+    law: Law,
+    *,
+    objective: Literal["entropy", "variance"] = "entropy",
+    softness: float = 0.0,
+    method: Literal["auto", "ipfp", "newton"] = "auto",
+    tol: float = 1e-9,
+    max_iter: int | None = None,
+) -> Alignment:
+    """Find weights for every cohort whose expectation is the importance, or the nearest to it.
+
+    Parameters
+    ----------
+    importance : array-like, shape (n_clients,)
+        The importance wanted of each client, summing to one. A client of importance zero gets
+        weight only in cohorts where nobody else has any.
+    law : Law
+        The availability law.
+    objective : {"entropy", "variance"}
+        Which plan, when there are several: the paper's, a softmax of the potentials, or the one
+        of least variance E‖Y_A‖², their projection onto the simplex (explicit cohorts only).
+    softness : float
+        Price on the spread of the potentials: 0 aligns exactly, large values tend to 1/|A|.
+    method : {"auto", "ipfp", "newton"}
+        "ipfp" is the paper's Algorithm 1 and knows no levels: infeasible and tight problems end
+        unconverged. "newton" and "auto" find levels; "auto" prefers accelerated sweeps where
+        there are many clients.
+    tol : float
+        L1 distance to the best attainable importance at which to stop.
+    max_iter : int, optional
+        Most evaluations of the law's expected weights; 2,000 by default, 100,000 for "ipfp".
+
+    Returns
+    -------
+    Alignment
+        With ``status`` "exact", "nearest" (out of reach), "soft" or "unconverged".
+
+    Examples
+    --------
+    >>> from fedavot import UniformCohorts
+    >>> alignment = align([0.4, 0.3, 0.2, 0.1], UniformCohorts(4, 2))
+    >>> alignment.status.value, alignment.weights([3, 0]).round(3).tolist()
+    ('exact', [0.07, 0.93])
+    """
+    wanted = as_importance(importance, law.n_clients)
+    one_of(objective, ("entropy", "variance"), what="objective")
+    one_of(method, ("auto", "ipfp", "newton"), what="method")
+    amount = as_amount(softness, what="softness")
+    _refuse_combinations(objective, amount, method, law)
+    effort = Effort(
+        as_amount(tol, what="tol", positive=True),
+        _DEFAULT_MAX_ITER[method]
+        if max_iter is None
+        else as_size(max_iter, what="max_iter", low=1),
+        method,
+    )
+    if amount:
+        return _soft(wanted, law, amount, effort)
+    if method == "ipfp":
+        return _plain(wanted, law, effort)
+    solution = decompose(wanted, law, effort)
+    if objective == "variance":
+        from fedavot.solve.variance import least_variance
+
+        solution = least_variance(wanted, _listed(law), solution, effort)
+    return _report(wanted, law, solution, objective, effort.tol)
+
+
+def _refuse_combinations(objective: str, softness: float, method: str, law: Law) -> None:
+    if objective == "variance" and not isinstance(law, Cohorts | SuccessiveDraws):
+        raise OptionError(
+            f"objective 'variance' needs explicit cohorts, found {type(law).__name__}; align a "
+            "sample of it: Cohorts(law.sample(rng, rounds), n_clients=law.n_clients)"
+        )
+    if objective == "variance" and softness:
+        raise OptionError("softness applies to objective 'entropy' only; leave one of them out")
+    if method == "ipfp" and (softness or objective == "variance"):
+        raise OptionError(
+            "method 'ipfp' solves exact entropic alignment only; use 'auto' or 'newton'"
+        )
+
+
+def _listed(law: Law) -> Cohorts:
+    return law.cohorts if isinstance(law, SuccessiveDraws) else law  # type: ignore[return-value]
+
+
+def _plain(importance: Floats, law: Law, effort: Effort) -> Alignment:
+    """Run the paper's algorithm as it stands: no levels beyond the idle clients'."""
+    levels = (importance == 0).astype(np.int64)
+    free = (importance > 0) & (law.inclusion() > 0)
+    problem = Problem(_system(law, levels), importance, free, importance == 0)
+    run = ipfp(problem, np.zeros(importance.size), tol=effort.tol, max_iter=effort.max_iter)
+    status = Status.EXACT if run.residual <= effort.tol else Status.UNCONVERGED
+    if status is Status.EXACT and run.marginal[importance == 0].sum() > FEASIBLE_SLACK:
+        status = Status.NEAREST
+    return _alignment(importance, law, levels, run, status=status)
+
+
+def _soft(importance: Floats, law: Law, softness: float, effort: Effort) -> Alignment:
+    levels = (importance == 0).astype(np.int64)
+    problem = Problem(_system(law, levels), importance, importance > 0, importance == 0)
+    start = np.zeros(importance.size)
+    run = newton(problem, start, tol=effort.tol, max_iter=effort.max_iter, softness=softness)
+    status = Status.SOFT if run.residual <= effort.tol else Status.UNCONVERGED
+    return _alignment(importance, law, levels, run, status=status, softness=softness)
+
+
+def _report(
+    importance: Floats, law: Law, solution: Solution, objective: str, tol: float
+) -> Alignment:
+    parts, run = solution.parts, solution.run
+    short = np.maximum(importance - parts.target, 0.0).sum()
+    status = Status.EXACT if short <= FEASIBLE_SLACK else Status.NEAREST
+    if not run.residual <= tol:
+        status = Status.UNCONVERGED
+    centred = Run(_centre(run.potentials, parts), run.marginal, run.residual, run.evaluations)
+    return _alignment(importance, law, parts.levels, centred, status=status, objective=objective)
+
+
+def _centre(potentials: Floats, parts: Partition) -> Floats:
+    """Shift each level so that its weighted mean is zero: one answer, not one up to constants."""
+    weight = np.where(parts.target > 0, parts.target, 1e-300)
+    mean = np.bincount(parts.levels, weight * potentials) / np.bincount(parts.levels, weight)
+    return potentials - mean[parts.levels]
+
+
+def _alignment(
+    importance: Floats,
+    law: Law,
+    levels: Integers,
+    run: Run,
+    *,
+    status: Status,
+    objective: str = "entropy",
+    softness: float = 0.0,
+) -> Alignment:
+    return Alignment(
+        importance=importance,
+        potentials=run.potentials,
+        levels=levels,
+        attained=run.marginal,
+        residual=run.residual,
+        iterations=run.evaluations,
+        status=status,
+        objective=objective,
+        softness=softness,
+        law=law,
+    )
+
+
+def _system(law: Law, levels: Integers) -> System:
+    return law.system(levels if levels.any() else None)

@@ -1,0 +1,55 @@
+"""A first guess for many independent clients, from a few types that stand for them.
+
+Under the independent law clients with the same probability and the same importance have the same
+potential, and where probabilities are small the potential depends on p_i/π_i alone. So sort the
+clients by that ratio, cut them into types, solve for the types, and interpolate.
+"""
+
+import numpy as np
+
+from fedavot._checks import Floats, Integers
+from fedavot.laws._law import Law
+from fedavot.laws.independent import IndependentClients
+from fedavot.solve._problem import Problem
+from fedavot.solve.ipfp import accelerated
+
+_MANY = 50_000
+_TYPES = 2_048
+_EVALUATIONS = 40
+
+
+def first_guess(importance: Floats, law: Law, order: Integers) -> Floats:
+    """Return potentials to start from, shape (n_clients,); zeros where nothing better is known.
+
+    Parameters
+    ----------
+    importance : float array, shape (n_clients,)
+    law : Law
+    order : int array, shape (n_clients,)
+        The law's worst order, which sorts independent clients by p_i/a_i.
+    """
+    usual = np.zeros(importance.size)
+    if not isinstance(law, IndependentClients) or law.n_clients < _MANY:
+        return usual
+    if importance.min() <= 0 or law.probabilities.min() <= 0 or law.probabilities.max() >= 1:
+        return usual
+    starts = _cuts(importance.size)
+    copies = np.diff(np.append(starts, importance.size)).astype(np.float64)
+    ratios = np.log(importance[order] / law.probabilities[order])
+    chances = np.add.reduceat(law.probabilities[order], starts)
+    target = np.add.reduceat(importance[order], starts)
+    types = IndependentClients.of_types(chances / copies, copies)
+    everyone = np.ones(starts.size, dtype=bool)
+    problem = Problem(types.system(), target, everyone, ~everyone)
+    run = accelerated(problem, np.zeros(starts.size), tol=1e-10, max_iter=_EVALUATIONS)
+    # np.interp wants rising abscissae, and the worst order falls.
+    middles = np.log(target / chances)[::-1]
+    guess = np.empty(importance.size)
+    guess[order] = np.interp(ratios, middles, run.potentials[::-1])
+    return guess
+
+
+def _cuts(n_clients: int) -> Integers:
+    """Return where types begin: crowded towards both ends, where ratios are sparse."""
+    angles = np.linspace(0.0, np.pi, _TYPES, endpoint=False)
+    return np.unique((n_clients * (1.0 - np.cos(angles)) / 2).astype(np.int64))

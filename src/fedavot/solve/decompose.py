@@ -1,0 +1,141 @@
+"""Search for the levels of a law that has no known worst order, and prove them right.
+
+Potentials climb towards the optimum; clients that cannot get their importance drift above those
+that must give way, so their order reveals the levels long before any marginal has converged. Each
+round of the search climbs a while, orders the clients by level and potential, and reads the levels
+off that order anew. Once they stop changing, Newton's method has to meet the target inside every
+level; only that ends the search. Explicit cohorts that still resist are split by max-flow.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedavot._checks import Floats
+from fedavot.laws._law import Law
+from fedavot.laws.cohorts import Cohorts
+from fedavot.laws.successive import SuccessiveDraws
+from fedavot.solve._problem import Problem, Run
+from fedavot.solve.coarse import first_guess
+from fedavot.solve.ipfp import accelerated, ipfp
+from fedavot.solve.levels import Partition, partition
+from fedavot.solve.maxflow import split_by_flow
+from fedavot.solve.newton import DENSE_CLIENTS, newton
+
+_SORTING_SWEEPS = 15
+_CLIMBS = (10, 15, 25, 50)
+"""Evaluations before each look at the order: short at first, for tight problems show early."""
+_ACCELERATED_CLIMB = 30
+_EXPLICIT = (Cohorts, SuccessiveDraws)
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Levels, and where the solver stopped within them."""
+
+    parts: Partition
+    run: Run
+
+
+@dataclass(frozen=True)
+class Effort:
+    """When to stop, and by which method."""
+
+    tol: float
+    max_iter: int
+    method: str
+
+
+def decompose(importance: Floats, law: Law, effort: Effort) -> Solution:
+    """Find levels and potentials whose marginal is the nearest attainable importance."""
+    order = law.worst_order(importance)
+    if order is not None:
+        parts = partition(importance, law, order)
+        problem = within(importance, law, parts)
+        start = Run(first_guess(importance, law, order), problem.target, np.inf, 0)
+        return Solution(parts, _climb_until(problem, start, effort))
+    return _search(importance, law, effort)
+
+
+def _search(importance: Floats, law: Law, effort: Effort) -> Solution:
+    parts = one_level(importance, law)
+    run = Run(np.zeros(importance.size), importance, np.inf, 0)
+    # A client wanted more often than it takes part settles at once that levels are needed.
+    sorting = bool(np.any(parts.target > law.inclusion() + 1e-12))
+    looks = 0
+    while True:
+        problem = within(importance, law, parts)
+        run = _sort(problem, run, effort) if sorting else _climb(problem, run, effort, looks)
+        looks += not sorting
+        if (run.residual <= effort.tol and not sorting) or run.evaluations >= effort.max_iter:
+            return Solution(parts, run)
+        found = partition(importance, law, np.lexsort((-run.potentials, parts.levels)))
+        changed = not np.array_equal(found.levels, parts.levels)
+        if not changed and not sorting and looks > len(_CLIMBS) and isinstance(law, _EXPLICIT):
+            found = split_by_flow(importance, law, parts)
+        sorting = changed
+        parts = found
+
+
+def one_level(importance: Floats, law: Law) -> Partition:
+    """Put every client in one level, apart from those it would be hopeless or idle to solve for.
+
+    Clients that no cohort contains come first, with ratio 0; clients without importance last.
+    """
+    unreachable = (law.inclusion() <= 0) & (importance > 0)
+    idle = importance == 0
+    kinds = np.where(unreachable, 0, np.where(idle, 2, 1))
+    levels = np.unique(kinds, return_inverse=True)[1]
+    target = np.where(unreachable, 0.0, importance)
+    if idle.any():
+        target[idle] = law.expected_weights(np.zeros(idle.size), levels)[idle]
+    middle = kinds == 1
+    scale = (1.0 - target[idle].sum()) / max(importance[middle].sum(), 1e-300)
+    target[middle] *= scale
+    ratios = np.array([0.0, scale, np.inf])[np.unique(kinds)]
+    return Partition(levels, ratios, target)
+
+
+def within(importance: Floats, law: Law, parts: Partition) -> Problem:
+    """Return the problem of meeting the target inside fixed levels.
+
+    A level of one client is met by whatever potential, so only larger ones are solved for.
+    """
+    several = np.bincount(parts.levels)[parts.levels] > 1
+    return Problem(
+        law.system(parts.levels if parts.levels.any() else None),
+        parts.target,
+        several & (importance > 0) & (parts.target > 0),
+        importance == 0,
+    )
+
+
+def _sort(problem: Problem, run: Run, effort: Effort) -> Run:
+    """Sweep a while to let the potentials find their order."""
+    sweeps = min(_SORTING_SWEEPS, effort.max_iter - run.evaluations)
+    swept = ipfp(problem, run.potentials, tol=effort.tol, max_iter=sweeps)
+    return _after(run, swept)
+
+
+def _climb(problem: Problem, run: Run, effort: Effort, looks: int) -> Run:
+    """Go for the target, by the cheapest method for the size, for a while."""
+    left = effort.max_iter - run.evaluations
+    large = np.count_nonzero(problem.free) > DENSE_CLIENTS
+    if large and looks == 0 and effort.method == "auto":
+        budget = min(left, _ACCELERATED_CLIMB)
+        return _after(run, accelerated(problem, run.potentials, tol=effort.tol, max_iter=budget))
+    budget = min(left, _CLIMBS[min(looks, len(_CLIMBS) - 1)])
+    return _after(run, newton(problem, run.potentials, tol=effort.tol, max_iter=budget))
+
+
+def _climb_until(problem: Problem, run: Run, effort: Effort) -> Run:
+    """Climb inside levels that are known to be right until the target is met."""
+    looks = 0
+    while not run.residual <= effort.tol and run.evaluations < effort.max_iter:
+        run = _climb(problem, run, effort, looks)
+        looks += 1
+    return run
+
+
+def _after(before: Run, run: Run) -> Run:
+    return Run(run.potentials, run.marginal, run.residual, before.evaluations + run.evaluations)

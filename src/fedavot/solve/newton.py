@@ -1,0 +1,130 @@
+"""Newton's method on the concave dual, with the Laplacian of co-participation as its Hessian.
+
+D(x) = Σ p_i x_i − E_A log Σ_{k∈A} exp(x_k) has gradient p − m(x) and Hessian
+−E[diag(Y_A) − Y_A Y_Aᵀ]. The third derivative along d is at most range(d) times the second, so a
+step of log(1 + β)/β with β = range(d) climbs from anywhere (Sun and Tran-Dinh 2019). The full step
+is tried first and kept unless the slope along d has turned round: D is concave, so a slope still
+positive means every point on the way was better than the last. Soft alignment adds
+−(ρ/2) Σ p_i (x_i − x̄)², x̄ = Σ p_i x_i, which keeps the potentials finite for every p.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fedavot._checks import Floats
+from fedavot.laws._law import Curvature
+from fedavot.solve._problem import Problem, Run
+
+DENSE_CLIENTS = 1500
+"""Up to here a dense factorisation is cheaper than conjugate gradients."""
+_RIDGE = 1e-13
+"""Relative; fixes the free constant of each connected component and drowns in the gradient."""
+_CG_STEPS = 200
+_LONGEST_STEP = 8.0
+"""Potentials spread by at most this much a step; e^8 is as far as a local model can be trusted."""
+
+
+def newton(
+    problem: Problem, start: Floats, *, tol: float, max_iter: int, softness: float = 0.0
+) -> Run:
+    """Climb until the gradient's L1 norm is within ``tol``, or ``max_iter`` evaluations are spent.
+
+    The law is evaluated once a step, twice where the full step overshoots.
+    """
+    potentials = start
+    point = problem.system.curvature(potentials)
+    gradient = _gradient(problem, potentials, point, softness)
+    evaluations = 1
+    while evaluations < max_iter and not np.abs(gradient).sum() <= tol:
+        direction = _direction(problem, point, gradient, softness)
+        reach = max(float(np.ptp(direction[problem.free])), 1e-9)
+        safe = float(np.log1p(reach)) / reach
+        # Soft potentials are bounded however far they are; exact ones may have no optimum at all.
+        length = 1.0 if softness else min(1.0, _LONGEST_STEP / reach)
+        slope = float(direction @ gradient)
+        while True:
+            moved = potentials + length * direction
+            point = problem.system.curvature(moved)
+            gradient = _gradient(problem, moved, point, softness)
+            evaluations += 1
+            end = float(direction @ gradient)
+            if length <= safe or end >= -0.5 * slope or evaluations >= max_iter:
+                break
+            # The slope vanishes in between: go where a straight line would, at most to a tenth.
+            length = max(safe, length * max(0.1, slope / (slope - end)))
+        potentials = moved
+    return Run(potentials, point.marginal, float(np.abs(gradient).sum()), evaluations)
+
+
+def _gradient(problem: Problem, potentials: Floats, point: Curvature, softness: float) -> Floats:
+    gradient = problem.error(point.marginal)
+    if softness:
+        centred = potentials - problem.target @ potentials
+        gradient = gradient - softness * problem.target * centred
+    return gradient
+
+
+def _direction(problem: Problem, point: Curvature, gradient: Floats, softness: float) -> Floats:
+    """Solve Hessian · direction = gradient over the free clients."""
+    free = problem.free
+    direction = np.zeros_like(gradient)
+    if np.count_nonzero(free) <= DENSE_CLIENTS:
+        every = bool(free.all())
+        hessian = point.dense()
+        if not every:
+            hessian = hessian[np.ix_(free, free)]
+        target = problem.target[free]
+        if softness:
+            hessian -= softness * np.outer(target, target)
+        diagonal = hessian.diagonal() + softness * target + _RIDGE * target
+        np.fill_diagonal(hessian, diagonal)
+        direction[free] = solve_dense(hessian, gradient[free])
+        return direction
+
+    def product(vector: Floats) -> Floats:
+        pulled = vector - problem.target @ vector if softness else vector
+        result = point.product(vector) + softness * problem.target * pulled
+        return np.where(free, result, 0.0)
+
+    diagonal = np.maximum(point.marginal - point.squares, 0.0) + softness * problem.target
+    preconditioner = np.where(free, diagonal, 1.0) + _RIDGE * problem.target
+    aim = min(0.1, float(np.sqrt(np.abs(gradient).sum())))
+    return conjugate_gradients(product, gradient, preconditioner, aim)
+
+
+def solve_dense(matrix: Floats, right: Floats) -> Floats:
+    """Solve a symmetric positive semidefinite system by Cholesky, else by least squares."""
+    from scipy.linalg import lapack
+
+    factor, failed = lapack.dpotrf(matrix, lower=1, overwrite_a=0, clean=0)
+    if failed:
+        # Rounding made a singular direction negative: take the least-norm solution.
+        return np.asarray(np.linalg.lstsq(matrix, right, rcond=1e-14)[0])
+    solution, _ = lapack.dpotrs(factor, right, lower=1)
+    return np.asarray(solution)
+
+
+def conjugate_gradients(
+    product: Callable[[Floats], Floats], right: Floats, diagonal: Floats, aim: float
+) -> Floats:
+    """Solve to a relative residual of ``aim`` in the preconditioned norm."""
+    solution = np.zeros_like(right)
+    residual = right.copy()
+    scaled = residual / diagonal
+    search = scaled
+    energy = float(residual @ scaled)
+    goal = aim * aim * energy
+    for _ in range(_CG_STEPS):
+        image = product(search)
+        bend = float(search @ image)
+        if not bend > 0.0:
+            break
+        solution = solution + (energy / bend) * search
+        residual = residual - (energy / bend) * image
+        scaled = residual / diagonal
+        previous, energy = energy, float(residual @ scaled)
+        if energy <= goal:
+            break
+        search = scaled + (energy / previous) * search
+    return solution

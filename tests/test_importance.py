@@ -1,0 +1,133 @@
+"""Importance helpers return distributions, and name what stops them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedavot import importance as fi
+from fedavot.errors import ImportanceError, OptionError
+
+ROUNDING = 1e-14
+"""A few units in the last place of a sum of at most a few dozen shares."""
+
+SUBNORMAL = 1e-300
+"""Shares below it have no relative precision left."""
+
+COUNTS = st.lists(st.floats(0.0, 1e300), min_size=1, max_size=20).filter(any)
+"""Counts of any magnitude, one at least above zero."""
+
+
+def test_uniform_gives_every_client_the_same_share():
+    np.testing.assert_array_equal(fi.uniform(4), [0.25] * 4)
+
+
+@given(COUNTS)
+def test_by_examples_is_proportional_to_the_counts_and_sums_to_one(counts):
+    shares = fi.by_examples(counts)
+    assert abs(shares.sum() - 1) < ROUNDING
+    relative = np.array(counts) / max(counts)
+    np.testing.assert_allclose(shares / shares.max(), relative, rtol=1e-12, atol=SUBNORMAL)
+
+
+def test_by_examples_does_not_overflow_on_the_largest_counts():
+    np.testing.assert_array_equal(fi.by_examples([1e308, 1e308]), [0.5, 0.5])
+
+
+def test_by_group_splits_each_share_equally_among_the_members():
+    shares = fi.by_group(["a", "b", "a", "c"], {"a": 0.5, "b": 0.25, "c": 0.25})
+    np.testing.assert_array_equal(shares, [0.25, 0.25, 0.25, 0.25])
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(1e-3, 1e300)), min_size=1))
+def test_by_group_gives_every_group_its_share_in_proportion_within(clients):
+    groups = [group for group, _ in clients]
+    sizes = np.array([size for _, size in clients])
+    present = sorted(set(groups))
+    targets = {label: (1 + place) for place, label in enumerate(present)}
+    total = sum(targets.values())
+    targets = {label: share / total for label, share in targets.items()}
+    shares = fi.by_group(groups, targets, within=sizes)
+    for label in present:
+        members = np.array(groups) == label
+        assert abs(shares[members].sum() - targets[label]) < ROUNDING
+        largest = sizes[members].max()
+        expected = sizes[members] / largest * shares[members].max()
+        np.testing.assert_allclose(shares[members], expected, rtol=1e-12)
+
+
+def test_by_group_gives_nothing_to_a_group_of_share_zero():
+    shares = fi.by_group([1, 2, 1], {1: 0.0, 2: 1.0, 3: 0.0}, within=[0, 5, 0])
+    np.testing.assert_array_equal(shares, [0.0, 1.0, 0.0])
+
+
+def test_tempered_with_exponent_one_changes_nothing():
+    np.testing.assert_array_equal(fi.tempered([0.5, 0.25, 0.25], exponent=1), [0.5, 0.25, 0.25])
+
+
+def test_tempered_with_exponent_zero_is_uniform_over_the_clients_with_importance():
+    np.testing.assert_array_equal(fi.tempered([0.75, 0.25, 0.0], exponent=0), [0.5, 0.5, 0.0])
+
+
+@given(COUNTS, st.floats(0.0, 1e4))
+def test_tempered_raises_the_odds_between_clients_to_the_exponent(counts, exponent):
+    shares = fi.by_examples(counts)
+    result = fi.tempered(shares, exponent=exponent)
+    assert abs(result.sum() - 1) < ROUNDING
+    expected = np.where(shares > 0, (shares / shares.max()) ** exponent, 0.0)
+    np.testing.assert_allclose(result / result.max(), expected, rtol=1e-10, atol=SUBNORMAL)
+
+
+def test_from_mapping_puts_the_clients_in_order_and_normalises():
+    shares = fi.from_mapping({"lisbon": 1, "oslo": 3, "rome": 0}, ["oslo", "rome", "lisbon"])
+    np.testing.assert_array_equal(shares, [0.75, 0.0, 0.25])
+
+
+@pytest.mark.parametrize(
+    ("attempt", "message"),
+    [
+        (lambda: fi.by_examples([3, -1]), "example count of client 1 is -1.0"),
+        (lambda: fi.by_examples([np.nan, 1]), "example count of client 0 is nan"),
+        (lambda: fi.by_examples([1, np.inf]), "example count of client 1 is inf"),
+        (lambda: fi.by_examples([0, 0]), "example counts are all zero over 2 clients"),
+        (lambda: fi.by_examples([]), "example counts are all zero over 0 clients"),
+        (lambda: fi.by_examples([[1, 2]]), r"one dimension, found shape \(1, 2\)"),
+        (lambda: fi.by_examples(["many"]), "must be a sequence of numbers"),
+        (lambda: fi.by_group(["a"], {"a": 0.5, "b": 0.5}), "group 'b' has target share 0.5 and no"),
+        (lambda: fi.by_group(["a", "z"], {"a": 1.0}), "client 1 is in group 'z', which has no"),
+        (lambda: fi.by_group(["a"], {"a": 0.9}), "target share sums to 0.9"),
+        (lambda: fi.by_group([["a"]], {"a": 1.0}), "one hashable label a client"),
+        (
+            lambda: fi.by_group(["a", "b"], {"a": 0.5, "b": 0.5}, within=[1, 0]),
+            "group 'b' has target share 0.5, but within is 0",
+        ),
+        (
+            lambda: fi.by_group(["a", "a"], {"a": 1.0}, within=[1]),
+            "within has 1 entries, but groups has 2 clients",
+        ),
+        (
+            lambda: fi.by_group(["a", "a"], {"a": 1.0}, within=[1, -2]),
+            "within of client 1 is -2.0",
+        ),
+        (lambda: fi.tempered([0.5, 0.6], exponent=1), "importance sums to 1.1"),
+        (lambda: fi.from_mapping({"a": 1}, ["a", "b"]), "no importance for 'b'"),
+        (lambda: fi.from_mapping({"a": 1, "b": 1}, ["a"]), "gives importance to 'b', not among"),
+        (lambda: fi.from_mapping({"a": 1}, ["a", "a"]), "names lists 'a' more than once"),
+        (lambda: fi.from_mapping({"a": -1, "b": 2}, ["b", "a"]), "of client 'a' is -1.0"),
+        (lambda: fi.from_mapping({"a": 0}, ["a"]), "the mapping's numbers are all zero"),
+        (lambda: fi.from_mapping({}, [str(i) for i in range(9)]), "'4' and 4 more"),
+    ],
+)
+def test_bad_importance_gets_one_error_naming_the_value(attempt, message):
+    with pytest.raises(ImportanceError, match=message):
+        attempt()
+
+
+def test_a_negative_exponent_is_refused():
+    with pytest.raises(OptionError, match=r"exponent is -1\.0"):
+        fi.tempered([0.5, 0.5], exponent=-1)
+
+
+def test_no_clients_have_no_uniform_importance():
+    with pytest.raises(OptionError, match="n_clients is 0; it must be at least 1"):
+        fi.uniform(0)

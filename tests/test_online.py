@@ -1,0 +1,523 @@
+"""The online aligner telescopes, works lazily, forgets long absences, and resumes exactly."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedavot.errors import CohortError, FileFormatError, ImportanceError, OptionError
+from fedavot.online import LEAST_ACTIVE, OnlineAligner
+
+ROUNDING = 1e-11
+"""Room for a few thousand additions to sums of the order of a hundred."""
+
+REFERENCE = 1e-12
+"""How closely the lazy and the dense reference must agree over some hundred rounds."""
+
+HISTORY = ("importance", "owed", "realised", "potentials", "effective_potentials", "forgiven")
+
+
+class Witness:
+    """Drive an aligner and sum importance and weights by itself, one round at a time."""
+
+    def __init__(self, aligner):
+        self.aligner = aligner
+        self.owed = np.zeros(aligner.n_clients)
+        self.given = np.zeros(aligner.n_clients)
+
+    def observe(self, cohort):
+        self.owed += self.aligner.importance
+        self.given[cohort] += self.aligner.weights(cohort)
+        self.aligner.observe(cohort)
+
+    def extend(self, n_new):
+        self.owed = np.append(self.owed, np.zeros(n_new))
+        self.given = np.append(self.given, np.zeros(n_new))
+
+    def assert_telescopes(self, step):
+        moved = self.aligner.potentials - self.aligner.initial_potentials
+        np.testing.assert_allclose(self.owed - self.given, moved / step, rtol=0, atol=ROUNDING)
+        np.testing.assert_allclose(self.aligner.owed, self.owed, atol=ROUNDING)
+        np.testing.assert_allclose(
+            self.aligner.realised, self.given / self.aligner.rounds, atol=ROUNDING
+        )
+
+
+class DenseReference:
+    """Update every client in every round, as the module's docstring says, lazily in nothing."""
+
+    def __init__(self, importance, step, bound):
+        self.importance, self.step, self.bound = importance, step, bound
+        self.raw = np.zeros(importance.size)
+        self.effective = np.zeros(importance.size)
+        self.credit = np.zeros(importance.size)
+        self.aside = np.zeros(importance.size, dtype=bool)
+        self.reports = 0
+
+    def observe(self, cohort):
+        present = np.isin(np.arange(self.importance.size), cohort)
+        odds = np.where(present, np.exp(self.effective - self.effective[present].max()), 0.0)
+        given = odds / odds.sum()
+        self.aside &= ~present
+        rate = 1 / max(self.importance[~self.aside].sum(), LEAST_ACTIVE)
+        self.raw += self.step * (self.importance - given)
+        gained = self.credit + self.step * self.importance * rate
+        gained = np.minimum(gained, self.bound) - self.credit
+        moved = self.step * (self.importance * rate - given)
+        self.effective += np.where(present, moved, gained)
+        self.credit = np.where(present, 0.0, self.credit + gained)
+        self.reports += len(cohort)
+        if self.reports >= self.importance.size:
+            # At the bound to rounding: increments summed one by one do not meet it exactly.
+            self.aside = self.credit >= self.bound * (1 - 1e-13)
+            self.reports = 0
+
+
+def drawn_cohorts(seed, n_clients, rounds):
+    """Return cohorts of one to four clients, some clients being away for long stretches."""
+    rng = np.random.default_rng(seed)
+    cohorts = []
+    for now in range(rounds):
+        here = np.arange(n_clients)[(np.arange(n_clients) * 7 + now // 60) % 5 > 1]
+        cohorts.append(rng.permutation(here)[: rng.integers(1, 5)])
+    return cohorts
+
+
+def linear_importance(n_clients):
+    shares = np.arange(n_clients, 0, -1.0)
+    return shares / shares.sum()
+
+
+@st.composite
+def aligners_and_cohorts(draw):
+    """Draw an aligner (zero importance and far potentials included) and cohorts for it."""
+    n_clients = draw(st.integers(1, 8))
+    odds = draw(st.lists(st.integers(0, 9), min_size=n_clients, max_size=n_clients))
+    odds = np.array(odds, dtype=float) if any(odds) else np.ones(n_clients)
+    spread = st.lists(st.floats(-40, 40), min_size=n_clients, max_size=n_clients)
+    step = draw(st.floats(0.01, 10))
+    aligner = OnlineAligner(
+        odds / odds.sum(),
+        step=step,
+        potentials=draw(st.none() | spread),
+        bound=draw(st.none() | st.floats(0.1, 10)),
+    )
+    members = st.lists(st.integers(0, n_clients - 1), min_size=1, unique=True)
+    return aligner, step, draw(st.lists(members, min_size=1, max_size=40))
+
+
+@given(aligners_and_cohorts())
+def test_the_identity_holds_for_any_sequence_of_cohorts(case):
+    aligner, step, cohorts = case
+    witness = Witness(aligner)
+    for cohort in cohorts:
+        witness.observe(cohort)
+    witness.assert_telescopes(step)
+
+
+@pytest.mark.parametrize("bound", [3.0, None])
+def test_the_identity_holds_when_an_adversary_always_sends_the_lowest(bound):
+    step = 0.5
+    witness = Witness(OnlineAligner(linear_importance(30), step=step, bound=bound))
+    for _ in range(2_000):
+        # Client 0, the most important, never appears.
+        witness.observe(1 + np.argsort(witness.aligner.potentials[1:])[:3])
+    witness.assert_telescopes(step)
+    assert witness.given[0] == 0
+
+
+def test_the_identity_holds_across_joins_and_leaves():
+    step = 0.3
+    witness = Witness(OnlineAligner(linear_importance(6), step=step))
+    rng = np.random.default_rng(4)
+    for stage in range(5):
+        for _ in range(150):
+            witness.observe(rng.permutation(witness.aligner.n_clients)[:2])
+        if stage % 2:
+            witness.aligner.leave([stage])
+        else:
+            witness.extend(witness.aligner.join([0.1, 0.05]).size)
+    witness.assert_telescopes(step)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_lazy_aligner_equals_the_dense_reference(seed):
+    rng = np.random.default_rng(seed)
+    importance = rng.dirichlet(np.ones(20))
+    aligner = OnlineAligner(importance, step=0.41, bound=2.3)
+    reference = DenseReference(importance, 0.41, 2.3)
+    for cohort in drawn_cohorts(seed, 20, 600):
+        aligner.observe(cohort)
+        reference.observe(cohort)
+        effective = aligner.effective_potentials
+        np.testing.assert_allclose(effective, reference.effective, rtol=0, atol=REFERENCE)
+        np.testing.assert_allclose(aligner.potentials, reference.raw, rtol=0, atol=REFERENCE)
+    assert aligner.forgiven.max() > 1, "the case must meet the bound to test it"
+
+
+@given(aligners_and_cohorts())
+def test_weights_sum_to_one_and_follow_the_order_of_the_cohort(case):
+    aligner, _, cohorts = case
+    for cohort in cohorts:
+        weights = aligner.weights(cohort)
+        assert abs(weights.sum() - 1) < 1e-12
+        assert weights.min() >= 0
+        np.testing.assert_allclose(aligner.weights(cohort[::-1])[::-1], weights, atol=1e-15)
+        np.testing.assert_array_equal(aligner.observe(cohort), weights)
+
+
+def test_weights_are_the_softmax_of_the_effective_potentials():
+    aligner = OnlineAligner([0.2, 0.3, 0.5], step=1, potentials=[1.0, 2.0, -1.0])
+    odds = np.exp([2.0, -1.0])
+    np.testing.assert_allclose(aligner.weights([1, 2]), odds / odds.sum(), rtol=1e-15)
+
+
+def test_potentials_at_the_ends_of_the_floats_still_give_weights():
+    aligner = OnlineAligner([0.5, 0.5], step=1, potentials=[1e308, -1e308])
+    assert aligner.weights([0, 1]).tolist() == [1.0, 0.0]
+
+
+def test_zero_importance_gets_weight_only_where_nobody_has_any():
+    aligner = OnlineAligner([0.0, 1.0, 0.0], step=0.1, potentials=[50.0, 0.0, 1.0])
+    assert aligner.weights([0, 1, 2]).tolist() == [0.0, 1.0, 0.0]
+    assert aligner.weights([2, 0]).tolist() == [0.5, 0.5]
+
+
+def test_weighing_does_not_learn():
+    aligner = OnlineAligner([0.5, 0.25, 0.25], step=0.1)
+    aligner.weights([0, 1])
+    assert aligner.rounds == 0
+    np.testing.assert_array_equal(aligner.potentials, np.zeros(3))
+    np.testing.assert_array_equal(aligner.realised, np.zeros(3))
+
+
+def test_what_properties_return_is_not_the_state():
+    aligner = OnlineAligner([0.5, 0.5], step=0.1)
+    for name in (*HISTORY, "initial_potentials"):
+        getattr(aligner, name)[:] = 7.0
+    assert aligner.weights([0, 1]).tolist() == [0.5, 0.5]
+    np.testing.assert_array_equal(aligner.potentials, np.zeros(2))
+
+
+def offline_potentials(importance, pairs):
+    """Maximise the dual over pairs by dense damped Newton, with nothing from the library."""
+    n_clients = importance.size
+    first, second = pairs.T
+    potentials = np.zeros(n_clients)
+
+    def dual(x):
+        return importance @ x - np.logaddexp(x[first], x[second]).mean()
+
+    for _ in range(50):
+        wins = 1 / (1 + np.exp(potentials[second] - potentials[first]))
+        attained = np.bincount(first, wins, n_clients) + np.bincount(second, 1 - wins, n_clients)
+        gradient = importance - attained / len(pairs)
+        if np.abs(gradient).sum() < 1e-12:
+            return potentials - potentials.mean()
+        laplacian = np.zeros((n_clients, n_clients))
+        laplacian[first, second] = -wins * (1 - wins) / len(pairs)
+        laplacian += laplacian.T
+        laplacian -= np.diag(laplacian.sum(axis=1))
+        move = np.linalg.pinv(laplacian, rcond=1e-15, hermitian=True) @ gradient
+        size = 1.0
+        while dual(potentials + size * move) < dual(potentials) + 0.25 * size * (gradient @ move):
+            size /= 2
+        potentials += size * move
+    raise RuntimeError("the offline plan did not converge")
+
+
+def test_on_uniform_pairs_the_realised_gap_is_at_most_four_fifths_of_the_offline_plans():
+    n_clients, rounds, step = 100, 4_000, 4.0
+    importance = linear_importance(n_clients)
+    pairs = np.array(list(itertools.combinations(range(n_clients), 2)))
+    offline = offline_potentials(importance, pairs)
+    gaps = []
+    for seed in range(5):
+        cohorts = pairs[np.random.default_rng(seed).integers(len(pairs), size=rounds)]
+        wins = 1 / (1 + np.exp(offline[cohorts[:, 1]] - offline[cohorts[:, 0]]))
+        realised = [np.bincount(cohorts.ravel(), np.stack([wins, 1 - wins], 1).ravel()) / rounds]
+        for start in (None, offline):
+            aligner = OnlineAligner(importance, step=step, potentials=start)
+            for cohort in cohorts:
+                aligner.observe(cohort)
+            realised.append(aligner.realised)
+        gaps.append([np.abs(each - importance).sum() / 2 for each in realised])
+    fixed, online, warm = np.mean(gaps, axis=0)
+    assert online <= 0.8 * fixed
+    assert warm < online
+
+
+def after_an_absence(bound, *, rounds=20_000):
+    """Let client 0, of importance 0.1 among ten, be away for long; step 0.2."""
+    aligner = OnlineAligner(np.full(10, 0.1), step=0.2, bound=bound)
+    rng = np.random.default_rng(0)
+    for _ in range(rounds):
+        aligner.observe(1 + rng.permutation(9)[:2])
+    return aligner
+
+
+def test_a_client_back_from_a_long_absence_does_not_take_the_round():
+    aligner = after_an_absence(3.0)
+    # Odds of e^3 for its own credit, the rest for what the others move among themselves.
+    assert 0.9 < max(aligner.weights([0, other])[0] for other in range(1, 10)) < 0.98
+    assert aligner.effective_potentials[0] == pytest.approx(3.0, abs=1e-12)
+
+
+def test_without_a_bound_it_takes_the_round():
+    aligner = after_an_absence(None)
+    assert aligner.weights([0, 1])[0] > 1 - 1e-12
+    np.testing.assert_allclose(aligner.forgiven, 0.0, atol=1e-9)
+
+
+def test_what_was_forgiven_does_not_come_back():
+    aligner = after_an_absence(3.0)
+    forgiven = aligner.forgiven[0]
+    assert forgiven == pytest.approx(0.2 * 0.1 * 20_000 - 3.0, abs=1e-8)
+    effective = aligner.effective_potentials[0]
+    weight = aligner.observe([0, 1])[0]
+    # Back, it moves by the plain step again, the importance of everyone counting.
+    moved = aligner.effective_potentials[0] - effective
+    assert moved == pytest.approx(0.2 * (0.1 - weight), abs=1e-12)
+    assert aligner.forgiven[0] == pytest.approx(forgiven, abs=1e-8)
+
+
+def test_while_a_client_is_set_aside_the_others_realise_its_share_in_proportion():
+    importance = np.array([0.4, 0.3, 0.2, 0.1])
+    aligner = OnlineAligner(importance, step=0.1)
+    for _ in range(3_000):
+        aligner.observe([1, 2, 3])
+    before = aligner.realised * 3_000
+    for _ in range(3_000):
+        aligner.observe([1, 2, 3])
+    realised = (aligner.realised * 6_000 - before) / 3_000
+    np.testing.assert_allclose(realised[1:], importance[1:] / 0.6, atol=1e-3)
+    # Nobody is charged for what is forgiven: at most the bound was taken from the others in all.
+    assert -3.5 < aligner.effective_potentials[1:].sum() < -2.5
+
+
+def test_a_bound_below_five_steps_is_raised_to_five_steps():
+    assert OnlineAligner([1.0], step=2.0, bound=1.0).bound == 10.0
+    assert OnlineAligner([1.0], step=0.1, bound=1.0).bound == 1.0
+    assert OnlineAligner([1.0], step=2.0, bound=None).bound is None
+
+
+def test_when_only_zero_importance_appears_everyone_else_waits_at_the_bound():
+    aligner = OnlineAligner([0.0, 0.5, 0.5], step=0.2)
+    for _ in range(500):
+        aligner.observe([0])
+    assert aligner.effective_potentials[1:].tolist() == [3.0, 3.0]
+    assert aligner.weights([1, 2]).tolist() == [0.5, 0.5]
+
+
+class CountingArray(np.ndarray):
+    """An array that counts the entries read from it or written to it by index."""
+
+    touched = 0
+
+    def __getitem__(self, key):
+        CountingArray.touched += np.size(key)
+        return np.asarray(super().__getitem__(key))
+
+    def __setitem__(self, key, value):
+        CountingArray.touched += np.size(key)
+        super().__setitem__(key, value)
+
+    def __array_ufunc__(self, *_, **__):
+        raise AssertionError("an operation over all clients")
+
+
+STATE = ("importance", "owed", "given", "standing", "credit", "clock_at")
+
+
+@pytest.mark.parametrize("n_clients", [100, 10_000])
+def test_a_round_reads_and_writes_only_its_cohort(n_clients):
+    aligner = OnlineAligner(np.full(n_clients, 1 / n_clients), step=0.1)
+    for name in STATE:
+        setattr(aligner, f"_{name}", getattr(aligner, f"_{name}").view(CountingArray))
+    CountingArray.touched = 0
+    for start in range(0, 90, 3):
+        aligner.observe([start, start + 1, start + 2])
+    accesses_a_report = CountingArray.touched / (30 * 3)
+    assert 0 < accesses_a_report <= 20
+
+
+def test_all_clients_are_settled_once_in_as_many_reports(monkeypatch):
+    settled = []
+    aligner = OnlineAligner(np.full(50, 0.02), step=0.1)
+    settle = aligner._settle
+    monkeypatch.setattr(aligner, "_settle", lambda: (settled.append(aligner.rounds), settle()))
+    for now in range(100):
+        aligner.observe([now % 50, (now + 1) % 50])
+    assert settled == [25, 50, 75, 100]
+
+
+def test_joining_clients_take_their_share_and_the_mean_potential():
+    aligner = OnlineAligner([0.75, 0.25], step=0.1, potentials=[1.0, -1.0])
+    assert aligner.join(0.2).tolist() == [2]
+    assert aligner.join([0.25, 0.25]).tolist() == [3, 4]
+    np.testing.assert_allclose(aligner.importance, [0.3, 0.1, 0.1, 0.25, 0.25], rtol=1e-14)
+    np.testing.assert_allclose(aligner.potentials, [1.0, -1.0, 0.5, 0.5, 0.5], rtol=1e-14)
+
+
+def test_clients_who_leave_get_weight_only_among_themselves():
+    aligner = OnlineAligner([0.5, 0.25, 0.125, 0.125], step=0.1)
+    aligner.leave([0, 3])
+    np.testing.assert_allclose(aligner.importance, [0, 2 / 3, 1 / 3, 0], rtol=1e-15)
+    assert aligner.weights([0, 1, 3])[1] == 1.0
+    assert aligner.weights([0, 3]).tolist() == [0.5, 0.5]
+    aligner.leave([0])
+    np.testing.assert_allclose(aligner.importance, [0, 2 / 3, 1 / 3, 0], rtol=1e-15)
+
+
+def test_joining_does_not_cut_an_absence_short():
+    aligner = OnlineAligner([0.5, 0.25, 0.25], step=0.2)
+    for now in range(400):
+        if now == 20:
+            aligner.join(0.01)
+        aligner.observe([1, 2])
+    assert aligner.effective_potentials[0] == pytest.approx(3.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("change", [lambda a: a.join(0.4), lambda a: a.leave([2])])
+def test_joins_and_leaves_rescale_what_is_set_aside(change):
+    aligner = OnlineAligner([0.4, 0.3, 0.2, 0.1], step=0.2)
+    for _ in range(400):
+        aligner.observe([1, 2, 3])
+    change(aligner)
+    here = np.flatnonzero(aligner.importance[1:]) + 1
+    before = aligner.effective_potentials[here].sum()
+    aligner.observe(here)
+    # Client 0 is set aside: the others are owed one round between them, and are given one.
+    assert aligner.effective_potentials[here].sum() == pytest.approx(before, abs=1e-12)
+
+
+@pytest.mark.parametrize("bound", [2.3, None])
+def test_a_loaded_aligner_goes_on_bit_for_bit(tmp_path, bound):
+    importance = np.random.default_rng(0).dirichlet(np.ones(20))
+    aligner = OnlineAligner(importance, step=0.41, bound=bound, potentials=importance)
+    cohorts = drawn_cohorts(1, 20, 500)
+    for cohort in cohorts[:247]:
+        aligner.observe(cohort)
+    aligner.leave([3])
+    aligner.join(0.07)
+    aligner.save(tmp_path / "aligner.json")
+    loaded = OnlineAligner.load(tmp_path / "aligner.json")
+    for cohort in cohorts[247:]:
+        np.testing.assert_array_equal(loaded.observe(cohort), aligner.observe(cohort))
+    for name in HISTORY:
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(aligner, name))
+    assert (loaded.rounds, loaded.bound) == (aligner.rounds, aligner.bound)
+
+
+@pytest.fixture
+def document(tmp_path):
+    """Save an aligner; return a function that edits the file, and its path."""
+    path = tmp_path / "aligner.json"
+    aligner = OnlineAligner([0.5, 0.5], step=0.1)
+    aligner.observe([0])
+    aligner.save(path)
+
+    def edit(**changes):
+        content = json.loads(path.read_text()) | changes
+        path.write_text(json.dumps({k: v for k, v in content.items() if v != "absent"}))
+        return path
+
+    return edit
+
+
+def test_a_truncated_file_is_refused(document):
+    path = document()
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(FileFormatError, match="not a complete JSON document"):
+        OnlineAligner.load(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": "fedavot-alignment"}, "holds 'fedavot-alignment'"),
+        ({"version": 2}, "has version 2 .* upgrade fedavot"),
+        ({"given": "absent"}, "has no 'given'"),
+        ({"importance": "absent"}, "has no 'importance'"),
+        ({"given": [0.5]}, "given has 1 entries, but there are 2 clients"),
+        ({"standing": [0.0, "high"]}, "standing must be a sequence of numbers"),
+        ({"credit": [0.0, float("nan")]}, "credit of client 1 is nan"),
+        ({"importance": [0.5, 0.6]}, "importance sums to 1.1"),
+        ({"step": None}, "step must be a number, found None"),
+        ({"bound": -1}, "bound is -1.0"),
+        ({"rounds": 1.5}, "rounds must be an integer"),
+        ({"clock": "noon"}, "clock must be a number"),
+    ],
+)
+def test_a_foreign_newer_or_damaged_file_is_refused(document, changes, message):
+    path = document(**changes)
+    with pytest.raises(FileFormatError, match=message):
+        OnlineAligner.load(path)
+
+
+@pytest.mark.parametrize("method", ["weights", "observe", "leave"])
+@pytest.mark.parametrize(
+    ("cohort", "message"),
+    [
+        ([], "the cohort is empty"),
+        ([0, 2], "names client 2, but clients run from 0 to 1"),
+        ([-1], "names client -1"),
+        ([1, 1], "names client 1 more than once"),
+        ([0.5], "integer client indices"),
+    ],
+)
+def test_a_bad_cohort_is_refused_and_changes_nothing(method, cohort, message):
+    aligner = OnlineAligner([0.5, 0.5], step=0.1)
+    with pytest.raises(CohortError, match=message):
+        getattr(aligner, method)(cohort)
+    assert aligner.rounds == 0
+    assert aligner.importance.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("importance", "message"),
+    [
+        ([0.5, -0.5, 1.0], "importance of client 1 is -0.5"),
+        ([0.5, np.nan], "importance of client 1 is nan"),
+        ([0.5, 0.4], "importance sums to 0.9"),
+        ([], "importance sums to 0.0"),
+    ],
+)
+def test_bad_importance_is_refused(importance, message):
+    with pytest.raises(ImportanceError, match=message):
+        OnlineAligner(importance, step=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"step": 0}, "step is 0.0; it must be finite and above 0"),
+        ({"step": -1}, "step is -1.0"),
+        ({"step": np.nan}, "step is nan"),
+        ({"step": 1, "bound": 0}, "bound is 0.0"),
+        ({"step": 1, "bound": np.inf}, "bound is inf"),
+        ({"step": 1, "potentials": [0.0]}, "potentials has 1 entries, but there are 2 clients"),
+        ({"step": 1, "potentials": [0.0, np.inf]}, "potentials of client 1 is inf"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(OptionError, match=message):
+        OnlineAligner([0.5, 0.5], **options)
+
+
+@pytest.mark.parametrize("shares", [1.0, [0.5, 0.5], [-0.1], [np.nan], np.inf])
+def test_shares_that_leave_nothing_to_the_others_cannot_join(shares):
+    aligner = OnlineAligner([0.5, 0.5], step=0.1)
+    with pytest.raises(ImportanceError, match="importance of the new clients is"):
+        aligner.join(shares)
+    assert aligner.n_clients == 2
+
+
+def test_not_everyone_with_importance_can_leave():
+    aligner = OnlineAligner([0.5, 0.5, 0.0], step=0.1)
+    with pytest.raises(ImportanceError, match=r"clients \[0, 1\] \(2 in all\) carry all"):
+        aligner.leave([0, 1])
+    assert aligner.importance.tolist() == [0.5, 0.5, 0.0]
