@@ -197,9 +197,10 @@ def centre(potentials: Floats, levels: Integers | None) -> tuple[Floats, float]:
     high, low = np.full(count, -np.inf), np.full(count, np.inf)
     np.maximum.at(high, levels, potentials)
     np.minimum.at(low, levels, potentials)
-    used = high >= low
-    middle = np.where(used, (high + low) / 2, 0.0)
-    return potentials - middle[levels], float(np.max(high[used] - low[used]))
+    # A number that no client has as its level counts as a level of width zero.
+    empty = high < low
+    high[empty] = low[empty] = 0.0
+    return potentials - ((high + low) / 2)[levels], float(np.max(high - low))
 
 
 @dataclass(frozen=True, eq=False)

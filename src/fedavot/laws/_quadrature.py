@@ -95,8 +95,8 @@ class Tilt(Protocol):
         """Return ∫ a dΩ and ∫ t u a dΩ, shape (2, n_clients); `blockwise_sums` is one way."""
         ...
 
-    def inclusion(self, block: slice, layer: int) -> tuple[Floats, Any]:
-        """Return t·u and ρ for a block of the group's clients, each (n_block, n_times)."""
+    def inclusions(self, block: slice) -> tuple[Floats, Iterator[Any]]:
+        """Return t·u, and layer by layer ρ, for a block of clients, each (n_block, n_times)."""
         ...
 
 
@@ -187,27 +187,29 @@ class _Point:
         # Σ_j E[Y_i Y_j] (d_i − d_j) needs no diagonal, so no square of an own weight either.
         result = np.zeros_like(direction)
         for (clients, _, _), tilt in self._tilts:
-            for layer, weights in enumerate(tilt.weights):
-                total = np.zeros((2, weights.size), dtype=weights.dtype)
-                for block in client_blocks(clients.size, weights.size):
-                    scale, inclusion = tilt.inclusion(block, layer)
-                    both = np.stack((np.ones(clients[block].size), direction[clients[block]]))
-                    total += both @ (scale * inclusion)
-                for block in client_blocks(clients.size, weights.size):
-                    scale, inclusion = tilt.inclusion(block, layer)
-                    own = direction[clients[block]]
-                    ones, moved = ((scale * inclusion) @ (weights * total).T).T.real
-                    result[clients[block]] += own * ones - moved
+            shape = tilt.weights.shape
+            totals = np.zeros((shape[0], 2, shape[1]), dtype=tilt.weights.dtype)
+            for block in client_blocks(clients.size, shape[1]):
+                both = np.stack((np.ones(clients[block].size), direction[clients[block]]))
+                scale, inclusions = tilt.inclusions(block)
+                for layer, inclusion in enumerate(inclusions):
+                    totals[layer] += both @ (scale * inclusion)
+            totals *= tilt.weights[:, None, :]
+            for block in client_blocks(clients.size, shape[1]):
+                scale, inclusions = tilt.inclusions(block)
+                for layer, inclusion in enumerate(inclusions):
+                    ones, moved = ((scale * inclusion) @ totals[layer].T).T.real
+                    result[clients[block]] += direction[clients[block]] * ones - moved
         return result
 
     def dense(self) -> Floats:
         joint = np.zeros((self.potentials.size, self.potentials.size))
         for (clients, _, _), tilt in self._tilts:
             inner = np.zeros((clients.size, clients.size))
-            for layer, weights in enumerate(tilt.weights):
-                scale, inclusion = tilt.inclusion(slice(None), layer)
+            scale, inclusions = tilt.inclusions(slice(None))
+            for layer, inclusion in enumerate(inclusions):
                 mass = scale * inclusion
-                inner += ((mass * weights) @ mass.T).real
+                inner += ((mass * tilt.weights[layer]) @ mass.T).real
             joint[np.ix_(clients, clients)] = inner
         np.fill_diagonal(joint, 0.0)
         np.negative(joint, out=joint)
@@ -231,9 +233,9 @@ def blockwise_sums(tilt: Tilt, n_clients: int) -> Floats:
     """Return ∫ a dΩ and ∫ t u a dΩ for every client of the group, shape (2, n_clients)."""
     sums = np.zeros((2, n_clients))
     for block in client_blocks(n_clients, tilt.weights.shape[1]):
-        for layer, weights in enumerate(tilt.weights):
-            scale, inclusion = tilt.inclusion(block, layer)
+        scale, inclusions = tilt.inclusions(block)
+        for layer, inclusion in enumerate(inclusions):
             mass = scale * inclusion
-            sums[0, block] += (mass @ weights).real
-            sums[1, block] += ((mass * scale) @ weights).real
+            sums[0, block] += (mass @ tilt.weights[layer]).real
+            sums[1, block] += ((mass * scale) @ tilt.weights[layer]).real
     return sums

@@ -7,7 +7,7 @@ maximise p(I) − f(I) or p(I)/f(I) are prefixes in the order of falling p_i/a_i
 function that falls with a and rises with p is largest there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -182,10 +182,10 @@ class _IndependentTilt:
         times = (np.exp(self.nodes.log_times), self.factor * self.nodes.steps)
         return independent_sums(self.probabilities, self.copies, self.potentials, times)
 
-    def inclusion(self, block: slice, layer: int) -> tuple[Floats, Floats]:
+    def inclusions(self, block: slice) -> tuple[Floats, Iterator[Floats]]:
         """Return t·u and π e^{−tu} / (1 − π + π e^{−tu})."""
         scale = scaled_times(self.potentials[block], self.nodes)
         present = self.probabilities[block, None] * np.exp(-scale)
         either = (1.0 - self.probabilities[block, None]) + present
         share = np.divide(present, either, out=np.zeros_like(present), where=either > 0)
-        return scale, self.copies[block, None] * share
+        return scale, iter((self.copies[block, None] * share,))

@@ -8,7 +8,7 @@ independent clients with odds r v_k would number K on average, nothing cancels a
 only some multiple of √K terms, however many clients there are.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -196,7 +196,7 @@ class _UniformTilt:
     def weights(self) -> NDArray[np.complex128]:
         """The coefficient's Fourier terms at each node, shape (n_layers, n_times)."""
         if self.eligible < self.size:
-            return np.zeros((1, self.nodes.steps.size), dtype=np.complex128)
+            return np.zeros((self._phases.size, self.nodes.steps.size), dtype=np.complex128)
         turns = self._phases[:, None] - 1.0
         other = _logistic(self._log_odds)
         product = (1.0 + other * turns) ** self._others
@@ -218,12 +218,11 @@ class _UniformTilt:
         """Return ∫ a dΩ and ∫ t u a dΩ, shape (2, n_clients)."""
         return blockwise_sums(self, self.potentials.size)
 
-    def inclusion(self, block: slice, layer: int) -> tuple[Floats, NDArray[np.complex128]]:
-        """Return t·u and z v/(1 + z v) on one point of the circle."""
+    def inclusions(self, block: slice) -> tuple[Floats, Iterator[NDArray[np.complex128]]]:
+        """Return t·u, and z v/(1 + z v) on each point of the circle."""
         scale = self._scale(block)
         chance = _logistic(self._log_odds - scale)
-        phase = self._phases[layer]
-        return scale, chance * phase / (1.0 + chance * (phase - 1.0))
+        return scale, (chance * phase / (1.0 + chance * (phase - 1.0)) for phase in self._phases)
 
 
 def _logistic(values: Floats) -> Floats:

@@ -116,7 +116,7 @@ def _plain(importance: Floats, law: Law, effort: Effort) -> Alignment:
     """Run the paper's algorithm as it stands: no levels beyond the idle clients'."""
     levels = (importance == 0).astype(np.int64)
     free = (importance > 0) & (law.inclusion() > 0)
-    problem = Problem(_system(law, levels), importance, free, importance == 0)
+    problem = Problem(_system(law, levels), importance, free, importance == 0, levels)
     run = ipfp(problem, np.zeros(importance.size), tol=effort.tol, max_iter=effort.max_iter)
     status = Status.EXACT if run.residual <= effort.tol else Status.UNCONVERGED
     if status is Status.EXACT and run.marginal[importance == 0].sum() > FEASIBLE_SLACK:
@@ -126,7 +126,7 @@ def _plain(importance: Floats, law: Law, effort: Effort) -> Alignment:
 
 def _soft(importance: Floats, law: Law, softness: float, effort: Effort) -> Alignment:
     levels = (importance == 0).astype(np.int64)
-    problem = Problem(_system(law, levels), importance, importance > 0, importance == 0)
+    problem = Problem(_system(law, levels), importance, importance > 0, importance == 0, levels)
     start = np.zeros(importance.size)
     run = newton(problem, start, tol=effort.tol, max_iter=effort.max_iter, softness=softness)
     status = Status.SOFT if run.residual <= effort.tol else Status.UNCONVERGED

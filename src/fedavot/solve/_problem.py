@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedavot._checks import Floats
+from fedavot._checks import Floats, Integers
 from fedavot.laws._law import System
 
 
@@ -26,16 +26,32 @@ class Problem:
         Clients whose potentials are solved for.
     exempt : bool array, shape (n_clients,)
         Clients without importance: their weight is whatever nobody else can take.
+    levels : int array, shape (n_clients,)
+        From 0; clients of different levels do not affect each other.
     """
 
     system: System
     target: Floats
     free: NDArray[np.bool_]
     exempt: NDArray[np.bool_]
+    levels: Integers
 
     def error(self, marginal: Floats) -> Floats:
         """Return target − marginal, zero for exempt clients."""
         return np.where(self.exempt, 0.0, self.target - marginal)
+
+    def by_level(self, values: Floats) -> Floats:
+        """Add up values by level, shape (n_levels,)."""
+        return np.asarray(np.bincount(self.levels, values), dtype=np.float64)
+
+    def range_by_level(self, values: Floats) -> Floats:
+        """Return largest minus least value among each level's free clients, shape (n_levels,)."""
+        levels, values = self.levels[self.free], values[self.free]
+        high = np.full(int(self.levels.max()) + 1, -np.inf)
+        low = -high
+        np.maximum.at(high, levels, values)
+        np.minimum.at(low, levels, values)
+        return np.where(high >= low, high, 0.0) - np.where(high >= low, low, 0.0)
 
     def log_ratio(self, marginal: Floats) -> Floats:
         """Return log(target / marginal), the IPFP increment, zero for clients not solved for."""

@@ -40,7 +40,9 @@ def first_guess(importance: Floats, law: Law, order: Integers) -> Floats:
     target = np.add.reduceat(importance[order], starts)
     types = IndependentClients.of_types(chances / copies, copies)
     everyone = np.ones(starts.size, dtype=bool)
-    problem = Problem(types.system(), target, everyone, ~everyone)
+    problem = Problem(
+        types.system(), target, everyone, ~everyone, np.zeros(starts.size, dtype=np.int64)
+    )
     run = accelerated(problem, np.zeros(starts.size), tol=1e-10, max_iter=_EVALUATIONS)
     # np.interp wants rising abscissae, and the worst order falls.
     middles = np.log(target / chances)[::-1]

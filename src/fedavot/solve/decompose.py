@@ -7,11 +7,11 @@ off that order anew. Once they stop changing, Newton's method has to meet the ta
 level; only that ends the search. Explicit cohorts that still resist are split by max-flow.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedavot._checks import Floats
+from fedavot._checks import Floats, Integers
 from fedavot.laws._law import Law
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.successive import SuccessiveDraws
@@ -23,10 +23,12 @@ from fedavot.solve.maxflow import split_by_flow
 from fedavot.solve.newton import DENSE_CLIENTS, newton
 
 _SORTING_SWEEPS = 15
+_SORTS = 2
+"""Explicit cohorts whose order has not settled by then are cheaper to split by max-flow."""
 _CLIMBS = (10, 15, 25, 50)
 """Evaluations before each look at the order: short at first, for tight problems show early."""
 _ACCELERATED_CLIMB = 30
-_EXPLICIT = (Cohorts, SuccessiveDraws)
+_REACH = 20.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +54,10 @@ def decompose(importance: Floats, law: Law, effort: Effort) -> Solution:
     if order is not None:
         parts = partition(importance, law, order)
         problem = within(importance, law, parts)
-        start = Run(first_guess(importance, law, order), problem.target, np.inf, 0)
+        guess = np.zeros(importance.size)
+        if parts.ratios.size == 1:
+            guess = first_guess(importance, law, order)
+        start = Run(guess, problem.target, np.inf, 0)
         return Solution(parts, _climb_until(problem, start, effort))
     return _search(importance, law, effort)
 
@@ -62,19 +67,35 @@ def _search(importance: Floats, law: Law, effort: Effort) -> Solution:
     run = Run(np.zeros(importance.size), importance, np.inf, 0)
     # A client wanted more often than it takes part settles at once that levels are needed.
     sorting = bool(np.any(parts.target > law.inclusion() + 1e-12))
-    looks = 0
+    sorts = looks = 0
     while True:
         problem = within(importance, law, parts)
         run = _sort(problem, run, effort) if sorting else _climb(problem, run, effort, looks)
-        looks += not sorting
+        sorts, looks = sorts + sorting, looks + (not sorting)
         if (run.residual <= effort.tol and not sorting) or run.evaluations >= effort.max_iter:
             return Solution(parts, run)
         found = partition(importance, law, np.lexsort((-run.potentials, parts.levels)))
-        changed = not np.array_equal(found.levels, parts.levels)
-        if not changed and not sorting and looks > len(_CLIMBS) and isinstance(law, _EXPLICIT):
-            found = split_by_flow(importance, law, parts)
-        sorting = changed
+        sorting = not np.array_equal(found.levels, parts.levels)
+        patient = sorts < _SORTS if sorting else looks < len(_CLIMBS)
+        if not patient and isinstance(law, Cohorts | SuccessiveDraws):
+            settled = split_by_flow(importance, law, one_level(importance, law))
+            start = replace(run, potentials=_gathered(run.potentials, settled.levels))
+            return Solution(settled, _climb_until(within(importance, law, settled), start, effort))
+        if sorting:
+            run = replace(run, potentials=_gathered(run.potentials, found.levels))
         parts = found
+
+
+def _gathered(potentials: Floats, levels: Integers) -> Floats:
+    """Bring each level's potentials within reach of its median.
+
+    A client that was in the wrong level has been driven off without bound; in its new level it
+    would have to come all the way back.
+    """
+    order = np.lexsort((potentials, levels))
+    sizes = np.bincount(levels)
+    middle = potentials[order[np.cumsum(sizes) - sizes + sizes // 2]]
+    return np.asarray(np.clip(potentials - middle[levels], -_REACH, _REACH))
 
 
 def one_level(importance: Floats, law: Law) -> Partition:
@@ -107,6 +128,7 @@ def within(importance: Floats, law: Law, parts: Partition) -> Problem:
         parts.target,
         several & (importance > 0) & (parts.target > 0),
         importance == 0,
+        parts.levels,
     )
 
 

@@ -38,7 +38,11 @@ class Partition:
 
 
 class _Scan(NamedTuple):
-    """Cumulated importance and coverage along an order, from (0, 0)."""
+    """Along an order: each client's importance, and the coverage of what comes before it.
+
+    Importance may be spread over many orders of magnitude, so a run's is always added up afresh
+    and never taken as a difference of cumulated sums.
+    """
 
     importance: Floats
     coverage: Floats
@@ -56,17 +60,16 @@ def partition(importance: Floats, law: Law, order: Integers) -> Partition:
         along = importance[order]
     count = np.count_nonzero(along)
     wanted, rest = order[:count], order[count:]
-    scan = _Scan(
-        np.concatenate(([0.0], np.cumsum(along[:count]))),
-        np.concatenate(([0.0], law.prefix_coverage(order)[:count])),
-    )
+    scan = _Scan(along[:count], np.concatenate(([0.0], law.prefix_coverage(order)[:count])))
     edges = _edges(scan)
-    mass = np.diff(scan.importance[edges])
-    ratios = np.diff(scan.coverage[edges]) / mass
+    mass = np.add.reduceat(scan.importance, edges[:-1])
+    covered = np.maximum(np.diff(scan.coverage[edges]), 0.0)
+    ratios = covered / mass
+    level = np.repeat(np.arange(ratios.size), np.diff(edges))
     levels = np.empty(order.size, dtype=np.int64)
-    levels[wanted] = np.repeat(np.arange(ratios.size), np.diff(edges))
+    levels[wanted] = level
     target = np.empty(order.size)
-    target[wanted] = importance[wanted] * ratios[levels[wanted]]
+    target[wanted] = scan.importance / mass[level] * covered[level]
     if rest.size:
         levels[rest] = ratios.size
         ratios = np.append(ratios, np.inf)
@@ -76,20 +79,21 @@ def partition(importance: Floats, law: Law, order: Integers) -> Partition:
 
 def _edges(scan: _Scan) -> Integers:
     """Return where levels begin and end along the order, 0 and the end included."""
-    slack = scan.coverage - scan.importance
     noise = 2e-15 * (1.0 + np.sqrt(scan.importance.size))
+    slack = scan.coverage[1:] - np.cumsum(scan.importance)
     if slack.min() >= -noise and abs(slack[-1]) <= noise:
         # Nothing is violated: one ratio, 1, and no minorant to compute.
-        blocks = np.array([0, scan.importance.size - 1])
+        blocks = np.array([0, scan.importance.size])
     else:
         blocks = _minorant(scan)
-    slopes = np.diff(scan.coverage[blocks]) / np.diff(scan.importance[blocks])
-    block = np.repeat(np.arange(slopes.size), np.diff(blocks))
+    covered = np.diff(scan.coverage[blocks])
+    block = np.repeat(np.arange(covered.size), np.diff(blocks))
+    # Each client's place in its block as a share of the block's importance, 0 to 1.
+    mass = np.add.reduceat(scan.importance, blocks[:-1])
+    place = np.cumsum(scan.importance / mass[block]) - block
+    above = scan.coverage[1:] - scan.coverage[blocks[block]] - covered[block] * place
     # Where a prefix touches its segment it is tight: no weight can cross, so split there too.
-    inside = scan.importance[1:] - scan.importance[blocks[block]]
-    left = scan.importance[blocks[block + 1]] - scan.importance[1:]
-    above = scan.coverage[1:] - scan.coverage[blocks[block]] - slopes[block] * inside
-    touches = above <= 1e-11 * slopes[block] * np.minimum(inside, left) + noise
+    touches = above <= 1e-11 * covered[block] * np.minimum(place, 1.0 - place) + noise
     touches[blocks[1:] - 1] = True
     return np.concatenate(([0], np.flatnonzero(touches) + 1))
 
@@ -98,6 +102,6 @@ def _minorant(scan: _Scan) -> Integers:
     """Return the vertices of the greatest convex minorant, by isotonic regression of slopes."""
     from scipy.optimize import isotonic_regression
 
-    weights = np.diff(scan.importance)
-    fit = isotonic_regression(np.diff(scan.coverage) / weights, weights=weights)
+    slopes = np.diff(scan.coverage) / scan.importance
+    fit = isotonic_regression(slopes, weights=scan.importance)
     return np.asarray(fit.blocks, dtype=np.int64)

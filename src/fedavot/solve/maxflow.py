@@ -51,11 +51,11 @@ def _cut(cohorts: Cohorts, levels: Integers, target: Floats) -> Integers:
     Where a level attains its target, all of its clients get 0, so that it stays whole.
     """
     reduced = cohorts.incidence.within(levels)
-    flow, arcs = _network(reduced, target, cohorts.probabilities)
+    supply = np.round(target * _UNITS).astype(np.int64)
+    flow, arcs = _network(reduced, supply, cohorts.probabilities)
     n_clients, source = reduced.n_clients, reduced.n_clients + reduced.n_cohorts
     flow.solve(source, source + 1)
-    unmet = np.zeros(n_clients, dtype=np.int64)
-    unmet[:] = flow.capacities(arcs) - flow.flows(arcs)
+    unmet = supply - flow.flows(arcs)
     wanting = np.bincount(levels, unmet) > _UNITS * 1e-12
     reached = np.asarray(flow.get_source_side_min_cut())
     inside = np.zeros(n_clients, dtype=bool)
@@ -63,7 +63,7 @@ def _cut(cohorts: Cohorts, levels: Integers, target: Floats) -> Integers:
     return np.where(wanting[levels] & ~inside, 1, 0)
 
 
-def _network(reduced: Incidence, target: Floats, probabilities: Floats) -> tuple[Any, Any]:
+def _network(reduced: Incidence, supply: Integers, probabilities: Floats) -> tuple[Any, Any]:
     """Return the flow problem, and the arcs that carry each client's target."""
     from ortools.graph.python import max_flow
 
@@ -71,7 +71,6 @@ def _network(reduced: Incidence, target: Floats, probabilities: Floats) -> tuple
     source = n_clients + n_cohorts
     flow = max_flow.SimpleMaxFlow()
     clients = np.arange(n_clients)
-    supply = np.round(target * _UNITS).astype(np.int64)
     demand = np.round(probabilities * _UNITS).astype(np.int64)
     arcs = flow.add_arcs_with_capacity(np.full(n_clients, source), clients, supply)
     rows = reduced.spread_over_members(np.arange(n_cohorts)) + n_clients

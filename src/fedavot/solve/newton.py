@@ -4,7 +4,8 @@ D(x) = Σ p_i x_i − E_A log Σ_{k∈A} exp(x_k) has gradient p − m(x) and He
 −E[diag(Y_A) − Y_A Y_Aᵀ]. The third derivative along d is at most range(d) times the second, so a
 step of log(1 + β)/β with β = range(d) climbs from anywhere (Sun and Tran-Dinh 2019). The full step
 is tried first and kept unless the slope along d has turned round: D is concave, so a slope still
-positive means every point on the way was better than the last. Soft alignment adds
+positive means every point on the way was better than the last. Levels do not interact, so each has
+its own step length. Soft alignment adds
 −(ρ/2) Σ p_i (x_i − x̄)², x̄ = Σ p_i x_i, which keeps the potentials finite for every p.
 """
 
@@ -18,7 +19,7 @@ from fedavot.solve._problem import Problem, Run
 
 DENSE_CLIENTS = 1500
 """Up to here a dense factorisation is cheaper than conjugate gradients."""
-_RIDGE = 1e-13
+_RIDGE = 1e-12
 """Relative; fixes the free constant of each connected component and drowns in the gradient."""
 _CG_STEPS = 200
 _LONGEST_STEP = 8.0
@@ -36,23 +37,25 @@ def newton(
     point = problem.system.curvature(potentials)
     gradient = _gradient(problem, potentials, point, softness)
     evaluations = 1
-    while evaluations < max_iter and not np.abs(gradient).sum() <= tol:
+    while evaluations < max_iter and problem.free.any() and not np.abs(gradient).sum() <= tol:
         direction = _direction(problem, point, gradient, softness)
-        reach = max(float(np.ptp(direction[problem.free])), 1e-9)
-        safe = float(np.log1p(reach)) / reach
+        slope = problem.by_level(direction * gradient)
+        reach = np.maximum(problem.range_by_level(direction), 1e-9)
+        safe = np.log1p(reach) / reach
         # Soft potentials are bounded however far they are; exact ones may have no optimum at all.
-        length = 1.0 if softness else min(1.0, _LONGEST_STEP / reach)
-        slope = float(direction @ gradient)
+        length = np.ones_like(reach) if softness else np.minimum(1.0, _LONGEST_STEP / reach)
         while True:
-            moved = potentials + length * direction
+            moved = potentials + length[problem.levels] * direction
             point = problem.system.curvature(moved)
             gradient = _gradient(problem, moved, point, softness)
             evaluations += 1
-            end = float(direction @ gradient)
-            if length <= safe or end >= -0.5 * slope or evaluations >= max_iter:
+            end = problem.by_level(direction * gradient)
+            over = (length > safe) & (end < -0.5 * slope)
+            if not over.any() or evaluations >= max_iter:
                 break
             # The slope vanishes in between: go where a straight line would, at most to a tenth.
-            length = max(safe, length * max(0.1, slope / (slope - end)))
+            back = np.maximum(0.1, slope / np.where(over, slope - end, np.inf))
+            length = np.where(over, np.maximum(safe, length * back), length)
         potentials = moved
     return Run(potentials, point.marginal, float(np.abs(gradient).sum()), evaluations)
 
@@ -87,8 +90,9 @@ def _direction(problem: Problem, point: Curvature, gradient: Floats, softness: f
         result = point.product(vector) + softness * problem.target * pulled
         return np.where(free, result, 0.0)
 
-    diagonal = np.maximum(point.marginal - point.squares, 0.0) + softness * problem.target
-    preconditioner = np.where(free, diagonal, 1.0) + _RIDGE * problem.target
+    # A client alone in all its cohorts has no curvature: rounding must not send it far away.
+    diagonal = np.maximum(point.marginal - point.squares, 1e-8 * point.marginal)
+    preconditioner = np.where(free, diagonal + (softness + _RIDGE) * problem.target, 1.0)
     aim = min(0.1, float(np.sqrt(np.abs(gradient).sum())))
     return conjugate_gradients(product, gradient, preconditioner, aim)
 

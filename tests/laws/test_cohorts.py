@@ -1,0 +1,140 @@
+"""An explicit list of cohorts equals its own table, however it is written down."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import agreement
+import fedavot as fa
+from fedavot.laws import cohorts as module
+from strategies import (
+    cohort_lists,
+    enumerate_cohorts,
+    enumerate_list,
+    levels,
+    permutations,
+    potentials,
+)
+
+
+def listed_and(*strategies):
+    return cohort_lists().flatmap(
+        lambda case: st.tuples(st.just(case), *(make(case[2]) for make in strategies))
+    )
+
+
+@given(cohort_lists())
+def test_the_law_is_the_list_with_repeats_added_up(case):
+    members, probabilities, n_clients = case
+    law = fa.Cohorts(*case)
+    assert agreement.same_table(enumerate_cohorts(law), enumerate_list(members, probabilities))
+    assert law.n_cohorts == len({frozenset(cohort) for cohort in members})
+    assert law.n_clients == n_clients
+
+
+@given(listed_and(potentials, levels))
+def test_expected_weights_equal_enumeration(case):
+    arguments, x, level = case
+    table = enumerate_list(*arguments[:2])
+    agreement.check_weights(fa.Cohorts(*arguments), table, x, level)
+
+
+@given(cohort_lists(max_clients=7))
+def test_coverage_of_every_set_equals_enumeration(case):
+    agreement.check_coverages(fa.Cohorts(*case), enumerate_list(*case[:2]))
+
+
+@given(cohort_lists())
+def test_inclusion_equals_enumeration(case):
+    agreement.check_inclusion(fa.Cohorts(*case), enumerate_list(*case[:2]))
+
+
+@given(listed_and(permutations))
+def test_coverage_of_prefixes_equals_enumeration(case):
+    arguments, order = case
+    agreement.check_prefixes(fa.Cohorts(*arguments), enumerate_list(*arguments[:2]), order)
+
+
+@given(listed_and(potentials, levels))
+def test_curvature_equals_enumeration(case):
+    arguments, x, level = case
+    table = enumerate_list(*arguments[:2])
+    agreement.check_curvature(fa.Cohorts(*arguments), table, x, level)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4], ids=["narrow", "wide"])
+def test_threaded_products_equal_those_on_one_core(monkeypatch, scale):
+    rng = np.random.default_rng(0)
+    rows = np.argsort(rng.random((500, 30)), axis=1)[:, :4]
+    x = scale * rng.standard_normal(30)
+    alone = fa.Cohorts(rows).system().curvature(x)
+    monkeypatch.setattr("fedavot.laws._incidence._THREADED_ENTRIES", 1)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    split = fa.Cohorts(rows).system().curvature(x)
+    assert agreement.close(split.marginal, alone.marginal)
+    assert agreement.close(split.product(x / scale), alone.product(x / scale))
+
+
+def test_an_array_of_equal_sizes_is_the_law_of_its_rows():
+    rows = np.array([[2, 0], [1, 2], [0, 2]], dtype=np.int32)
+    wanted = {frozenset({0, 2}): 2 / 3, frozenset({1, 2}): 1 / 3}
+    assert agreement.same_table(enumerate_cohorts(fa.Cohorts(rows)), wanted)
+
+
+def test_cohorts_in_another_member_order_are_the_same_cohort():
+    law = fa.Cohorts([[0, 1, 2], [2, 0, 1], [1, 0], [2, 1, 0]], [0.1, 0.2, 0.3, 0.4])
+    wanted = {frozenset({0, 1, 2}): 0.7, frozenset({0, 1}): 0.3}
+    assert law.n_cohorts == 2
+    assert agreement.same_table(enumerate_cohorts(law), wanted)
+
+
+def test_distinct_cohorts_keep_the_order_of_the_list():
+    law = fa.Cohorts([[4], [0, 1], [4], [2, 3]])
+    assert law.incidence.members.tolist() == [4, 0, 1, 2, 3]
+    assert law.incidence.offsets.tolist() == [0, 1, 3, 5]
+    assert law.probabilities.tolist() == [0.5, 0.25, 0.25]
+
+
+class EqualKeys:
+    """A generator whose keys collide for all cohorts of one size."""
+
+    def integers(self, low, high, size, dtype):
+        return np.ones(size, dtype=dtype)
+
+
+@given(case=cohort_lists())
+def test_colliding_keys_cost_nothing_but_time(case):
+    members, probabilities, _ = case
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module.np.random, "default_rng", lambda seed: EqualKeys())
+        law = fa.Cohorts(*case)
+    assert agreement.same_table(enumerate_cohorts(law), enumerate_list(members, probabilities))
+    assert law.n_cohorts == len({frozenset(cohort) for cohort in members})
+
+
+@given(cohort_lists(), st.randoms(use_true_random=False))
+def test_a_log_in_any_order_is_the_law_of_its_rounds(case, shuffler):
+    members, _, n_clients = case
+    rows = [(f"round {k}", client) for k, cohort in enumerate(members) for client in cohort]
+    shuffler.shuffle(rows)
+    rounds, clients = zip(*rows, strict=True)
+    law = fa.Cohorts.from_log(rounds, clients, n_clients)
+    wanted = enumerate_list(members, np.full(len(members), 1 / len(members)))
+    assert agreement.same_table(enumerate_cohorts(law), wanted)
+    assert law.n_clients == n_clients
+
+
+def test_the_number_of_clients_is_one_more_than_the_largest_unless_given():
+    assert fa.Cohorts([[3], [1, 0]]).n_clients == 4
+    assert (
+        fa.Cohorts([[3], [1, 0]], n_clients=9).inclusion().tolist()
+        == [0.5] * 2 + [0, 0.5] + [0] * 5
+    )
+
+
+def test_what_the_caller_does_to_the_arguments_later_does_not_matter():
+    rows, chances = np.array([[0, 1], [1, 2]]), np.array([0.5, 0.5])
+    law = fa.Cohorts(rows, chances)
+    rows[:], chances[:] = 0, 0
+    assert law.inclusion().tolist() == [0.5, 1.0, 0.5]

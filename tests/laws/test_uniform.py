@@ -1,0 +1,123 @@
+"""Uniform cohorts of one size: the closed form equals the list of all combinations."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import agreement
+import fedavot as fa
+from strategies import (
+    enumerate_cohorts,
+    importances,
+    levels,
+    permutations,
+    potentials,
+    uniform_laws,
+    uniform_sizes,
+)
+
+DIRECT = 1e-11
+"""Two quadratures and 300 recursions apart, relative to the largest weight."""
+
+
+def law_and(*strategies, max_clients=8):
+    return uniform_sizes(max_clients).flatmap(
+        lambda sizes: st.tuples(
+            st.just(fa.UniformCohorts(*sizes)), *(make(sizes[0]) for make in strategies)
+        )
+    )
+
+
+@given(law_and(potentials, levels))
+def test_expected_weights_equal_enumeration(case):
+    law, x, level = case
+    agreement.check_weights(law, enumerate_cohorts(law), x, level)
+
+
+@settings(max_examples=15)
+@given(law_and(potentials, levels, max_clients=12))
+def test_expected_weights_of_twelve_clients_equal_enumeration(case):
+    law, x, level = case
+    agreement.check_weights(law, enumerate_cohorts(law), x, level)
+
+
+@given(uniform_laws())
+def test_coverage_of_every_set_equals_enumeration(law):
+    agreement.check_coverages(law, enumerate_cohorts(law))
+
+
+@given(uniform_laws())
+def test_inclusion_equals_enumeration(law):
+    agreement.check_inclusion(law, enumerate_cohorts(law))
+
+
+@given(law_and(permutations))
+def test_coverage_of_prefixes_equals_enumeration(case):
+    law, order = case
+    agreement.check_prefixes(law, enumerate_cohorts(law), order)
+
+
+@given(law_and(potentials, levels))
+def test_curvature_equals_enumeration(case):
+    law, x, level = case
+    agreement.check_curvature(law, enumerate_cohorts(law), x, level)
+
+
+@given(law_and(importances))
+def test_a_prefix_of_the_worst_order_is_as_bad_as_any_set(case):
+    law, importance = case
+    agreement.check_worst_order(law, enumerate_cohorts(law), importance)
+
+
+@given(st.integers(1, 40).flatmap(potentials))
+@example(np.array([0.0]))
+@example(np.array([5000.0, -5000.0]))
+def test_when_everyone_takes_part_the_weights_are_the_softmax(x):
+    scaled = np.exp(x - x.max())
+    law = fa.UniformCohorts(x.size, x.size)
+    assert agreement.close(law.expected_weights(x), scaled / scaled.sum())
+
+
+@given(st.integers(1, 12).flatmap(potentials))
+def test_cohorts_of_one_leave_nothing_to_weigh(x):
+    law = fa.UniformCohorts(x.size, 1)
+    assert agreement.close(law.expected_weights(x), np.full(x.size, 1 / x.size))
+
+
+def direct_weights(x, size):
+    """Integrate u_i e^{−t u_i} e_{K−1}(v without v_i)/C(N, K) on a plain grid in log t.
+
+    The symmetric polynomials of v = e^{−tu} come from the textbook recursion, whose terms are all
+    positive, over the clients before i and after i.
+    """
+    u = np.exp(x - x.max())
+    log_t = np.arange(-45.0, np.log(60.0 / np.sort(u)[:size].sum()), 0.15)
+    v = np.exp(-np.outer(u, np.exp(log_t)))
+    before, after = _polynomials(v, size), _polynomials(v[::-1], size)[::-1]
+    total = _polynomials(np.ones((u.size, 1)), size + 1)[-1][size, 0]
+    without = np.stack(
+        [(b * a[::-1]).sum(axis=0) for b, a in zip(before[:-1], after[1:], strict=True)]
+    )
+    integrand = u[:, None] * v * without * np.exp(log_t)
+    return 0.15 * integrand.sum(axis=1) / total
+
+
+def _polynomials(v, count):
+    """Return e_0 … e_{count−1} of each prefix of the rows, shape (n+1, count, n_columns)."""
+    e = np.zeros((len(v) + 1, count, v.shape[1]))
+    e[0, 0] = 1.0
+    for row, value in enumerate(v):
+        e[row + 1] = e[row]
+        e[row + 1, 1:] += value * e[row, :-1]
+    return e
+
+
+@pytest.mark.parametrize(("n_clients", "size"), [(300, 40), (60, 59), (200, 2)])
+def test_many_clients_agree_with_the_recursion_of_symmetric_polynomials(n_clients, size):
+    x = np.random.default_rng(1).normal(0.0, 1.5, n_clients)
+    wanted = direct_weights(x, size)
+    # The direct sum vouches for itself: nothing in it makes the weights sum to one.
+    assert abs(wanted.sum() - 1.0) <= agreement.EXACT
+    found = fa.UniformCohorts(n_clients, size).expected_weights(x)
+    assert agreement.close(found, wanted, DIRECT * wanted.max())

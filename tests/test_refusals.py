@@ -1,0 +1,192 @@
+"""What cannot be done is refused in the library's own words: options, sizes, and files."""
+
+import json
+
+import numpy as np
+import pytest
+
+import fedavot as fa
+from fedavot import errors
+
+PAIRS = fa.Cohorts([[0, 1], [1, 2]])
+P = [0.4, 0.3, 0.3]
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"method": "simplex"}, r"method is 'simplex'; it must be one of 'auto', 'ipfp', 'newton'"),
+        ({"method": None}, r"method is None"),
+        ({"objective": "cost"}, r"objective is 'cost'; it must be one of 'entropy', 'variance'"),
+        ({"tol": 0}, r"tol is 0\.0; it must be finite and above 0"),
+        ({"tol": -1e-9}, r"tol is -1e-09"),
+        ({"tol": np.nan}, r"tol is nan"),
+        ({"tol": np.inf}, r"tol is inf"),
+        ({"tol": "tight"}, r"tol must be a number, found 'tight'"),
+        ({"max_iter": 0}, r"max_iter is 0; it must be at least 1"),
+        ({"max_iter": 10.5}, r"max_iter must be an integer, found 10\.5"),
+        ({"softness": -0.1}, r"softness is -0\.1; it must be finite and at least 0"),
+        ({"softness": np.nan}, r"softness is nan"),
+        ({"softness": 1.0, "method": "ipfp"}, r"'ipfp' solves exact entropic alignment only"),
+        ({"objective": "variance", "method": "ipfp"}, r"'ipfp' solves exact entropic"),
+        ({"objective": "variance", "softness": 1.0}, r"softness applies to objective 'entropy'"),
+    ],
+)
+def test_options_outside_what_align_accepts_are_named(options, match):
+    with pytest.raises(errors.OptionError, match=match):
+        fa.align(P, PAIRS, **options)
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        fa.UniformCohorts(3, 2),
+        fa.IndependentClients([0.5, 0.5, 0.5]),
+        fa.Mixture([PAIRS, PAIRS], [0.5, 0.5]),
+    ],
+)
+def test_least_variance_needs_explicit_cohorts(law):
+    with pytest.raises(errors.OptionError, match=f"explicit cohorts, found {type(law).__name__}"):
+        fa.align(P, law, objective="variance")
+
+
+NEVER_SEEN = {
+    "cohorts": fa.Cohorts([[0, 1], [1]], n_clients=3),
+    "independent": fa.IndependentClients([0.5, 0.5, 0.0]),
+    "successive": fa.SuccessiveDraws([1.0, 1.0, 0.0], 1),
+    "mixture": fa.Mixture([fa.Cohorts([[0], [1]], n_clients=3)], [1.0]),
+}
+
+
+@pytest.mark.parametrize("law", NEVER_SEEN.values(), ids=NEVER_SEEN)
+def test_a_wanted_client_in_no_cohort_is_infeasible_and_not_an_error(law):
+    certificate = fa.certify([0.25, 0.25, 0.5], law)
+    assert not certificate.feasible
+    assert 2 in certificate.deficient
+    assert certificate.hall_ratio == np.inf
+    assert certificate.verify([0.25, 0.25, 0.5], law)
+
+
+@pytest.mark.parametrize("law", NEVER_SEEN.values(), ids=NEVER_SEEN)
+def test_a_wanted_client_in_no_cohort_leaves_the_nearest_importance(law):
+    alignment = fa.align([0.25, 0.25, 0.5], law)
+    assert alignment.status == "nearest"
+    assert alignment.attained[2] == 0.0
+    assert alignment.gap == pytest.approx(0.5, abs=1e-9)
+
+
+def test_too_many_pairs_are_refused_with_the_estimate():
+    with pytest.raises(errors.TooLargeError, match=r"499,999,500,000 cohorts of 2 .* GB"):
+        fa.SuccessiveDraws(np.ones(1_000_000), 2)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: fa.Cohorts([[0, 1]], n_clients=1_000_000),
+        lambda: fa.UniformCohorts(1_000_000, 2).inclusion(),
+        lambda: fa.UniformCohorts(1_000_000, 2).coverage([0]),
+    ],
+    ids=["cohorts", "uniform inclusion", "uniform coverage"],
+)
+def test_more_clients_than_memory_are_refused_with_the_estimate(monkeypatch, ask):
+    monkeypatch.setattr("fedavot._checks._available_bytes", lambda: 1e6)
+    with pytest.raises(errors.TooLargeError, match="GB"):
+        ask()
+
+
+@pytest.fixture
+def document(tmp_path):
+    """Save an alignment and return its path and its content."""
+    path = tmp_path / "alignment.json"
+    fa.align(P, PAIRS).save(path)
+    return path, json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("kept", [0, 1, 100, -3])
+def test_a_truncated_file_is_refused(document, kept):
+    path, _ = document
+    path.write_text(path.read_text()[:kept])
+    with pytest.raises(errors.FileFormatError, match=r"alignment\.json is not a complete JSON"):
+        fa.Alignment.load(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (b"\x80\x04\x95\xff\xfe", r"not a complete JSON document"),
+        (b"PK\x03\x04", r"not a complete JSON document"),
+        (b"[1, 2, 3]", r"holds 'list', not 'fedavot-alignment'"),
+        (b"null", r"holds 'NoneType'"),
+        (b'{"weights": [1]}', r"holds None, not 'fedavot-alignment'"),
+        (b'{"format": "fedavot-online", "version": 1}', r"holds 'fedavot-online'"),
+        (b"[" * 100_000, r"not a complete JSON document|not valid"),
+    ],
+)
+def test_a_foreign_file_is_refused(tmp_path, data, match):
+    path = tmp_path / "foreign.json"
+    path.write_bytes(data)
+    with pytest.raises(errors.FileFormatError, match=match):
+        fa.Alignment.load(path)
+
+
+@pytest.mark.parametrize(
+    ("version", "match"),
+    [
+        (2, r"version 2 of 'fedavot-alignment', and this library reads up to 1; upgrade"),
+        (0, r"version 0; expected a positive integer"),
+        ("1", r"version '1'"),
+        (True, r"version True"),
+        (None, r"version None"),
+        (1.0, r"version 1\.0"),
+    ],
+)
+def test_a_version_the_library_does_not_read_is_refused(document, version, match):
+    path, content = document
+    path.write_text(json.dumps(content | {"version": version}))
+    with pytest.raises(errors.FileFormatError, match=match):
+        fa.Alignment.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"potentials": [0.0, 1.0]}, r"different shapes: .*\(2,\)"),
+        ({"levels": [0, 0, 0, 0]}, r"different shapes: .*\(4,\)"),
+        ({"importance": [[0.4, 0.3, 0.3]]}, r"different shapes|importance"),
+        ({"attained": 1.0}, r"different shapes|attained"),
+        ({"potentials": [0.0, "much", 0.0]}, r"potentials|much"),
+        ({"potentials": [0.0, "1.5", 0.0]}, r"potentials"),
+        ({"potentials": [0.0, None, 0.0]}, r"potentials"),
+        ({"potentials": [0.0, float("nan"), 0.0]}, r"potentials"),
+        ({"potentials": [0.0, float("inf"), 0.0]}, r"potentials"),
+        ({"potentials": {"a": 1}}, r"not a valid alignment"),
+        ({"levels": [0, 0.5, 1]}, r"levels"),
+        ({"levels": [0, 10**30, 1]}, r"levels|10{30}|valid"),
+        ({"residual": "small"}, r"residual|small"),
+        ({"residual": None}, r"not a valid alignment"),
+        ({"iterations": float("inf")}, r"iterations|not a valid alignment"),
+        ({"status": "perfect"}, r"perfect"),
+        ({"objective": "cost"}, r"objective|cost"),
+    ],
+)
+def test_a_file_with_a_wrong_value_is_refused(document, change, match):
+    path, content = document
+    path.write_text(json.dumps(content | change))
+    with pytest.raises(errors.FileFormatError, match=match):
+        fa.Alignment.load(path)
+
+
+@pytest.mark.parametrize("key", ["importance", "potentials", "levels", "status", "softness"])
+def test_a_file_without_one_of_its_keys_is_refused(document, key):
+    path, content = document
+    del content[key]
+    path.write_text(json.dumps(content))
+    with pytest.raises(errors.FileFormatError, match=key):
+        fa.Alignment.load(path)
+
+
+def test_keys_of_later_writers_are_ignored(document):
+    path, content = document
+    path.write_text(json.dumps(content | {"comment": "from the weekend"}))
+    assert fa.Alignment.load(path).status == "exact"
