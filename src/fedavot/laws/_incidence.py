@@ -110,6 +110,23 @@ class Incidence:
         """Whether any cohort has three members or more."""
         return bool(self.sizes.max(initial=0) > 2)
 
+    def components(self) -> Integers:
+        """Return a label for each client, equal for clients linked by a chain of cohorts."""
+        from scipy.sparse.csgraph import connected_components
+
+        count = self.n_cohorts + self.n_clients
+        pad = np.full(self.n_clients, self.members.size)
+        graph = sparse.csr_array(
+            (
+                np.ones(self.members.size, dtype=np.int8),
+                self.members + self.n_cohorts,
+                np.concatenate((self.offsets, pad)),
+            ),
+            shape=(count, count),
+        )
+        labels = connected_components(graph, directed=False)[1][self.n_cohorts :]
+        return np.unique(labels, return_inverse=True)[1].astype(np.int64)
+
     def within(self, levels: Integers) -> "Incidence":
         """Return the incidence that keeps only each cohort's members of its lowest level."""
         keep = levels[self.members] == self.spread_over_members(self.minimum(levels))

@@ -26,31 +26,31 @@ class Problem:
         Clients whose potentials are solved for.
     exempt : bool array, shape (n_clients,)
         Clients without importance: their weight is whatever nobody else can take.
-    levels : int array, shape (n_clients,)
-        From 0; clients of different levels do not affect each other.
+    parts : int array, shape (n_clients,)
+        From 0; clients of different parts do not affect each other: levels, or finer.
     """
 
     system: System
     target: Floats
     free: NDArray[np.bool_]
     exempt: NDArray[np.bool_]
-    levels: Integers
+    parts: Integers
 
     def error(self, marginal: Floats) -> Floats:
         """Return target − marginal, zero for exempt clients."""
         return np.where(self.exempt, 0.0, self.target - marginal)
 
-    def by_level(self, values: Floats) -> Floats:
-        """Add up values by level, shape (n_levels,)."""
-        return np.asarray(np.bincount(self.levels, values), dtype=np.float64)
+    def by_part(self, values: Floats) -> Floats:
+        """Add up values by part, shape (n_parts,)."""
+        return np.asarray(np.bincount(self.parts, values), dtype=np.float64)
 
-    def range_by_level(self, values: Floats) -> Floats:
-        """Return largest minus least value among each level's free clients, shape (n_levels,)."""
-        levels, values = self.levels[self.free], values[self.free]
-        high = np.full(int(self.levels.max()) + 1, -np.inf)
+    def range_by_part(self, values: Floats) -> Floats:
+        """Return largest minus least value among each part's free clients, shape (n_parts,)."""
+        parts, values = self.parts[self.free], values[self.free]
+        high = np.full(int(self.parts.max()) + 1, -np.inf)
         low = -high
-        np.maximum.at(high, levels, values)
-        np.minimum.at(low, levels, values)
+        np.maximum.at(high, parts, values)
+        np.minimum.at(low, parts, values)
         return np.where(high >= low, high, 0.0) - np.where(high >= low, low, 0.0)
 
     def log_ratio(self, marginal: Floats) -> Floats:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedavot._checks import Floats, Integers
+from fedavot.laws._incidence import ExplicitSystem
 from fedavot.laws._law import Law
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.successive import SuccessiveDraws
@@ -20,7 +21,7 @@ from fedavot.solve.coarse import first_guess
 from fedavot.solve.ipfp import accelerated, ipfp
 from fedavot.solve.levels import Partition, partition
 from fedavot.solve.maxflow import split_by_flow
-from fedavot.solve.newton import DENSE_CLIENTS, newton
+from fedavot.solve.newton import DENSE_CLIENTS, STUBBORN_CLIENTS, newton
 
 _SORTING_SWEEPS = 15
 _SORTS = 2
@@ -79,7 +80,7 @@ def _search(importance: Floats, law: Law, effort: Effort) -> Solution:
         patient = sorts < _SORTS if sorting else looks < len(_CLIMBS)
         if not patient and isinstance(law, Cohorts | SuccessiveDraws):
             settled = split_by_flow(importance, law, one_level(importance, law))
-            start = replace(run, potentials=_gathered(run.potentials, settled.levels))
+            start = replace(run, potentials=np.zeros(importance.size))
             return Solution(settled, _climb_until(within(importance, law, settled), start, effort))
         if sorting:
             run = replace(run, potentials=_gathered(run.potentials, found.levels))
@@ -123,12 +124,18 @@ def within(importance: Floats, law: Law, parts: Partition) -> Problem:
     A level of one client is met by whatever potential, so only larger ones are solved for.
     """
     several = np.bincount(parts.levels)[parts.levels] > 1
+    leveled = bool(parts.levels.any())
+    system = law.system(parts.levels if leveled else None)
+    independent = parts.levels
+    if leveled and isinstance(system, ExplicitSystem):
+        # Within a level, explicit cohorts may fall apart further.
+        independent = system.incidence.components()
     return Problem(
-        law.system(parts.levels if parts.levels.any() else None),
+        system,
         parts.target,
         several & (importance > 0) & (parts.target > 0),
         importance == 0,
-        parts.levels,
+        independent,
     )
 
 
@@ -147,7 +154,10 @@ def _climb(problem: Problem, run: Run, effort: Effort, looks: int) -> Run:
         budget = min(left, _ACCELERATED_CLIMB)
         return _after(run, accelerated(problem, run.potentials, tol=effort.tol, max_iter=budget))
     budget = min(left, _CLIMBS[min(looks, len(_CLIMBS) - 1)])
-    return _after(run, newton(problem, run.potentials, tol=effort.tol, max_iter=budget))
+    dense = STUBBORN_CLIENTS if looks else DENSE_CLIENTS
+    return _after(
+        run, newton(problem, run.potentials, tol=effort.tol, max_iter=budget, dense=dense)
+    )
 
 
 def _climb_until(problem: Problem, run: Run, effort: Effort) -> Run:

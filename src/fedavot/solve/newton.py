@@ -4,8 +4,8 @@ D(x) = Σ p_i x_i − E_A log Σ_{k∈A} exp(x_k) has gradient p − m(x) and He
 −E[diag(Y_A) − Y_A Y_Aᵀ]. The third derivative along d is at most range(d) times the second, so a
 step of log(1 + β)/β with β = range(d) climbs from anywhere (Sun and Tran-Dinh 2019). The full step
 is tried first and kept unless the slope along d has turned round: D is concave, so a slope still
-positive means every point on the way was better than the last. Levels do not interact, so each has
-its own step length. Soft alignment adds
+positive means every point on the way was better than the last. Parts of
+the problem that do not interact have their own step lengths. Soft alignment adds
 −(ρ/2) Σ p_i (x_i − x̄)², x̄ = Σ p_i x_i, which keeps the potentials finite for every p.
 """
 
@@ -13,12 +13,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedavot._checks import Floats
+from fedavot._checks import Floats, Integers
 from fedavot.laws._law import Curvature
 from fedavot.solve._problem import Problem, Run
 
 DENSE_CLIENTS = 1500
 """Up to here a dense factorisation is cheaper than conjugate gradients."""
+STUBBORN_CLIENTS = 5_000
+"""Up to here it fits in memory, for problems so badly conditioned that they need one."""
 _RIDGE = 1e-12
 """Relative; fixes the free constant of each connected component and drowns in the gradient."""
 _CG_STEPS = 200
@@ -27,34 +29,41 @@ _LONGEST_STEP = 8.0
 
 
 def newton(
-    problem: Problem, start: Floats, *, tol: float, max_iter: int, softness: float = 0.0
+    problem: Problem,
+    start: Floats,
+    *,
+    tol: float,
+    max_iter: int,
+    softness: float = 0.0,
+    dense: int = DENSE_CLIENTS,
 ) -> Run:
     """Climb until the gradient's L1 norm is within ``tol``, or ``max_iter`` evaluations are spent.
 
-    The law is evaluated once a step, twice where the full step overshoots.
+    The law is evaluated once a step, more often where the full step overshoots. Problems of up to
+    ``dense`` free clients are factorised, larger ones take conjugate gradients.
     """
     potentials = start
     point = problem.system.curvature(potentials)
     gradient = _gradient(problem, potentials, point, softness)
     evaluations = 1
     while evaluations < max_iter and problem.free.any() and not np.abs(gradient).sum() <= tol:
-        direction = _direction(problem, point, gradient, softness)
-        slope = problem.by_level(direction * gradient)
-        reach = np.maximum(problem.range_by_level(direction), 1e-9)
+        direction = _direction(problem, point, gradient, softness, dense)
+        slope = problem.by_part(direction * gradient)
+        reach = np.maximum(problem.range_by_part(direction), 1e-9)
         safe = np.log1p(reach) / reach
         # Soft potentials are bounded however far they are; exact ones may have no optimum at all.
         length = np.ones_like(reach) if softness else np.minimum(1.0, _LONGEST_STEP / reach)
         while True:
-            moved = potentials + length[problem.levels] * direction
+            moved = potentials + length[problem.parts] * direction
             point = problem.system.curvature(moved)
             gradient = _gradient(problem, moved, point, softness)
             evaluations += 1
-            end = problem.by_level(direction * gradient)
+            end = problem.by_part(direction * gradient)
             over = (length > safe) & (end < -0.5 * slope)
             if not over.any() or evaluations >= max_iter:
                 break
             # The slope vanishes in between: go where a straight line would, at most to a tenth.
-            back = np.maximum(0.1, slope / np.where(over, slope - end, np.inf))
+            back = np.maximum(0.1, slope / np.where(over, slope - end, 1.0))
             length = np.where(over, np.maximum(safe, length * back), length)
         potentials = moved
     return Run(potentials, point.marginal, float(np.abs(gradient).sum()), evaluations)
@@ -68,21 +77,21 @@ def _gradient(problem: Problem, potentials: Floats, point: Curvature, softness: 
     return gradient
 
 
-def _direction(problem: Problem, point: Curvature, gradient: Floats, softness: float) -> Floats:
+def _direction(
+    problem: Problem, point: Curvature, gradient: Floats, softness: float, dense: int
+) -> Floats:
     """Solve Hessian · direction = gradient over the free clients."""
     free = problem.free
-    direction = np.zeros_like(gradient)
-    if np.count_nonzero(free) <= DENSE_CLIENTS:
-        every = bool(free.all())
+    if np.count_nonzero(free) <= dense:
+        direction = np.zeros_like(gradient)
         hessian = point.dense()
-        if not every:
-            hessian = hessian[np.ix_(free, free)]
-        target = problem.target[free]
-        if softness:
-            hessian -= softness * np.outer(target, target)
-        diagonal = hessian.diagonal() + softness * target + _RIDGE * target
-        np.fill_diagonal(hessian, diagonal)
-        direction[free] = solve_dense(hessian, gradient[free])
+        for block in _blocks(problem):
+            target = problem.target[block]
+            matrix = hessian if block.size == gradient.size else hessian[np.ix_(block, block)]
+            if softness:
+                matrix -= softness * np.outer(target, target)
+            np.fill_diagonal(matrix, matrix.diagonal() + (softness + _RIDGE) * target)
+            direction[block] = solve_dense(matrix, gradient[block])
         return direction
 
     def product(vector: Floats) -> Floats:
@@ -95,6 +104,15 @@ def _direction(problem: Problem, point: Curvature, gradient: Floats, softness: f
     preconditioner = np.where(free, diagonal + (softness + _RIDGE) * problem.target, 1.0)
     aim = min(0.1, float(np.sqrt(np.abs(gradient).sum())))
     return conjugate_gradients(product, gradient, preconditioner, aim)
+
+
+def _blocks(problem: Problem) -> list[Integers]:
+    """Return the free clients, part by part: the Hessian has no entries between parts."""
+    clients = np.flatnonzero(problem.free)
+    parts = problem.parts[clients]
+    order = np.argsort(parts, kind="stable")
+    cuts = np.flatnonzero(np.diff(parts[order])) + 1
+    return np.split(clients[order], cuts)
 
 
 def solve_dense(matrix: Floats, right: Floats) -> Floats:
