@@ -23,7 +23,7 @@ from benchmarks.evaluate import Answer
 
 Say = Callable[[str], None]
 Role = Literal["ours", "peer", "reference"]
-_ROUND_S = 0.3
+_ROUND_S = 1.0
 _ROUND_RUNS = 20
 """A round runs a contender up to so often within so many seconds: the best of few is luck."""
 

@@ -21,6 +21,14 @@ SUM_SLACK = 1e-8
 """How far a distribution's sum may be from one and still be rounding."""
 
 
+def as_array(values: Any, *, otherwise: str, error: type[InputError]) -> NDArray[Any]:
+    """Return an array of whatever the values are, or raise ``otherwise`` if they do not line up."""
+    try:
+        return np.asarray(values)
+    except ValueError as cause:
+        raise error(f"{otherwise}: {cause}") from None
+
+
 def as_floats(values: ArrayLike, *, what: str, error: type[InputError]) -> Floats:
     """Return a one-dimensional float array, or say why the values are not one."""
     try:
@@ -40,6 +48,13 @@ def as_distribution(values: ArrayLike, *, what: str, item: str, error: type[Inpu
         raise error(
             f"{what} of {item} {bad[0]} is {array[bad[0]]}; it must be finite and at least 0"
         )
+    # Numbers above one cannot be shares of one; naming them also keeps the sum from overflowing.
+    over = np.flatnonzero(array > 1.0 + SUM_SLACK)
+    if over.size:
+        raise error(
+            f"{what} of {item} {over[0]} is {array[over[0]]}, more than 1; "
+            "divide all by their sum if that is meant"
+        )
     total = float(array.sum())
     if not abs(total - 1.0) <= SUM_SLACK:
         raise error(f"{what} sums to {total!r}, not 1; divide it by its sum if that is meant")
@@ -58,7 +73,9 @@ def as_importance(values: ArrayLike, n_clients: int) -> Floats:
 
 def as_cohort(cohort: ArrayLike, n_clients: int) -> Integers:
     """Return a cohort's members in the order given, as distinct known clients."""
-    members = np.asarray(cohort)
+    members = as_array(
+        cohort, otherwise="a cohort must be a flat sequence of client indices", error=CohortError
+    )
     if members.ndim != 1:
         raise CohortError(
             f"a cohort must be a flat sequence of client indices, found shape {members.shape}"
@@ -69,12 +86,12 @@ def as_cohort(cohort: ArrayLike, n_clients: int) -> Integers:
         raise CohortError(
             f"a cohort must hold integer client indices, found {members.dtype}: {members[:5]}"
         )
-    members = members.astype(np.int64)
     unknown = members[(members < 0) | (members >= n_clients)]
     if unknown.size:
         raise CohortError(
             f"the cohort names client {unknown[0]}, but clients run from 0 to {n_clients - 1}"
         )
+    members = members.astype(np.int64)
     ordered = np.sort(members)
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     if repeated.size:

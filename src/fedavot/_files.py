@@ -38,7 +38,7 @@ def read_document(path: PathLike, *, format: str, version: int) -> dict[str, Any
     name = os.fspath(path)
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as cause:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as cause:
         raise FileFormatError(
             f"{name} is not a complete JSON document ({cause}); it may be cut off: write it again"
         ) from None

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_cohort
+from fedavot._checks import Floats, Integers, as_cohort, one_of
 from fedavot._files import PathLike, read_document, write_document
 from fedavot.errors import FileFormatError, UnavailableError
 from fedavot.laws._law import Law
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.successive import SuccessiveDraws
 
+OBJECTIVES = ("entropy", "variance")
 _FORMAT = "fedavot-alignment"
 _VERSION = 1
 
@@ -172,28 +173,55 @@ class Alignment:
         """Read what `save` wrote."""
         document = read_document(path, format=_FORMAT, version=_VERSION)
         try:
-            importance, potentials, attained = (
-                np.array(document[key], dtype=np.float64)
-                for key in ("importance", "potentials", "attained")
-            )
             alignment = cls(
-                importance=importance,
-                potentials=potentials,
-                attained=attained,
-                levels=np.array(document["levels"], dtype=np.int64),
-                residual=float(document["residual"]),
-                iterations=int(document["iterations"]),
+                importance=_numbers(document, "importance"),
+                potentials=_numbers(document, "potentials"),
+                attained=_numbers(document, "attained"),
+                levels=_counts(document, "levels"),
+                residual=_number(document, "residual"),
+                iterations=int(_number(document, "iterations")),
                 status=Status(document["status"]),
-                objective=str(document["objective"]),
-                softness=float(document["softness"]),
-                saved_effective_size=float(document["effective_cohort_size"]),
+                objective=one_of(document["objective"], OBJECTIVES, what="objective"),
+                softness=_number(document, "softness"),
+                saved_effective_size=_number(document, "effective_cohort_size"),
             )
-        except (KeyError, TypeError, ValueError) as cause:
+        except (KeyError, TypeError, ValueError, OverflowError) as cause:
             raise FileFormatError(f"{path} is not a valid alignment: {cause!r}") from None
-        sizes = {array.shape for array in (importance, potentials, attained, alignment.levels)}
-        if len(sizes) != 1 or len(next(iter(sizes))) != 1:
-            raise FileFormatError(f"{path} has arrays of different shapes: {sorted(sizes)}")
+        arrays = (
+            alignment.importance,
+            alignment.potentials,
+            alignment.attained,
+            alignment.levels,
+        )
+        if len({array.size for array in arrays}) != 1:
+            sizes = [array.size for array in arrays]
+            raise FileFormatError(f"{path} has arrays of different lengths: {sizes}")
         return alignment
+
+
+def _numbers(document: dict[str, Any], key: str) -> Floats:
+    """Return a list of finite JSON numbers as an array."""
+    values = document[key]
+    if not isinstance(values, list) or any(type(value) not in (int, float) for value in values):
+        raise TypeError(f"{key} must be a list of numbers")
+    array = np.array(values, dtype=np.float64)
+    if not np.isfinite(array).all():
+        raise ValueError(f"{key} must be finite")
+    return array
+
+
+def _number(document: dict[str, Any], key: str) -> float:
+    return float(_numbers({key: [document[key]]}, key)[0])
+
+
+def _counts(document: dict[str, Any], key: str) -> Integers:
+    """Return a list of JSON integers from 0 as an array."""
+    values = document[key]
+    if not isinstance(values, list) or any(type(value) is not int for value in values):
+        raise TypeError(f"{key} must be a list of integers")
+    if not all(0 <= value < 2**63 for value in values):
+        raise ValueError(f"{key} must be integers from 0")
+    return np.array(values, dtype=np.int64)
 
 
 def _explicit(law: Law | None) -> Cohorts:

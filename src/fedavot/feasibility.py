@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, as_importance
 from fedavot.certificate import FEASIBLE_SLACK, Certificate
-from fedavot.laws._law import Law
+from fedavot.laws._law import Law, as_law
 from fedavot.solve.decompose import Effort, decompose
 from fedavot.solve.levels import Partition, partition
 
@@ -41,7 +41,7 @@ def certify(importance: ArrayLike, law: Law) -> Certificate:
     >>> certificate.feasible, certificate.deficient.tolist(), round(certificate.deficiency, 3)
     (False, [0], 0.1)
     """
-    wanted = as_importance(importance, law.n_clients)
+    wanted = as_importance(importance, as_law(law).n_clients)
     order = law.worst_order(wanted)
     if order is not None:
         slack = law.prefix_coverage(order) - np.cumsum(wanted[order])

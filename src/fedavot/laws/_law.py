@@ -15,8 +15,11 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_floats
-from fedavot.errors import CohortError, OptionError
+from fedavot._checks import Floats, Integers, as_array, as_floats
+from fedavot.errors import CohortError, LawError, OptionError
+
+_LARGEST = 1e300
+"""Potentials this large still have differences that are floats."""
 
 
 class Curvature(Protocol):
@@ -99,6 +102,13 @@ class Law(Protocol):
         ...
 
 
+def as_law(law: Law) -> Law:
+    """Return the law, or say that it is not one."""
+    if not isinstance(law, Law):
+        raise LawError(f"{law!r} is not an availability law, such as Cohorts or UniformCohorts")
+    return law
+
+
 def as_potentials(potentials: ArrayLike, n_clients: int) -> Floats:
     """Return finite potentials, shape (n_clients,)."""
     array = as_floats(potentials, what="potentials", error=OptionError)
@@ -107,26 +117,30 @@ def as_potentials(potentials: ArrayLike, n_clients: int) -> Floats:
     bad = np.flatnonzero(~np.isfinite(array))
     if bad.size:
         raise OptionError(f"the potential of client {bad[0]} is {array[bad[0]]}; it must be finite")
-    return array
+    beyond = np.abs(array) - _LARGEST
+    # Out there any difference makes two levels: shrink what is beyond so that none overflows.
+    return np.where(beyond > 0, np.sign(array) * (_LARGEST + 1e-9 * beyond), array)
 
 
 def as_levels(levels: ArrayLike | None, n_clients: int) -> Integers | None:
     """Return integer levels, shape (n_clients,), or None for a single level."""
     if levels is None:
         return None
-    array = np.asarray(levels)
+    array = as_array(levels, otherwise=f"levels must be {n_clients} integers", error=OptionError)
     if array.shape != (n_clients,) or not np.issubdtype(array.dtype, np.integer):
         raise OptionError(
             f"levels must be {n_clients} integers, found {array.dtype} of shape {array.shape}"
         )
-    return array.astype(np.int64) if np.any(array != array[0]) else None
+    # Only their order matters: number them from 0.
+    return np.unique(array, return_inverse=True)[1].astype(np.int64) if np.ptp(array) else None
 
 
 def client_mask(
     clients: Iterable[int], n_clients: int
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return a boolean mask of a set of clients; repeats are harmless in a set."""
-    members = np.asarray(list(clients) if not isinstance(clients, np.ndarray) else clients)
+    given = clients if isinstance(clients, np.ndarray) else list(clients)
+    members = as_array(given, otherwise="clients must be a flat set", error=CohortError)
     mask = np.zeros(n_clients, dtype=bool)
     if not members.size:
         return mask

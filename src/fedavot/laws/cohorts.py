@@ -10,10 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedavot._checks import Floats, Integers, as_distribution, as_size
+from fedavot._checks import (
+    Floats,
+    Integers,
+    as_array,
+    as_distribution,
+    as_size,
+    refuse_if_too_large,
+)
 from fedavot.errors import LawError
 from fedavot.laws._incidence import ExplicitSystem, Incidence, total_by
 from fedavot.laws._law import as_levels, as_potentials, client_mask
+
+_BYTES_A_CLIENT = 64
+"""Peak memory of building a law and evaluating it once, measured a client."""
 
 
 class Cohorts:
@@ -72,10 +82,14 @@ class Cohorts:
         n_clients : int, optional
             As for the class.
         """
-        labels, members = np.asarray(rounds), np.asarray(clients)
+        labels = as_array(rounds, otherwise="rounds must be a flat sequence", error=LawError)
+        members = as_array(clients, otherwise="clients must be a flat sequence", error=LawError)
         if labels.ndim != 1 or labels.shape != members.shape:
             raise LawError(f"{labels.shape} rounds do not pair with {members.shape} clients")
-        order = np.argsort(labels, kind="stable")
+        try:
+            order = np.argsort(labels, kind="stable")
+        except TypeError as cause:
+            raise LawError(f"rounds must have labels that sort: {cause}") from None
         _, sizes = np.unique(labels, return_counts=True)
         ragged = np.split(members[order], np.cumsum(sizes)[:-1])
         return cls([row.tolist() for row in ragged] if members.size else [], n_clients=n_clients)
@@ -117,7 +131,8 @@ class Cohorts:
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
         """Draw one cohort a round, members ascending."""
-        drawn = rng.choice(self.n_cohorts, size=rounds, p=self._probabilities)
+        count = as_size(rounds, what="rounds", low=0)
+        drawn = rng.choice(self.n_cohorts, size=count, p=self._probabilities)
         members, offsets = self._incidence.members, self._incidence.offsets
         return [members[offsets[a] : offsets[a + 1]].astype(np.int64) for a in drawn]
 
@@ -137,13 +152,29 @@ class Cohorts:
         """Return None: for a general list no order is known to hold the worst set."""
 
 
+def _iterated(members: Any) -> list[Any]:
+    try:
+        return list(members)
+    except TypeError:
+        raise LawError(
+            f"cohorts must be a sequence of index sequences, found {members!r}"
+        ) from None
+
+
 def _flatten(members: Sequence[Sequence[int]] | NDArray[Any]) -> tuple[NDArray[Any], Integers]:
     """Return all members in one array and the cohorts' sizes."""
     if isinstance(members, np.ndarray) and members.ndim == 2:
         count, size = members.shape
         flat, sizes = members.reshape(-1), np.full(count, size, dtype=np.int64)
     else:
-        rows = [np.asarray(row) for row in members]
+        rows = [
+            as_array(
+                row,
+                otherwise=f"cohort {number} is not a sequence of client indices",
+                error=LawError,
+            )
+            for number, row in enumerate(_iterated(members))
+        ]
         for number, row in enumerate(rows):
             if row.ndim != 1:
                 raise LawError(f"cohort {number} is not a sequence of client indices: {row!r}")
@@ -176,6 +207,11 @@ def _checked_incidence(flat: NDArray[Any], sizes: Integers, n_clients: int | Non
         )
     if limit > np.iinfo(np.int32).max:
         raise LawError(f"client index {limit - 1} is too large; renumber the clients from 0")
+    refuse_if_too_large(
+        _BYTES_A_CLIENT * limit,
+        what=f"a law over {limit:,} clients",
+        remedy="renumber the clients that appear from 0",
+    )
     members = _sort_within(flat.astype(np.int32), sizes, offsets)
     same = members[1:] == members[:-1]
     same[offsets[1:-1] - 1] = False

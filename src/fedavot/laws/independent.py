@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_floats
+from fedavot._checks import Floats, Integers, as_floats, as_size
 from fedavot.errors import LawError
 from fedavot.laws._compiled import independent_sums
 from fedavot.laws._law import as_levels, as_potentials, client_mask
@@ -103,7 +103,7 @@ class IndependentClients:
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
         """Draw one non-empty cohort a round, members ascending."""
-        return [self._draw(rng) for _ in range(rounds)]
+        return [self._draw(rng) for _ in range(as_size(rounds, what="rounds", low=0))]
 
     def _draw(self, rng: np.random.Generator) -> Integers:
         # The first available client is drawn from its exact law given that there is one, so a

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_distribution
+from fedavot._checks import Floats, Integers, as_distribution, as_size
 from fedavot.errors import LawError
 from fedavot.laws._law import Curvature, Law, System, as_levels, as_potentials
 
@@ -82,7 +82,8 @@ class Mixture:
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
         """Draw one cohort a round, members ascending."""
-        states = rng.choice(len(self._laws), size=rounds, p=self._weights)
+        count = as_size(rounds, what="rounds", low=0)
+        states = rng.choice(len(self._laws), size=count, p=self._weights)
         return [self._laws[state].sample(rng, 1)[0] for state in states]
 
     def system(self, levels: Integers | None = None) -> System:

@@ -57,13 +57,15 @@ class SuccessiveDraws:
                 f"the rate of client {bad[0]} is {values[bad[0]]}; it must be finite and at least 0"
             )
         self._size = as_size(size, what="size", low=1)
+        draws = as_size(draws, what="draws", low=1)
         positive = int(np.count_nonzero(values))
         if positive < self._size:
             raise LawError(
                 f"cohorts of {self._size} need that many clients with positive rates, "
                 f"found {positive}"
             )
-        self._rates: Floats = values / values.sum()
+        scaled = values / values.max()
+        self._rates: Floats = scaled / scaled.sum()
         count = math.comb(positive, self._size)
         self.exact = self._size <= 2 or count <= _EXACT_COHORTS
         refuse_if_too_large(
@@ -114,7 +116,7 @@ class SuccessiveDraws:
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
         """Draw one cohort a round from the rates themselves, members ascending."""
-        return list(_draw(self._rates, self._size, rng, rounds))
+        return list(_draw(self._rates, self._size, rng, as_size(rounds, what="rounds", low=0)))
 
     def system(self, levels: Integers | None = None) -> ExplicitSystem:
         """Return the map from potentials to expected weights within these levels."""
@@ -134,7 +136,7 @@ def _draw(rates: Floats, size: int, rng: np.random.Generator, rounds: int) -> In
     block = max(1, (1 << 22) // rates.size)
     for first in range(0, rounds, block):
         count = min(block, rounds - first)
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             arrivals = rng.standard_exponential((count, rates.size)) / rates
         drawn[first : first + count] = np.argpartition(arrivals, size - 1, axis=1)[:, :size]
     drawn.sort(axis=1)
@@ -162,7 +164,7 @@ def _extend(
     """Go from all subsets of ``length − 1`` to all of ``length``, in colexicographic order."""
     edges = np.column_stack((np.full(len(subsets), -1), subsets, np.full(len(subsets), rates.size)))
     remaining = (before[edges[:, 1:]] - before[edges[:, :-1] + 1]).sum(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         passed_on = np.where(remaining > 0, chances / remaining, 0.0)
     longer = _combinations(rates.size, length)
     total = np.zeros(len(longer))

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers, as_amount, as_importance, as_size, one_of
-from fedavot.alignment import Alignment, Status
+from fedavot.alignment import OBJECTIVES, Alignment, Status
 from fedavot.certificate import FEASIBLE_SLACK
 from fedavot.errors import OptionError
-from fedavot.laws._law import Law, System
+from fedavot.laws._law import Law, System, as_law
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.successive import SuccessiveDraws
 from fedavot.solve._problem import Problem, Run
@@ -68,10 +68,10 @@ def align(
     >>> from fedavot import UniformCohorts
     >>> alignment = align([0.4, 0.3, 0.2, 0.1], UniformCohorts(4, 2))
     >>> alignment.status.value, alignment.weights([3, 0]).round(3).tolist()
-    ('exact', [0.07, 0.93])
+    ('exact', [0.096, 0.904])
     """
-    wanted = as_importance(importance, law.n_clients)
-    one_of(objective, ("entropy", "variance"), what="objective")
+    wanted = as_importance(importance, as_law(law).n_clients)
+    one_of(objective, OBJECTIVES, what="objective")
     one_of(method, ("auto", "ipfp", "newton"), what="method")
     amount = as_amount(softness, what="softness")
     _refuse_combinations(objective, amount, method, law)
