@@ -5,6 +5,7 @@ q(A) for A in a list, m_i(x) = Σ_{A∋i} q(A) exp(x_i) / Σ_{k∈A} exp(x_k).
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from fedavot._checks import (
     refuse_if_too_large,
 )
 from fedavot.errors import LawError
-from fedavot.laws._incidence import ExplicitSystem, Incidence, total_by
+from fedavot.laws._explicit import ExplicitSystem
+from fedavot.laws._incidence import Incidence, total_by
 from fedavot.laws._law import as_levels, as_potentials, client_mask
 
 _BYTES_A_CLIENT = 64
@@ -116,6 +118,10 @@ class Cohorts:
 
     def inclusion(self) -> Floats:
         """Return P(i ∈ A) for every client, shape (n_clients,)."""
+        return self._inclusion.copy()
+
+    @cached_property
+    def _inclusion(self) -> Floats:
         return self._incidence.sum_by_client(self._probabilities)
 
     def coverage(self, clients: Iterable[int]) -> float:
@@ -138,8 +144,14 @@ class Cohorts:
 
     def system(self, levels: Integers | None = None) -> ExplicitSystem:
         """Return the map from potentials to expected weights within these levels."""
-        incidence = self._incidence if levels is None else self._incidence.within(levels)
-        return ExplicitSystem(incidence, self._probabilities, levels)
+        if levels is None:
+            return self._whole
+        return ExplicitSystem(self._incidence.within(levels), self._probabilities, levels)
+
+    @cached_property
+    def _whole(self) -> ExplicitSystem:
+        """The system without levels; kept, as it may lay out a matrix of its own."""
+        return ExplicitSystem(self._incidence, self._probabilities, None)
 
     def prefix_coverage(self, order: Integers) -> Floats:
         """Return the coverage of each prefix of an order of all clients, shape (n_clients,)."""

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers, as_floats, as_size, refuse_if_too_large
 from fedavot.errors import LawError
-from fedavot.laws._incidence import ExplicitSystem
+from fedavot.laws._explicit import ExplicitSystem
 from fedavot.laws.cohorts import Cohorts
 
 _EXACT_COHORTS = 1_000_000
@@ -164,13 +164,12 @@ def _extend(
     """Go from all subsets of ``length − 1`` to all of ``length``, in colexicographic order."""
     edges = np.column_stack((np.full(len(subsets), -1), subsets, np.full(len(subsets), rates.size)))
     remaining = (before[edges[:, 1:]] - before[edges[:, :-1] + 1]).sum(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        passed_on = np.where(remaining > 0, chances / remaining, 0.0)
     longer = _combinations(rates.size, length)
     total = np.zeros(len(longer))
     for last in range(length):
-        rest = np.delete(longer, last, axis=1)
-        total += passed_on[_rank(rest, rates.size)] * rates[longer[:, last]]
+        rest = _rank(np.delete(longer, last, axis=1), rates.size)
+        # The last draw's share of what remains is at most one; what remains is at least its rate.
+        total += chances[rest] * (rates[longer[:, last]] / remaining[rest])
     return longer, total
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedavot._checks import Floats, Integers
-from fedavot.laws._incidence import ExplicitSystem
+from fedavot.laws._explicit import ExplicitSystem
 from fedavot.laws._law import Law
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.successive import SuccessiveDraws
@@ -28,6 +28,8 @@ _SORTS = 2
 """Explicit cohorts whose order has not settled by then are cheaper to split by max-flow."""
 _CLIMBS = (10, 15, 25, 50)
 """Evaluations before each look at the order: short at first, for tight problems show early."""
+_FACTORISED_AT_ONCE = 300
+"""Up to here a few factorisations cost less than a few sweeps."""
 _ACCELERATED_CLIMB = 30
 _REACH = 20.0
 
@@ -149,7 +151,7 @@ def _sort(problem: Problem, run: Run, effort: Effort) -> Run:
 def _climb(problem: Problem, run: Run, effort: Effort, looks: int) -> Run:
     """Go for the target, by the cheapest method for the size, for a while."""
     left = effort.max_iter - run.evaluations
-    large = np.count_nonzero(problem.free) > DENSE_CLIENTS
+    large = np.count_nonzero(problem.free) > _FACTORISED_AT_ONCE
     if large and looks == 0 and effort.method == "auto":
         budget = min(left, _ACCELERATED_CLIMB)
         return _after(run, accelerated(problem, run.potentials, tol=effort.tol, max_iter=budget))

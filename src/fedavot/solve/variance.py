@@ -14,7 +14,8 @@ import numpy as np
 
 from fedavot._checks import Floats
 from fedavot.alignment import sparsemax
-from fedavot.laws._incidence import Incidence, laplacian, total_by
+from fedavot.laws._explicit import laplacian
+from fedavot.laws._incidence import Incidence, total_by
 from fedavot.laws.cohorts import Cohorts
 from fedavot.solve._problem import Problem, Run
 from fedavot.solve.decompose import Effort, Solution, within

@@ -1,0 +1,192 @@
+"""Expected weights of an explicit list of cohorts.
+
+With the incidence S, u = exp(x) and s = S u, the expected weights are m = u ∘ Sᵀ(q/s): all sums of
+positive numbers, so plain exponentials are exact to rounding as long as they neither overflow nor
+underflow. Potentials too far apart for that take a slower path with each cohort's maximum
+subtracted.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedavot._checks import Floats, Integers
+from fedavot.laws._incidence import Incidence, total_by
+from fedavot.laws._pairs import PairMatrix, PairPoint, suits
+
+_SAFE_SPREAD = 600.0
+"""Potentials within ±300 of their centre keep exp(x) and q/s far from the ends of float64."""
+
+
+@dataclass(frozen=True, eq=False)
+class ExplicitSystem:
+    """Expected weights of explicit cohorts; the incidence holds one level a cohort.
+
+    Attributes
+    ----------
+    incidence : Incidence
+        Already reduced to each cohort's lowest level.
+    probabilities : float array, shape (n_cohorts,)
+        Of each cohort.
+    levels : int array, shape (n_clients,), or None
+        Only so that each level's potentials can be centred by themselves.
+    """
+
+    incidence: Incidence
+    probabilities: Floats
+    levels: Integers | None
+
+    def marginal(self, potentials: Floats) -> Floats:
+        """Return the expected weights, shape (n_clients,)."""
+        return self._point(potentials).marginal
+
+    def curvature(self, potentials: Floats) -> "_Point | _WidePoint | PairPoint":
+        """Return the expected weights and what is needed of their derivative."""
+        return self._point(potentials)
+
+    @cached_property
+    def _pairs(self) -> PairMatrix | None:
+        if not suits(self.incidence):
+            return None
+        return PairMatrix.of(self.incidence, self.probabilities)
+
+    def _point(self, potentials: Floats) -> "_Point | _WidePoint | PairPoint":
+        centred, spread = centre(potentials, self.levels)
+        if spread > _SAFE_SPREAD:
+            return _WidePoint(self.incidence, self.probabilities, potentials)
+        if self._pairs is not None:
+            return PairPoint(self._pairs, np.exp(centred))
+        return _Point(self.incidence, self.probabilities, np.exp(centred))
+
+
+def centre(potentials: Floats, levels: Integers | None) -> tuple[Floats, float]:
+    """Shift each level's potentials to be symmetric about zero; return them and their spread."""
+    if levels is None:
+        high, low = potentials.max(), potentials.min()
+        return potentials - (high + low) / 2, float(high - low)
+    count = int(levels.max()) + 1
+    high, low = np.full(count, -np.inf), np.full(count, np.inf)
+    np.maximum.at(high, levels, potentials)
+    np.minimum.at(low, levels, potentials)
+    # A number that no client has as its level counts as a level of width zero.
+    empty = high < low
+    high[empty] = low[empty] = 0.0
+    return potentials - ((high + low) / 2)[levels], float(np.max(high - low))
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """Everything at one vector of potentials whose exponentials are safe."""
+
+    incidence: Incidence
+    probabilities: Floats
+    scale: Floats
+
+    @cached_property
+    def _normaliser(self) -> Floats:
+        return self.incidence.sum_by_cohort(self.scale)
+
+    @cached_property
+    def _share(self) -> Floats:
+        return self.probabilities / self._normaliser
+
+    @cached_property
+    def marginal(self) -> Floats:
+        return self.scale * self.incidence.sum_by_client(self._share)
+
+    @cached_property
+    def squares(self) -> Floats:
+        return self.scale**2 * self.incidence.sum_by_client(self._share / self._normaliser)
+
+    def product(self, direction: Floats) -> Floats:
+        mean = self.incidence.sum_by_cohort(self.scale * direction) / self._normaliser
+        return self.marginal * direction - self.scale * self.incidence.sum_by_client(
+            self._share * mean
+        )
+
+    def dense(self) -> Floats:
+        def outer_weights() -> Floats:
+            return self.incidence.spread_over_members(
+                np.sqrt(self.probabilities) / self._normaliser
+            ) * self.scale.take(self.incidence.members)
+
+        pairs = self.incidence.pairs
+        products = self.scale.take(pairs.first) * self.scale.take(pairs.second)
+        products *= (self._share / self._normaliser)[pairs.cohorts]
+        return laplacian(self.incidence, products, outer_weights)
+
+
+@dataclass(frozen=True, eq=False)
+class _WidePoint:
+    """Everything at one vector of potentials of any spread, entry by entry."""
+
+    incidence: Incidence
+    probabilities: Floats
+    potentials: Floats
+
+    @cached_property
+    def _weights(self) -> Floats:
+        """Softmax weights, one an entry of the incidence."""
+        incidence = self.incidence
+        values = self.potentials[incidence.members]
+        top = np.maximum.reduceat(values, incidence.offsets[:-1])
+        values = np.exp(values - incidence.spread_over_members(top))
+        total = np.add.reduceat(values, incidence.offsets[:-1])
+        return np.asarray(values / incidence.spread_over_members(total))
+
+    def _by_client(self, entries: Floats) -> Floats:
+        return total_by(self.incidence.members, entries, self.incidence.n_clients)
+
+    @cached_property
+    def _mass(self) -> Floats:
+        return self._weights * np.repeat(self.probabilities, self.incidence.sizes)
+
+    @cached_property
+    def marginal(self) -> Floats:
+        return self._by_client(self._mass)
+
+    @cached_property
+    def squares(self) -> Floats:
+        return self._by_client(self._mass * self._weights)
+
+    def product(self, direction: Floats) -> Floats:
+        entries = direction[self.incidence.members]
+        mean = np.add.reduceat(self._weights * entries, self.incidence.offsets[:-1])
+        return self._by_client(self._mass * (entries - self.incidence.spread_over_members(mean)))
+
+    def dense(self) -> Floats:
+        root = self.incidence.spread_over_members(np.sqrt(self.probabilities))
+        pairs = self.incidence.pairs
+        starts = self.incidence.offsets[:-1][pairs.cohorts]
+        products = self._mass[starts] * self._weights[starts + 1]
+        return laplacian(self.incidence, products, lambda: self._weights * root)
+
+
+def laplacian(
+    incidence: Incidence, pair_products: Floats, outer_weights: Callable[[], Floats]
+) -> Floats:
+    """Assemble E[diag(Y) − Y Yᵀ] from the cohorts of two and from the larger ones.
+
+    Parameters
+    ----------
+    incidence : Incidence
+        The cohorts.
+    pair_products : float array, shape (n_pairs,)
+        q(A) Y_i Y_j of each cohort {i, j}.
+    outer_weights : callable
+        Gives √q(A) Y_i for each entry, shape (n_entries,); called only if cohorts of three or
+        more exist, because their sparse product is the expensive part.
+    """
+    n_clients = incidence.n_clients
+    flat = total_by(incidence.pairs.keys, pair_products, n_clients * n_clients)
+    joint = flat.reshape(n_clients, n_clients)
+    joint = joint + joint.T
+    if incidence.has_larger:
+        rows = incidence.matrix(outer_weights())[incidence.sizes > 2]
+        joint += (rows.T @ rows).toarray()
+    np.fill_diagonal(joint, 0.0)
+    np.negative(joint, out=joint)
+    np.fill_diagonal(joint, -joint.sum(axis=1))
+    return joint

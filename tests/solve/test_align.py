@@ -1,0 +1,224 @@
+"""Alignment attains what it says, exactly or as nearly as can be, under every law."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import brute
+import fedavot as fa
+from strategies import (
+    any_law,
+    enumerate_cohorts,
+    explicit_laws,
+    feasible_problems,
+    importances,
+    independent_laws,
+    infeasible_problems,
+    mixtures,
+    normalised,
+    successive_laws,
+    tight_problems,
+    uniform_laws,
+)
+
+TOL = 1e-9
+"""The tolerance every alignment here is solved to, in L1."""
+ATTAINED = 2e-9
+"""L1 distance of an attained importance from brute force: the tolerance, and rounding's share."""
+GAP = 1e-9
+"""A gap is half an L1 distance, so the tolerance moves it by half of itself."""
+
+LAWS = {
+    "cohorts": explicit_laws(8),
+    "uniform": uniform_laws(),
+    "independent": independent_laws(),
+    "mixture": mixtures(),
+    "successive": successive_laws(),
+}
+
+every_law = pytest.mark.parametrize("law", LAWS)
+every_method = pytest.mark.parametrize("method", ["auto", "newton"])
+
+
+def recomputed(problem, alignment):
+    """Return what the alignment's potentials and levels attain, summed over all cohorts."""
+    return brute.expected_weights(problem.cohorts, alignment.potentials, alignment.levels)
+
+
+def distance(found, wanted):
+    return float(np.abs(found - wanted).sum())
+
+
+def ratio_of_each_client(base, n_clients):
+    """Return the ratio of the level each client is in; clients without importance have inf."""
+    ratios = np.full(n_clients, np.inf)
+    for clients, ratio in base.levels:
+        ratios[list(clients)] = ratio
+    return ratios
+
+
+@every_method
+@every_law
+@settings(max_examples=40)
+@given(data=st.data())
+def test_a_feasible_importance_is_attained_to_the_tolerance(law, method, data):
+    problem = data.draw(feasible_problems(LAWS[law]))
+    alignment = fa.align(problem.importance, problem.law, method=method, tol=TOL)
+    assert alignment.status == "exact"
+    assert alignment.residual <= TOL
+    assert distance(recomputed(problem, alignment), problem.importance) <= ATTAINED
+
+
+@every_method
+@every_law
+@settings(max_examples=40)
+@given(data=st.data())
+def test_out_of_reach_the_lexicographically_optimal_base_is_attained(law, method, data):
+    problem = data.draw(infeasible_problems(LAWS[law]))
+    alignment = fa.align(problem.importance, problem.law, method=method, tol=TOL)
+    assert alignment.status == "nearest"
+    assert alignment.residual <= TOL
+    base = brute.lexicographic_base(problem.importance, problem.cohorts)
+    assert distance(recomputed(problem, alignment), base.attained) <= ATTAINED
+    assert distance(alignment.attained, base.attained) <= ATTAINED
+
+
+@every_law
+@settings(max_examples=30)
+@given(data=st.data())
+def test_the_gap_out_of_reach_is_the_largest_deficiency_of_any_set(law, data):
+    problem = data.draw(infeasible_problems(LAWS[law]))
+    alignment = fa.align(problem.importance, problem.law, tol=TOL)
+    worst = brute.hall(problem.importance, problem.cohorts)
+    assert abs(alignment.gap - worst.deficiency) <= GAP
+
+
+@every_law
+@settings(max_examples=30)
+@given(data=st.data())
+def test_levels_hold_one_ratio_each_and_their_ratios_rise(law, data):
+    problem = data.draw(infeasible_problems(LAWS[law]))
+    levels = fa.align(problem.importance, problem.law, tol=TOL).levels
+    base = brute.lexicographic_base(problem.importance, problem.cohorts)
+    ratios = ratio_of_each_client(base, levels.size)
+    assert set(levels) == set(range(levels.max() + 1))
+    held = [set(ratios[levels == level]) for level in range(levels.max() + 1)]
+    assert all(len(values) == 1 for values in held)
+    assert all(max(low) <= min(high) for low, high in itertools.pairwise(held))
+
+
+@every_law
+@settings(max_examples=30)
+@given(data=st.data())
+def test_out_of_reach_all_weight_goes_to_the_lowest_ratio_in_the_cohort(law, data):
+    problem = data.draw(infeasible_problems(LAWS[law]))
+    alignment = fa.align(problem.importance, problem.law, tol=TOL)
+    base = brute.lexicographic_base(problem.importance, problem.cohorts)
+    ratios = ratio_of_each_client(base, alignment.n_clients)
+    for cohort in problem.cohorts:
+        members = np.array(sorted(cohort))
+        weights = alignment.weights(members)
+        assert not weights[ratios[members] > ratios[members].min()].any()
+
+
+@every_method
+@every_law
+@settings(max_examples=30)
+@given(data=st.data())
+def test_a_tight_importance_is_attained_without_crawling(law, method, data):
+    problem = data.draw(tight_problems(LAWS[law]))
+    alignment = fa.align(problem.importance, problem.law, method=method, tol=TOL)
+    assert alignment.status == "exact"
+    assert alignment.iterations <= 100
+    assert distance(recomputed(problem, alignment), problem.importance) <= ATTAINED
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        fa.Cohorts([[0, 1], [1, 2], [0, 2, 3], [1, 3]], [0.4, 0.3, 0.2, 0.1]),
+        fa.UniformCohorts(4, 2),
+        fa.IndependentClients([0.5, 0.4, 0.3, 0.6]),
+        fa.SuccessiveDraws([1.0, 2.0, 3.0, 4.0], 2),
+        fa.Mixture(
+            [fa.IndependentClients([0.5, 0.4, 0.3, 0.6]), fa.Cohorts([[0, 1], [2, 3]])], [0.6, 0.4]
+        ),
+    ],
+    ids=lambda law: type(law).__name__,
+)
+def test_a_tight_importance_takes_plain_scaling_past_ten_thousand_sweeps(law):
+    x, level = np.array([0.5, 0.0, 1.0, 0.2]), np.array([0, 0, 1, 1])
+    importance = brute.expected_weights(enumerate_cohorts(law), x, level)
+    plain = fa.align(importance, law, method="ipfp", tol=TOL, max_iter=10_000)
+    assert plain.status == "unconverged"
+    assert plain.residual > 1_000 * TOL
+    alignment = fa.align(importance, law, tol=TOL)
+    assert alignment.status == "exact"
+    assert alignment.iterations <= 100
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_any_importance_at_all_is_attained_as_nearly_as_can_be(data):
+    law = data.draw(any_law(6))
+    importance = data.draw(importances(law.n_clients))
+    alignment = fa.align(importance, law, tol=TOL)
+    base = brute.lexicographic_base(importance, enumerate_cohorts(law))
+    assert alignment.status in {"exact", "nearest"}
+    assert distance(alignment.attained, base.attained) <= ATTAINED
+
+
+@every_method
+@pytest.mark.parametrize(
+    "law",
+    [fa.Cohorts([[0]]), fa.UniformCohorts(1, 1), fa.IndependentClients([0.3])],
+    ids=lambda law: type(law).__name__,
+)
+def test_a_single_client_gets_all_weight(law, method):
+    alignment = fa.align([1.0], law, method=method)
+    assert alignment.status == "exact"
+    assert alignment.weights([0]).tolist() == [1.0]
+
+
+@every_method
+def test_stopping_short_is_said_and_never_passed_off_as_an_answer(method):
+    law = fa.UniformCohorts(12, 3)
+    alignment = fa.align(normalised(np.arange(12.0, 0.0, -1)), law, method=method, max_iter=2)
+    assert alignment.status == "unconverged"
+    assert alignment.residual > TOL
+    assert "raise max_iter" in alignment.status.message
+    assert alignment.iterations <= 2
+
+
+@settings(max_examples=30)
+@given(st.data(), st.integers(1, 6))
+def test_whatever_the_budget_the_residual_says_how_far_the_marginal_is_off(data, budget):
+    law = data.draw(any_law(6))
+    importance = data.draw(importances(law.n_clients))
+    alignment = fa.align(importance, law, tol=TOL, max_iter=budget)
+    cohorts = enumerate_cohorts(law)
+    attained = brute.expected_weights(cohorts, alignment.potentials, alignment.levels)
+    assert distance(alignment.attained, attained) <= TOL
+    if alignment.status != "unconverged":
+        base = brute.lexicographic_base(importance, cohorts)
+        assert distance(attained, base.attained) <= ATTAINED
+
+
+def test_a_looser_tolerance_stops_earlier():
+    law, importance = fa.UniformCohorts(30, 2), normalised(np.arange(30.0, 0.0, -1))
+    loose = fa.align(importance, law, tol=1e-2)
+    assert TOL < loose.residual <= 1e-2
+    assert loose.iterations < fa.align(importance, law, tol=TOL).iterations
+
+
+def test_a_list_of_all_pairs_is_aligned_as_uniform_pairs_are():
+    importance = normalised(np.arange(100.0, 0.0, -1))
+    listed = fa.Cohorts(np.array(list(itertools.combinations(range(100), 2))))
+    by_list = fa.align(importance, listed)
+    closed = fa.align(importance, fa.UniformCohorts(100, 2))
+    assert distance(by_list.attained, closed.attained) <= TOL
+    # Both are centred, and the last step of Newton's method leaves far less than its residual.
+    assert np.ptp(by_list.potentials - closed.potentials) <= 1e-9
