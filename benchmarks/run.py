@@ -11,10 +11,11 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import out_of_reach, report, suites
+from benchmarks import imports, out_of_reach, report, suites
 from benchmarks.outcome import Outcome
 
 _SUITES = {
+    "P0": (imports.import_time,),
     "P1": (suites.small_pairs,),
     "P2": (suites.large_pairs,),
     "P3": (suites.sparse_cohorts,),

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import brute
@@ -62,7 +62,7 @@ def ratio_of_each_client(base, n_clients):
 
 @every_method
 @every_law
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_a_feasible_importance_is_attained_to_the_tolerance(law, method, data):
     problem = data.draw(feasible_problems(LAWS[law]))
@@ -74,7 +74,7 @@ def test_a_feasible_importance_is_attained_to_the_tolerance(law, method, data):
 
 @every_method
 @every_law
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_out_of_reach_the_lexicographically_optimal_base_is_attained(law, method, data):
     problem = data.draw(infeasible_problems(LAWS[law]))
@@ -87,7 +87,7 @@ def test_out_of_reach_the_lexicographically_optimal_base_is_attained(law, method
 
 
 @every_law
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_the_gap_out_of_reach_is_the_largest_deficiency_of_any_set(law, data):
     problem = data.draw(infeasible_problems(LAWS[law]))
@@ -97,7 +97,7 @@ def test_the_gap_out_of_reach_is_the_largest_deficiency_of_any_set(law, data):
 
 
 @every_law
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_levels_hold_one_ratio_each_and_their_ratios_rise(law, data):
     problem = data.draw(infeasible_problems(LAWS[law]))
@@ -111,7 +111,7 @@ def test_levels_hold_one_ratio_each_and_their_ratios_rise(law, data):
 
 
 @every_law
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_out_of_reach_all_weight_goes_to_the_lowest_ratio_in_the_cohort(law, data):
     problem = data.draw(infeasible_problems(LAWS[law]))
@@ -126,7 +126,7 @@ def test_out_of_reach_all_weight_goes_to_the_lowest_ratio_in_the_cohort(law, dat
 
 @every_method
 @every_law
-@settings(max_examples=30)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.filter_too_much])
 @given(data=st.data())
 def test_a_tight_importance_is_attained_without_crawling(law, method, data):
     problem = data.draw(tight_problems(LAWS[law]))
@@ -139,7 +139,7 @@ def test_a_tight_importance_is_attained_without_crawling(law, method, data):
 @pytest.mark.parametrize(
     "law",
     [
-        fa.Cohorts([[0, 1], [1, 2], [0, 2, 3], [1, 3]], [0.4, 0.3, 0.2, 0.1]),
+        fa.Cohorts([[0, 1], [1, 2], [0, 2, 3], [2, 3]], [0.4, 0.3, 0.2, 0.1]),
         fa.UniformCohorts(4, 2),
         fa.IndependentClients([0.5, 0.4, 0.3, 0.6]),
         fa.SuccessiveDraws([1.0, 2.0, 3.0, 4.0], 2),
@@ -151,10 +151,14 @@ def test_a_tight_importance_is_attained_without_crawling(law, method, data):
 )
 def test_a_tight_importance_takes_plain_scaling_past_ten_thousand_sweeps(law):
     x, level = np.array([0.5, 0.0, 1.0, 0.2]), np.array([0, 0, 1, 1])
-    importance = brute.expected_weights(enumerate_cohorts(law), x, level)
-    plain = fa.align(importance, law, method="ipfp", tol=TOL, max_iter=10_000)
+    cohorts = enumerate_cohorts(law)
+    importance = brute.expected_weights(cohorts, x, level)
+    # Sweeps over a list are the same as over the law, and quicker.
+    listed = fa.Cohorts([sorted(cohort) for cohort in cohorts], [*cohorts.values()], 4)
+    plain = fa.align(importance, listed, method="ipfp", tol=TOL, max_iter=10_000)
     assert plain.status == "unconverged"
     assert plain.residual > 1_000 * TOL
+    assert plain.iterations > 10_000
     alignment = fa.align(importance, law, tol=TOL)
     assert alignment.status == "exact"
     assert alignment.iterations <= 100
@@ -193,7 +197,7 @@ def test_stopping_short_is_said_and_never_passed_off_as_an_answer(method):
     assert alignment.iterations <= 2
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(st.data(), st.integers(1, 6))
 def test_whatever_the_budget_the_residual_says_how_far_the_marginal_is_off(data, budget):
     law = data.draw(any_law(6))

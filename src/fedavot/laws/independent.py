@@ -76,6 +76,11 @@ class IndependentClients:
         """P(i ∈ A) before conditioning, shape (n_clients,)."""
         return self._probabilities
 
+    @property
+    def exponents(self) -> Floats:
+        """The additive part a_i = −log(1 − π_i) of the coverage, shape (n_clients,)."""
+        return self._exponents
+
     @cached_property
     def _exponents(self) -> Floats:
         """The additive part a_i = −log(1 − π_i) of the coverage."""
