@@ -2,8 +2,19 @@
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=100)
-settings.register_profile("thorough", deadline=None, max_examples=2_000)
+# Slow or choosy generation says nothing about the library, and a busy machine would trip over it.
+_PATIENT = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    deadline=None,
+    max_examples=100,
+    suppress_health_check=_PATIENT,
+)
+settings.register_profile(
+    "thorough", deadline=None, max_examples=2_000, suppress_health_check=_PATIENT
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot.laws._incidence import Incidence, in_parallel
+from fedavot.laws._incidence import Incidence, in_parallel, total_by
 
 _MOST_CLIENTS = 2_000
 _FILLED = 0.5
@@ -45,13 +45,13 @@ class PairMatrix:
     def of(incidence: Incidence, probabilities: Floats) -> "PairMatrix":
         """Lay the listed cohorts out as a matrix."""
         n_clients = incidence.n_clients
-        matrix = np.zeros((n_clients, n_clients))
         listed = incidence.pairs
-        matrix[listed.first, listed.second] = probabilities[listed.cohorts]
+        # Cohorts cut down to one level may coincide, so probabilities are added up.
+        flat = total_by(listed.keys, probabilities[listed.cohorts], n_clients**2)
+        matrix = flat.reshape(n_clients, n_clients)
         alone = incidence.sizes == 1
-        singles = np.zeros(n_clients)
-        singles[incidence.members[incidence.offsets[:-1][alone]]] = probabilities[alone]
-        return PairMatrix(matrix + matrix.T, singles)
+        members = incidence.members[incidence.offsets[:-1][alone]]
+        return PairMatrix(matrix + matrix.T, total_by(members, probabilities[alone], n_clients))
 
 
 @dataclass(frozen=True, eq=False)

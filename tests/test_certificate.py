@@ -1,0 +1,191 @@
+"""A certificate verifies for what it was made for, and for nothing else."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import brute
+import fedavot as fa
+from strategies import feasible_problems, infeasible_problems, normalised
+
+TAMPERED = 1e-6
+"""What is changed by hand, a thousand times the tolerance of `verify`."""
+
+LAWS = [
+    fa.Cohorts([[0, 1], [1, 2], [0, 2, 3], [2, 3]], [0.4, 0.3, 0.2, 0.1]),
+    fa.UniformCohorts(4, 2),
+    fa.IndependentClients([0.5, 0.4, 0.3, 0.6]),
+    fa.SuccessiveDraws([2.0, 3.0, 3.0, 4.0], 2),
+    fa.Mixture(
+        [fa.IndependentClients([0.5, 0.4, 0.3, 0.6]), fa.Cohorts([[0, 1], [2, 3]])], [0.6, 0.4]
+    ),
+]
+FEASIBLE = np.array([0.26, 0.25, 0.25, 0.24])
+INFEASIBLE = np.array([0.9, 0.05, 0.03, 0.02])
+
+every_law = pytest.mark.parametrize("law", LAWS, ids=lambda law: type(law).__name__)
+searched_law = pytest.mark.parametrize(
+    "law",
+    [law for law in LAWS if not isinstance(law, fa.UniformCohorts | fa.IndependentClients)],
+    ids=lambda law: type(law).__name__,
+)
+
+
+@every_law
+def test_the_fixed_problems_are_what_they_are_called(law):
+    assert fa.certify(FEASIBLE, law).verify(FEASIBLE, law)
+    assert fa.certify(FEASIBLE, law).feasible
+    assert fa.certify(INFEASIBLE, law).verify(INFEASIBLE, law)
+    assert not fa.certify(INFEASIBLE, law).feasible
+
+
+@every_law
+def test_calling_an_infeasible_importance_feasible_does_not_verify(law):
+    certificate = replace(fa.certify(INFEASIBLE, law), feasible=True)
+    assert not certificate.verify(INFEASIBLE, law)
+    plain = replace(certificate, deficient=np.empty(0, dtype=np.int64), deficiency=0.0)
+    assert not replace(plain, hall_ratio=1.0).verify(INFEASIBLE, law)
+
+
+@every_law
+def test_calling_a_feasible_importance_infeasible_does_not_verify(law):
+    certificate = replace(fa.certify(FEASIBLE, law), feasible=False)
+    assert not certificate.verify(FEASIBLE, law)
+    claim = replace(certificate, deficient=np.array([0]), deficiency=0.1, hall_ratio=1.4)
+    assert not claim.verify(FEASIBLE, law)
+
+
+@every_law
+@pytest.mark.parametrize("change", [-TAMPERED, TAMPERED])
+def test_another_deficiency_does_not_verify(law, change):
+    certificate = fa.certify(INFEASIBLE, law)
+    assert not replace(certificate, deficiency=certificate.deficiency + change).verify(
+        INFEASIBLE, law
+    )
+
+
+@every_law
+@pytest.mark.parametrize("factor", [1.0 - TAMPERED, 1.0 + TAMPERED, np.inf])
+def test_another_hall_ratio_does_not_verify(law, factor):
+    certificate = fa.certify(INFEASIBLE, law)
+    assert not replace(certificate, hall_ratio=factor * certificate.hall_ratio).verify(
+        INFEASIBLE, law
+    )
+
+
+@every_law
+@pytest.mark.parametrize("deficient", [[], [1], [0, 1], [0, 1, 2, 3]])
+def test_another_set_does_not_verify(law, deficient):
+    certificate = replace(fa.certify(INFEASIBLE, law), deficient=np.array(deficient, dtype=int))
+    assert not certificate.verify(INFEASIBLE, law)
+
+
+@every_law
+def test_a_smaller_violation_truthfully_reported_does_not_verify(law):
+    importance = np.array([0.62, 0.36, 0.01, 0.01])
+    part = np.array([0])
+    violation = importance[0] - law.coverage(part)
+    certificate = fa.certify(importance, law)
+    assert 0 < violation < certificate.deficiency
+    assert not replace(certificate, deficient=part, deficiency=violation).verify(importance, law)
+
+
+@searched_law
+@pytest.mark.parametrize("importance", [FEASIBLE, INFEASIBLE], ids=["feasible", "infeasible"])
+def test_perturbed_potentials_do_not_verify(law, importance):
+    certificate = fa.certify(importance, law)
+    nudge = np.array([0.0, 0.0, 1e-3, 0.0])
+    levels = np.zeros(4, dtype=np.int64)
+    assert not replace(
+        certificate, potentials=certificate.potentials + nudge, levels=levels
+    ).verify(importance, law)
+
+
+@searched_law
+def test_shifting_all_potentials_changes_nothing(law):
+    certificate = fa.certify(INFEASIBLE, law)
+    assert replace(certificate, potentials=certificate.potentials + 3.0).verify(INFEASIBLE, law)
+
+
+@searched_law
+def test_other_levels_do_not_verify(law):
+    certificate = fa.certify(INFEASIBLE, law)
+    turned = certificate.levels.max() - certificate.levels
+    assert not replace(certificate, levels=turned).verify(INFEASIBLE, law)
+
+
+@searched_law
+def test_without_its_evidence_a_certificate_that_needs_it_does_not_verify(law):
+    certificate = fa.certify(FEASIBLE, law)
+    assert not replace(certificate, potentials=None, levels=None).verify(FEASIBLE, law)
+
+
+@every_law
+def test_another_importance_does_not_verify(law):
+    assert not fa.certify(INFEASIBLE, law).verify(FEASIBLE, law)
+    assert not fa.certify(FEASIBLE, law).verify(INFEASIBLE, law)
+    assert not fa.certify(INFEASIBLE, law).verify(INFEASIBLE[::-1], law)
+
+
+@every_law
+def test_another_law_does_not_verify(law):
+    certificate = fa.certify(INFEASIBLE, law)
+    assert not certificate.verify(INFEASIBLE, fa.UniformCohorts(4, 1))
+
+
+@settings(max_examples=40)
+@given(infeasible_problems(), st.data())
+def test_no_other_set_verifies_in_place_of_a_deficient_one(problem, data):
+    certificate = fa.certify(problem.importance, problem.law)
+    mask = data.draw(st.sampled_from(tuple(brute.all_sets(problem.importance.size))))
+    clients = np.flatnonzero(mask)
+    violation = problem.importance[clients].sum() - brute.coverage(problem.cohorts, clients)
+    assume(abs(violation - certificate.deficiency) > TAMPERED)
+    assert not replace(certificate, deficient=clients).verify(problem.importance, problem.law)
+    told = replace(certificate, deficient=clients, deficiency=float(violation))
+    assert not told.verify(problem.importance, problem.law)
+
+
+@settings(max_examples=40)
+@given(feasible_problems(), st.integers(0, 2**32 - 1))
+def test_a_feasible_certificate_verifies_for_no_infeasible_importance(problem, seed):
+    other = normalised(np.random.default_rng(seed).pareto(0.3, problem.importance.size) + 1e-9)
+    assume(brute.hall(other, problem.cohorts).deficiency > TAMPERED)
+    assert not fa.certify(problem.importance, problem.law).verify(other, problem.law)
+
+
+def test_a_feasible_certificate_reads_as_a_sentence():
+    assert "exact alignment is possible" in str(fa.certify(FEASIBLE, LAWS[0]))
+
+
+def test_an_infeasible_certificate_names_the_clients_and_the_remedy():
+    text = str(fa.certify(INFEASIBLE, fa.UniformCohorts(4, 2)))
+    assert text.startswith("clients {0} are wanted 0.4 more than cohorts")
+    assert "1.8 times too much; lower their importance" in text
+
+
+def test_a_long_deficient_set_is_cut_short_in_words():
+    importance = normalised(np.where(np.arange(100) < 20, 1.0, 1e-3))
+    text = str(fa.certify(importance, fa.UniformCohorts(100, 1)))
+    assert "9, … (20 in all)}" in text
+
+
+def test_verification_loads_no_solver():
+    program = (
+        "import sys, types\n"
+        "from importlib.util import find_spec\n"
+        "package = types.ModuleType('fedavot')\n"
+        "package.__path__ = list(find_spec('fedavot').submodule_search_locations)\n"
+        "sys.modules['fedavot'] = package\n"
+        "import fedavot.certificate\n"
+        "print([name for name in sys.modules if name.startswith('fedavot.solve')])\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert ran.stdout.strip() == "[]"

@@ -1,0 +1,174 @@
+"""Certificates are right either way: against all 2^N sets, under every law."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import brute
+import fedavot as fa
+from strategies import (
+    any_law,
+    enumerate_cohorts,
+    explicit_laws,
+    feasible_problems,
+    importances,
+    independent_laws,
+    infeasible_problems,
+    mixtures,
+    normalised,
+    successive_laws,
+    tight_problems,
+    uniform_laws,
+)
+
+PROBABILITY = 1e-9
+"""What a solver's tolerance leaves open in a deficiency, by default."""
+RATIO = 1e-8
+"""The same in a ratio, relatively: the worst set may have little probability to divide by."""
+
+LAWS = {
+    "cohorts": explicit_laws(8),
+    "uniform": uniform_laws(),
+    "independent": independent_laws(),
+    "mixture": mixtures(),
+    "successive": successive_laws(),
+}
+
+every_law = pytest.mark.parametrize("law", LAWS)
+
+
+def same_ratio(found, wanted):
+    return found == wanted or math.isclose(found, wanted, rel_tol=RATIO)
+
+
+@every_law
+@settings(max_examples=25)
+@given(data=st.data())
+def test_a_feasible_importance_is_certified_and_the_certificate_verifies(law, data):
+    problem = data.draw(feasible_problems(LAWS[law]))
+    certificate = fa.certify(problem.importance, problem.law)
+    assert certificate.feasible
+    assert certificate.verify(problem.importance, problem.law)
+    assert (certificate.deficiency, certificate.hall_ratio) == (0.0, 1.0)
+    assert certificate.deficient.size == 0
+
+
+@every_law
+@settings(max_examples=20, suppress_health_check=[HealthCheck.filter_too_much])
+@given(data=st.data())
+def test_a_tight_importance_is_feasible_and_the_certificate_verifies(law, data):
+    problem = data.draw(tight_problems(LAWS[law]))
+    certificate = fa.certify(problem.importance, problem.law)
+    assert certificate.feasible
+    assert certificate.verify(problem.importance, problem.law)
+
+
+@every_law
+@settings(max_examples=25)
+@given(data=st.data())
+def test_the_deficient_set_violates_halls_inequality_by_more_than_any_other(law, data):
+    problem = data.draw(infeasible_problems(LAWS[law]))
+    certificate = fa.certify(problem.importance, problem.law)
+    worst = brute.hall(problem.importance, problem.cohorts)
+    wanted = problem.importance[certificate.deficient].sum()
+    violation = wanted - brute.coverage(problem.cohorts, certificate.deficient)
+    assert not certificate.feasible
+    assert violation > 0
+    assert abs(violation - worst.deficiency) <= PROBABILITY
+    assert abs(certificate.deficiency - worst.deficiency) <= PROBABILITY
+
+
+@every_law
+@settings(max_examples=25)
+@given(data=st.data())
+def test_the_hall_ratio_is_the_largest_importance_over_coverage_of_any_set(law, data):
+    problem = data.draw(infeasible_problems(LAWS[law]))
+    certificate = fa.certify(problem.importance, problem.law)
+    assert same_ratio(certificate.hall_ratio, brute.hall(problem.importance, problem.cohorts).ratio)
+    assert certificate.verify(problem.importance, problem.law)
+
+
+@settings(max_examples=80)
+@given(st.data())
+def test_any_importance_at_all_is_decided_as_all_sets_decide_it(data):
+    law = data.draw(any_law(6))
+    importance = data.draw(importances(law.n_clients))
+    certificate = fa.certify(importance, law)
+    worst = brute.hall(importance, enumerate_cohorts(law))
+    assert abs(certificate.deficiency - worst.deficiency) <= PROBABILITY
+    assert same_ratio(certificate.hall_ratio, max(1.0, worst.ratio))
+    assert certificate.verify(importance, law)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_the_certificate_and_the_alignment_agree_on_what_is_possible(data):
+    law = data.draw(any_law(6))
+    importance = data.draw(importances(law.n_clients))
+    certificate, alignment = fa.certify(importance, law), fa.align(importance, law)
+    assert certificate.feasible == (alignment.status == "exact")
+    assert abs(alignment.gap - certificate.deficiency) <= PROBABILITY
+
+
+@pytest.mark.parametrize("hair", [1e-9, 1e-10, 1e-11, 5e-12, 2e-12, 1e-12, 1e-13, 1e-15])
+@pytest.mark.parametrize(
+    "law",
+    [
+        fa.Cohorts([[0], [0, 2], [0, 1], [1]]),
+        fa.UniformCohorts(3, 2),
+        fa.IndependentClients([0.5, 0.5, 0.3]),
+        fa.Mixture([fa.UniformCohorts(3, 1), fa.UniformCohorts(3, 2)], [0.5, 0.5]),
+    ],
+    ids=lambda law: type(law).__name__,
+)
+def test_an_importance_a_hair_inside_a_facet_is_feasible(law, hair):
+    cohorts = enumerate_cohorts(law)
+    facet = brute.expected_weights(cohorts, np.zeros(3), [1, 0, 1])
+    inside = brute.expected_weights(cohorts, np.zeros(3))
+    share = hair / max(np.abs(facet - inside).max(), hair)
+    importance = normalised((1.0 - share) * facet + share * inside)
+    certificate = fa.certify(importance, law)
+    assert certificate.feasible
+    assert certificate.verify(importance, law)
+    assert fa.align(importance, law).status == "exact"
+
+
+@pytest.mark.parametrize("hair", [1e-6, 1e-9, 1e-10, 1e-11])
+@pytest.mark.parametrize(
+    "law",
+    [
+        fa.Cohorts([[0], [0, 2], [0, 1], [1]]),
+        fa.UniformCohorts(3, 2),
+        fa.IndependentClients([0.5, 0.5, 0.3]),
+        fa.Mixture([fa.UniformCohorts(3, 1), fa.UniformCohorts(3, 2)], [0.5, 0.5]),
+    ],
+    ids=lambda law: type(law).__name__,
+)
+def test_an_importance_a_hair_outside_a_facet_is_not(law, hair):
+    facet = brute.expected_weights(enumerate_cohorts(law), np.zeros(3), [1, 0, 1])
+    importance = facet + hair * np.array([-1.0, 1.0, 0.0])
+    certificate = fa.certify(importance, law)
+    assert not certificate.feasible
+    assert certificate.deficient.tolist() == [1]
+    # The difference of two probabilities near one half has their rounding.
+    assert certificate.deficiency == pytest.approx(hair, abs=1e-15)
+    assert certificate.verify(importance, law)
+
+
+def test_a_wanted_client_nobody_ever_sees_is_wanted_infinitely_too_much():
+    law = fa.Cohorts([[0, 1]], n_clients=3)
+    certificate = fa.certify([0.5, 0.3, 0.2], law)
+    assert certificate.hall_ratio == math.inf
+    assert certificate.deficient.tolist() == [2]
+    assert certificate.deficiency == pytest.approx(0.2, abs=PROBABILITY)
+    assert certificate.verify([0.5, 0.3, 0.2], law)
+
+
+def test_no_single_client_need_be_overwanted_for_a_set_to_be():
+    law = fa.Cohorts([[0, 1], [2]], [0.6, 0.4])
+    importance = np.array([0.35, 0.35, 0.3])
+    assert np.all(importance <= law.inclusion())
+    assert fa.certify(importance, law).deficient.tolist() == [0, 1]
