@@ -119,15 +119,17 @@ def _plain(importance: Floats, law: Law, effort: Effort) -> Alignment:
     problem = Problem(_system(law, levels), importance, free, importance == 0, levels)
     run = ipfp(problem, np.zeros(importance.size), tol=effort.tol, max_iter=effort.max_iter)
     status = Status.EXACT if run.residual <= effort.tol else Status.UNCONVERGED
-    if status is Status.EXACT and run.marginal[importance == 0].sum() > FEASIBLE_SLACK:
-        status = Status.NEAREST
     return _alignment(importance, law, levels, run, status=status)
 
 
 def _soft(importance: Floats, law: Law, softness: float, effort: Effort) -> Alignment:
-    levels = (importance == 0).astype(np.int64)
-    problem = Problem(_system(law, levels), importance, importance > 0, importance == 0, levels)
+    idle = importance == 0
+    levels = idle.astype(np.int64)
+    system = _system(law, levels)
     start = np.zeros(importance.size)
+    # Cohorts of idle clients alone are lost to the others, whatever their potentials.
+    reachable = 1.0 - float(system.marginal(start)[idle].sum()) if idle.any() else 1.0
+    problem = Problem(system, reachable * importance, ~idle, idle, levels)
     run = newton(problem, start, tol=effort.tol, max_iter=effort.max_iter, softness=softness)
     status = Status.SOFT if run.residual <= effort.tol else Status.UNCONVERGED
     return _alignment(importance, law, levels, run, status=status, softness=softness)

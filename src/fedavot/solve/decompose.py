@@ -60,14 +60,14 @@ def decompose(importance: Floats, law: Law, effort: Effort) -> Solution:
         guess = np.zeros(importance.size)
         if parts.ratios.size == 1:
             guess = first_guess(importance, law, order)
-        start = Run(guess, problem.target, np.inf, 0)
+        start = replace(_from_zero(parts, 0), potentials=guess)
         return Solution(parts, _climb_until(problem, start, effort))
     return _search(importance, law, effort)
 
 
 def _search(importance: Floats, law: Law, effort: Effort) -> Solution:
     parts = one_level(importance, law)
-    run = Run(np.zeros(importance.size), importance, np.inf, 0)
+    run = _from_zero(parts, 0)
     # A client wanted more often than it takes part settles at once that levels are needed.
     sorting = bool(np.any(parts.target > law.inclusion() + 1e-12))
     sorts = looks = 0
@@ -82,7 +82,7 @@ def _search(importance: Floats, law: Law, effort: Effort) -> Solution:
         patient = sorts < _SORTS if sorting else looks < len(_CLIMBS)
         if not patient and isinstance(law, Cohorts | SuccessiveDraws):
             settled = split_by_flow(importance, law, one_level(importance, law))
-            start = replace(run, potentials=np.zeros(importance.size))
+            start = _from_zero(settled, run.evaluations)
             return Solution(settled, _climb_until(within(importance, law, settled), start, effort))
         if sorting:
             run = replace(run, potentials=_gathered(run.potentials, found.levels))
@@ -169,6 +169,11 @@ def _climb_until(problem: Problem, run: Run, effort: Effort) -> Run:
         run = _climb(problem, run, effort, looks)
         looks += 1
     return run
+
+
+def _from_zero(parts: Partition, evaluations: int) -> Run:
+    """Return a run that has yet to reach anything: its residual is infinite."""
+    return Run(np.zeros(parts.target.size), parts.target, np.inf, evaluations)
 
 
 def _after(before: Run, run: Run) -> Run:

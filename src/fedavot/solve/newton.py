@@ -72,9 +72,14 @@ def newton(
 def _gradient(problem: Problem, potentials: Floats, point: Curvature, softness: float) -> Floats:
     gradient = problem.error(point.marginal)
     if softness:
-        centred = potentials - problem.target @ potentials
-        gradient = gradient - softness * problem.target * centred
+        gradient = gradient - softness * _pull(problem, potentials)
     return gradient
+
+
+def _pull(problem: Problem, values: Floats) -> Floats:
+    """Return p ∘ (x − Σ p_k x_k): how strongly softness draws potentials together."""
+    share = problem.target / max(float(problem.target.sum()), 1e-300)
+    return np.asarray(share * (values - share @ values))
 
 
 def _direction(
@@ -89,14 +94,16 @@ def _direction(
             target = problem.target[block]
             matrix = hessian if block.size == gradient.size else hessian[np.ix_(block, block)]
             if softness:
-                matrix -= softness * np.outer(target, target)
-            np.fill_diagonal(matrix, matrix.diagonal() + (softness + _RIDGE) * target)
+                share = target / problem.target.sum()
+                matrix += softness * (np.diag(share) - np.outer(share, share))
+            np.fill_diagonal(matrix, matrix.diagonal() + _RIDGE * target)
             direction[block] = solve_dense(matrix, gradient[block])
         return direction
 
     def product(vector: Floats) -> Floats:
-        pulled = vector - problem.target @ vector if softness else vector
-        result = point.product(vector) + softness * problem.target * pulled
+        result = point.product(vector)
+        if softness:
+            result = result + softness * _pull(problem, vector)
         return np.where(free, result, 0.0)
 
     # A client alone in all its cohorts has no curvature: rounding must not send it far away.

@@ -21,8 +21,7 @@ from fedavot.solve._problem import Problem, Run
 from fedavot.solve.decompose import Effort, Solution, within
 from fedavot.solve.newton import DENSE_CLIENTS, conjugate_gradients, solve_dense
 
-_ARMIJO = 1e-4
-_SHORTEST_STEP = 2.0**-40
+_LONGEST_SEARCH = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +41,6 @@ class _Point:
     def marginal(self) -> Floats:
         mass = self.weights * self.incidence.spread_over_members(self.probabilities)
         return total_by(self.incidence.members, mass, self.incidence.n_clients)
-
-    @cached_property
-    def value(self) -> float:
-        """E_A ψ(x_A)."""
-        gain = self.weights * (self.potentials[self.incidence.members] - self.weights / 2)
-        return float(self.probabilities @ np.add.reduceat(gain, self.incidence.offsets[:-1]))
 
     @cached_property
     def _even(self) -> Floats:
@@ -126,16 +119,19 @@ def _direction(problem: Problem, point: _Point, error: Floats) -> Floats:
 def _line_search(
     problem: Problem, point: _Point, direction: Floats, error: Floats
 ) -> tuple[_Point, int]:
-    """Halve the step until the dual rises as much as its slope promises."""
+    """Go along the direction until the dual's slope has fallen by half, either way.
+
+    The slope falls continuously from its start to below zero, so halving between a step too short
+    and one too long ends.
+    """
     slope = float(error @ direction)
-    base = float(problem.target @ point.potentials) - point.value
-    length, spent = 1.0, 0
+    short, long, length = 0.0, np.inf, 1.0
+    spent = 0
     while True:
         moved = _Point(point.incidence, point.probabilities, point.potentials + length * direction)
-        rise = float(problem.target @ moved.potentials) - moved.value - base
+        end = float(problem.error(moved.marginal) @ direction)
         spent += 1
-        # Near the solution the rise drowns in rounding: there a smaller error decides.
-        shrunk = np.abs(problem.error(moved.marginal)).sum() <= 0.9 * np.abs(error).sum()
-        if rise >= _ARMIJO * length * slope or shrunk or length <= _SHORTEST_STEP:
+        if abs(end) <= 0.5 * slope or spent >= _LONGEST_SEARCH:
             return moved, spent
-        length /= 2
+        short, long = (length, long) if end > 0 else (short, length)
+        length = 2 * length if np.isinf(long) else (short + long) / 2
