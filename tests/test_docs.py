@@ -21,11 +21,8 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]+)(#[^)]*)?\)")
 CALLABLES = {
     **{name: getattr(fa, name) for name in fa.__all__ if callable(getattr(fa, name))},
     **{
-        f"{module}.{name}": function
-        for module, functions in {
-            "importance": inspect.getmembers(fa.importance, inspect.isfunction),
-        }.items()
-        for name, function in functions
+        f"importance.{name}": function
+        for name, function in inspect.getmembers(fa.importance, inspect.isfunction)
         if function.__module__ == fa.importance.__name__ and not name.startswith("_")
     },
     "Cohorts.from_log": fa.Cohorts.from_log,
@@ -70,9 +67,7 @@ def test_pages_meant_to_have_code_have_some(name):
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_every_output_shown_belongs_to_code(page):
     text = page.read_text(encoding="utf-8")
-    assert text.count("```text\n") == sum(
-        shown is not None for _, shown in BLOCK.findall(text) if shown
-    )
+    assert text.count("```text\n") == sum(bool(shown) for _, shown in BLOCK.findall(text))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
@@ -91,6 +86,11 @@ def test_the_api_page_names_everything_public():
 def test_the_api_page_gives_signatures_as_they_are(name):
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     assert f"`{name}{signature_of(CALLABLES[name])}`" in text
+
+
+@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", "CITATION.cff"])
+def test_the_version_is_the_same_everywhere(name):
+    assert fa.__version__ in (ROOT / name).read_text(encoding="utf-8")
 
 
 def test_the_readme_shows_the_table_the_demo_prints():

@@ -72,8 +72,8 @@ def alignment() -> None:
     console.print(table)
     verified = [row.certificate.verify(row.setting.importance, row.setting.law) for row in rows]
     console.print(
-        f"{sum(verified)} of {len(rows)} certificates verified by code that shares nothing with "
-        f"the solver; {sum(not row.certificate.feasible for row in rows)} settings infeasible: no "
+        f"{sum(verified)} of {len(rows)} certificates verified by code that imports no "
+        f"solver; {sum(not row.certificate.feasible for row in rows)} settings infeasible: no "
         "weights at all reach their importance. FedAVOT's are the nearest there are."
     )
     worst = max(row.alignment.residual for row in rows)

@@ -36,7 +36,7 @@ def certify(importance: ArrayLike, law: Law) -> Certificate:
     Returns
     -------
     Certificate
-        Its ``verify`` checks it with code that shares nothing with the solver.
+        Its ``verify`` checks it against the law with code that imports no solver.
 
     Examples
     --------

@@ -80,7 +80,7 @@ def test_late_iterates_too_are_those_of_the_dense_algorithm():
 
 @pytest.mark.parametrize("tol", [1e-1, 1e-3, 1e-6, 1e-9])
 @pytest.mark.parametrize(
-    "importance", [[0.25, 0.25, 0.25, 0.25], [0.4, 0.25, 0.2, 0.15], [0.15, 0.25, 0.35, 0.25]]
+    "importance", [[0.25, 0.25, 0.25, 0.25], [0.4, 0.25, 0.2, 0.15], [0.2, 0.25, 0.35, 0.2]]
 )
 def test_it_stops_at_the_first_sweep_with_both_marginals_within_the_tolerance(importance, tol):
     law = fa.Cohorts([[0, 1], [1, 2], [0, 2, 3], [2, 3]], [0.4, 0.3, 0.2, 0.1])
@@ -105,14 +105,15 @@ def test_linear_importance_over_all_pairs_takes_the_published_number_of_sweeps()
     pairs = fa.Cohorts(np.array(list(itertools.combinations(range(100), 2))))
     alignment = fa.align(importance, pairs, method="ipfp", tol=1e-9)
     assert alignment.status == "exact"
-    assert abs(alignment.iterations - 4_152) <= 1
+    # Beside the sweeps, the marginal is computed once before the first.
+    assert abs(alignment.iterations - 1 - 4_152) <= 1
 
 
 def test_out_of_reach_plain_scaling_says_that_it_has_not_converged():
     alignment = fa.align([0.8, 0.1, 0.1], fa.UniformCohorts(3, 2), method="ipfp", max_iter=300)
     assert alignment.status == "unconverged"
-    # Clients 0 may have two thirds; the rest of 0.8 cannot be had.
-    assert alignment.residual >= 2 * (0.8 - 2 / 3)
+    # Client 0 can have two thirds; the rest of 0.8 goes to others who do not want it.
+    assert alignment.residual >= 2 * (0.8 - 2 / 3) - EXACT
 
 
 def test_out_of_reach_plain_scaling_drifts_and_still_tends_to_the_nearest():

@@ -10,7 +10,7 @@ import fedavot as fa
 from fedavot.solve import decompose
 from fedavot.solve.decompose import one_level
 from fedavot.solve.maxflow import split_by_flow
-from strategies import enumerate_cohorts, explicit_laws, importances, successive_laws
+from strategies import enumerate_cohorts, explicit_laws, importances, normalised, successive_laws
 
 ATTAINED = 1e-9
 """L1; flows are whole multiples of 2^-50, and alignments are solved to this tolerance."""
@@ -63,10 +63,23 @@ def test_a_tight_search_that_gives_up_climbing_ends_at_the_same_answer(monkeypat
     x, level = np.array([0.5, 0.0, 1.0, 0.2]), np.array([0, 0, 1, 1])
     importance = brute.expected_weights(enumerate_cohorts(law), x, level)
     monkeypatch.setattr(decompose, "_SORTS", 0)
-    monkeypatch.setattr(decompose, "_CLIMBS", (1,))
+    monkeypatch.setattr(decompose, "_CLIMBS", (10,))
     alignment = fa.align(importance, law)
     assert alignment.status == "exact"
     assert np.abs(alignment.attained - importance).sum() <= 2 * ATTAINED
+
+
+@pytest.mark.parametrize("tiny", [1e-10, 1e-11, 1e-12])
+def test_flow_after_a_sweep_that_met_its_target_still_ends_at_potentials_that_do(tiny):
+    """Clients of next to no importance leave the residual small while levels still change."""
+    members = [[0, 2], [0, 1, 2, 3, 4, 5], [1], [2, 3, 4, 5], [0, 1, 2, 4, 5]]
+    law = fa.Cohorts(members)
+    importance = normalised([6 * tiny, 0.001156, 0.245958, 4 * tiny, 0.604567, 0.148319])
+    alignment = fa.align(importance, law, tol=ATTAINED)
+    cohorts = enumerate_cohorts(law)
+    attained = brute.expected_weights(cohorts, alignment.potentials, alignment.levels)
+    base = brute.lexicographic_base(importance, cohorts)
+    assert np.abs(attained - base.attained).sum() <= 2 * ATTAINED
 
 
 @settings(max_examples=80)

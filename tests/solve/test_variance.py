@@ -1,0 +1,201 @@
+"""Both plans have the marginals they promise, and none has less variance than the second."""
+
+import clarabel
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+import brute
+import fedavot as fa
+from agreement import EXACT, close
+from fedavot.solve import variance
+from strategies import (
+    enumerate_cohorts,
+    explicit_laws,
+    feasible_problems,
+    importances,
+    infeasible_problems,
+    normalised,
+    successive_laws,
+    tight_problems,
+)
+
+TOL = 1e-9
+"""The tolerance plans are solved to, in L1."""
+ATTAINED = 2e-9
+"""The same against brute force, with rounding's share."""
+OPTIMUM = 1e-7
+"""How well an interior-point method at 1e-10 knows an expected square between 0 and 1."""
+
+BUDGET = 300
+"""Evaluations, three times what any of hundreds of random problems took."""
+
+LISTED = explicit_laws(7) | successive_laws(6)
+PROBLEMS = {
+    "feasible": feasible_problems(LISTED),
+    "tight": tight_problems(LISTED),
+    "infeasible": infeasible_problems(LISTED),
+}
+
+every_problem = pytest.mark.parametrize("kind", PROBLEMS)
+plain = settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much])
+
+
+def aligned(importance, law, objective="variance"):
+    return fa.align(importance, law, objective=objective, tol=TOL, max_iter=BUDGET)
+
+
+def listed(law):
+    return law.cohorts if isinstance(law, fa.SuccessiveDraws) else law
+
+
+def expected_square(plan, probabilities):
+    """Return E‖Y_A‖² of a plan, summing over the cohorts that occur."""
+    occurs = probabilities > 0
+    weights = plan[:, occurs] / probabilities[occurs]
+    return float(probabilities[occurs] @ (weights**2).sum(axis=0))
+
+
+def least_square_by_clarabel(cohorts, attained):
+    """Minimise Σ q(A) ‖Y_A‖² over weights with this expectation, by a cone solver."""
+    members = [(client, row) for row, cohort in enumerate(cohorts) for client in sorted(cohort)]
+    clients, rows = np.array(members).T
+    q = np.array([float(chance) for chance in cohorts.values()])
+    entries = np.arange(rows.size)
+    to_clients = sparse.csc_matrix((q[rows], (clients, entries)), (attained.size, rows.size))
+    to_cohorts = sparse.csc_matrix((np.ones(rows.size), (rows, entries)), (q.size, rows.size))
+    constraints = sparse.vstack([to_clients, to_cohorts, -sparse.eye(rows.size)], format="csc")
+    right = np.concatenate([attained, np.ones(q.size), np.zeros(rows.size)])
+    options = clarabel.DefaultSettings()
+    options.verbose = False
+    options.tol_gap_abs = options.tol_gap_rel = options.tol_feas = 1e-10
+    solution = clarabel.DefaultSolver(
+        sparse.diags_array(2 * q[rows], format="csc"),
+        np.zeros(rows.size),
+        constraints,
+        right,
+        [clarabel.ZeroConeT(attained.size + q.size), clarabel.NonnegativeConeT(rows.size)],
+        options,
+    ).solve()
+    assert "Solved" in str(solution.status)
+    return float(q[rows] @ np.array(solution.x) ** 2)
+
+
+@every_problem
+@pytest.mark.parametrize("objective", ["entropy", "variance"])
+@plain
+@given(data=st.data())
+def test_a_plan_has_the_attained_importance_and_the_law_as_marginals(objective, kind, data):
+    problem = data.draw(PROBLEMS[kind])
+    law = listed(problem.law)
+    alignment = aligned(problem.importance, problem.law, objective)
+    base = brute.lexicographic_base(problem.importance, problem.cohorts)
+    plan = alignment.plan().toarray()
+    assert alignment.status == ("nearest" if kind == "infeasible" else "exact")
+    assert plan.min() >= 0
+    assert close(plan.sum(axis=0), law.probabilities)
+    assert close(plan.sum(axis=1), alignment.attained)
+    assert np.abs(plan.sum(axis=1) - base.attained).sum() <= ATTAINED
+
+
+@every_problem
+@pytest.mark.parametrize("objective", ["entropy", "variance"])
+@plain
+@given(data=st.data())
+def test_a_plan_gives_weight_to_members_only(objective, kind, data):
+    problem = data.draw(PROBLEMS[kind])
+    alignment = aligned(problem.importance, problem.law, objective)
+    incidence = listed(problem.law).incidence
+    clients, cohorts = alignment.plan().nonzero()
+    for client, cohort in zip(clients, cohorts, strict=True):
+        ends = slice(*incidence.offsets[cohort : cohort + 2])
+        assert client in incidence.members[ends]
+
+
+@every_problem
+@plain
+@given(data=st.data())
+def test_no_softmax_plan_has_less_variance_than_the_one_of_least(kind, data):
+    problem = data.draw(PROBLEMS[kind])
+    law = listed(problem.law)
+    plans = [
+        aligned(problem.importance, problem.law, objective).plan().toarray()
+        for objective in ("variance", "entropy")
+    ]
+    squares = [expected_square(plan, law.probabilities) for plan in plans]
+    # Their marginals may differ by the tolerance each.
+    assert squares[0] <= squares[1] + 10 * TOL
+
+
+@every_problem
+@plain
+@given(data=st.data())
+def test_the_least_variance_is_that_of_a_quadratic_program(kind, data):
+    problem = data.draw(PROBLEMS[kind])
+    alignment = aligned(problem.importance, problem.law)
+    base = brute.lexicographic_base(problem.importance, problem.cohorts)
+    found = expected_square(alignment.plan().toarray(), listed(problem.law).probabilities)
+    wanted = least_square_by_clarabel(problem.cohorts, base.attained)
+    assert abs(found - wanted) <= OPTIMUM
+
+
+@settings(max_examples=40)
+@given(explicit_laws(7), st.data())
+def test_any_importance_at_all_has_a_plan_of_least_variance(law, data):
+    importance = data.draw(importances(law.n_clients))
+    alignment = aligned(importance, law)
+    base = brute.lexicographic_base(importance, enumerate_cohorts(law))
+    assert alignment.status != "unconverged"
+    assert np.abs(alignment.attained - base.attained).sum() <= ATTAINED
+
+
+def test_conjugate_gradients_reach_the_plan_that_a_dense_factorisation_does(monkeypatch):
+    rng = np.random.default_rng(5)
+    law = fa.Cohorts(np.argsort(rng.random((300, 40)), axis=1)[:, :4], n_clients=40)
+    importance = law.expected_weights(rng.normal(size=40))
+    dense = aligned(importance, law)
+    monkeypatch.setattr(variance, "DENSE_CLIENTS", 0)
+    free = aligned(importance, law)
+    assert dense.status == free.status == "exact"
+    squares = [expected_square(plan.plan().toarray(), law.probabilities) for plan in (dense, free)]
+    assert abs(squares[0] - squares[1]) <= 10 * TOL
+
+
+def test_a_rare_cohort_with_all_the_little_importance_has_its_plan_too():
+    law = fa.Cohorts([[0, 1], [0, 1, 2, 3, 4]], [0.9975, 0.0025])
+    importance = normalised([0.372, 0.6263, 7.5e-4, 8e-4, 1.5e-4])
+    alignment = aligned(importance, law)
+    assert alignment.status == "exact"
+    found = expected_square(alignment.plan().toarray(), law.probabilities)
+    wanted = least_square_by_clarabel(enumerate_cohorts(law), importance)
+    assert abs(found - wanted) <= OPTIMUM
+
+
+def test_an_importance_softmaxes_reach_only_with_far_potentials_has_its_plan_too():
+    law = fa.Cohorts([[0, 1, 2], [1, 2, 3], [0, 3], [1, 3]], [0.4, 0.3, 0.2, 0.1])
+    x = np.array([9.0, -8.0, 1.0, -4.0])
+    importance = brute.expected_weights(enumerate_cohorts(law), x)
+    alignment = aligned(importance, law)
+    assert alignment.status == "exact"
+    assert np.abs(alignment.plan().sum(axis=1) - importance).sum() <= ATTAINED
+
+
+def test_a_cohort_that_never_occurs_leaves_the_effective_size_alone():
+    members, importance = [[0, 1], [1, 2], [0, 1, 2]], [0.5, 0.3, 0.2]
+    with_it = fa.Cohorts([*members, [0, 2]], [0.3, 0.3, 0.4, 0.0])
+    without = fa.Cohorts(members, [0.3, 0.3, 0.4])
+    sizes = [
+        fa.align(importance, law, objective="variance").effective_cohort_size
+        for law in (with_it, without)
+    ]
+    assert sizes[0] == pytest.approx(sizes[1], abs=EXACT)
+
+
+def test_stopping_short_is_said():
+    law = fa.Cohorts([[0, 1], [1, 2], [0, 2, 3], [2, 3]], [0.4, 0.3, 0.2, 0.1])
+    importance = normalised([40.0, 25.0, 20.0, 15.0])
+    alignment = fa.align(importance, law, objective="variance", max_iter=2)
+    assert alignment.status == "unconverged"
+    assert alignment.residual > TOL

@@ -1,0 +1,90 @@
+"""The command line prints the paper's table, and the library's errors as one line."""
+
+import pytest
+from click.testing import CliRunner
+
+import fedavot
+from fedavot import errors
+from fedavot.cli import main
+from fedavot.experiments import alignment
+
+ROWS = [
+    ["regression, text", "33", "0.549", "49.7", "0.680", "0.988", "0.745"],
+    ["regression, code", "29", "0.458", "19.7", "0.503", "0.838", "0.592"],
+    ["MNIST, text", "16", "0.798", "4.76", "1.011", "1.340", "1.038"],
+    ["MNIST, code", "20", "0.670", "2.44", "0.644", "1.067", "0.711"],
+]
+"""THEORY.md, section 9."""
+
+
+def run(*arguments):
+    return CliRunner(env={"COLUMNS": "120"}).invoke(main, arguments)
+
+
+@pytest.fixture(scope="module")
+def reproduced():
+    return run("reproduce", "alignment")
+
+
+def cells(output):
+    """Return the table's rows as lists of what stands between its rules."""
+    lines = [line for line in output.splitlines() if line.startswith("│")]
+    return [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+
+
+def test_reproduce_alignment_prints_the_published_table(reproduced):
+    assert reproduced.exit_code == 0
+    assert cells(reproduced.output) == ROWS
+
+
+def test_reproduce_alignment_says_what_was_verified(reproduced):
+    text = " ".join(reproduced.output.split())
+    assert "4 of 4 certificates verified" in text
+    assert "4 settings infeasible" in text
+    assert "Largest residual to the nearest attainable importance" in text
+
+
+def test_a_certificate_that_does_not_verify_is_an_exit_status(monkeypatch):
+    monkeypatch.setattr(fedavot.Certificate, "verify", lambda *_: False)
+    result = run("reproduce", "alignment")
+    assert result.exit_code == 1
+    assert "0 of 4 certificates verified" in " ".join(result.output.split())
+
+
+def test_an_error_of_the_library_is_one_line_and_exit_status_2(monkeypatch):
+    def fail(setting):
+        raise errors.LawError(f"no cohorts in {setting.name}; give some")
+
+    monkeypatch.setattr(alignment, "measure", fail)
+    result = run("reproduce", "alignment")
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1] == "Error: no cohorts in regression, text; give some"
+    assert "Traceback" not in result.output
+
+
+def test_any_other_error_is_not_hidden(monkeypatch):
+    def fail(_):
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr(alignment, "measure", fail)
+    assert isinstance(run("reproduce", "alignment").exception, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+@pytest.mark.parametrize("command", [(), ("reproduce",), ("reproduce", "alignment")])
+def test_every_command_explains_itself(command, flag):
+    result = run(*command, flag)
+    assert result.exit_code == 0
+    assert result.output.startswith("Usage:")
+
+
+def test_the_version_is_that_of_the_library():
+    result = run("--version")
+    assert result.exit_code == 0
+    assert result.output.strip() == f"fedavot, version {fedavot.__version__}"
+
+
+def test_an_unknown_command_is_a_usage_error():
+    result = run("reproduce", "everything")
+    assert result.exit_code == 2
+    assert "No such command 'everything'" in result.output
