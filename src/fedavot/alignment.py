@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from fedavot._checks import Floats, Integers, as_cohort, one_of
 from fedavot._files import PathLike, read_document, write_document
 from fedavot.errors import FileFormatError, UnavailableError
+from fedavot.laws._incidence import Incidence
 from fedavot.laws._law import Law
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.successive import SuccessiveDraws
@@ -112,8 +113,9 @@ class Alignment:
             return self.saved_effective_size
         assert self.law is not None
         if self.objective == "variance":
-            shares = self.plan().multiply(self.plan()).sum(axis=0)
-            return float(1.0 / (shares / _explicit(self.law).probabilities).sum())
+            weights, incidence = self._entries()
+            squares = np.add.reduceat(weights**2, incidence.offsets[:-1])
+            return float(1.0 / (_explicit(self.law).probabilities @ squares))
         levels = self.levels if self.levels.any() else None
         return float(1.0 / self.law.system(levels).curvature(self.potentials).squares.sum())
 
@@ -138,13 +140,15 @@ class Alignment:
 
         Columns follow the law's distinct cohorts; T[i, A] = q(A) Y[i, A].
         """
-        law = _explicit(self.law)
-        incidence = law.incidence.within(self.levels)
-        share = softmax if self.objective == "entropy" else sparsemax
-        values = self.potentials[incidence.members]
-        weights = share(values, incidence.offsets)
-        mass = weights * incidence.spread_over_members(law.probabilities)
+        weights, incidence = self._entries()
+        mass = weights * incidence.spread_over_members(_explicit(self.law).probabilities)
         return incidence.matrix(mass).T.tocsr()
+
+    def _entries(self) -> tuple[Floats, Incidence]:
+        """Return the weights in every listed cohort, entry by entry, and which entries."""
+        incidence = _explicit(self.law).incidence.within(self.levels)
+        share = softmax if self.objective == "entropy" else sparsemax
+        return share(self.potentials[incidence.members], incidence.offsets), incidence
 
     def save(self, path: PathLike) -> None:
         """Write a JSON document, whole or not at all; `load` gives it back bit for bit.

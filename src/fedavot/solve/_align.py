@@ -56,7 +56,8 @@ def align(
     tol : float
         L1 distance to the best attainable importance at which to stop.
     max_iter : int, optional
-        Most evaluations of the law's expected weights; 2,000 by default, 100,000 for "ipfp".
+        Most evaluations of the law's expected weights, 2,000 by default; for "ipfp", most sweeps,
+        100,000 by default, each of which takes one evaluation after the first.
 
     Returns
     -------

@@ -61,15 +61,17 @@ def partition(importance: Floats, law: Law, order: Integers) -> Partition:
     count = np.count_nonzero(along)
     wanted, rest = order[:count], order[count:]
     scan = _Scan(along[:count], np.concatenate(([0.0], law.prefix_coverage(order)[:count])))
-    edges = _edges(scan)
-    mass = np.add.reduceat(scan.importance, edges[:-1])
-    covered = np.maximum(np.diff(scan.coverage[edges]), 0.0)
-    ratios = covered / mass
+    segments = _segments(scan)
+    edges = _edges(scan, segments)
+    mass, covered = _totals(scan, segments)
+    # Pieces of one segment keep its ratio: where they touch is known only to rounding.
+    segment = np.searchsorted(segments, edges[:-1], side="right") - 1
+    ratios = (covered / mass)[segment]
     level = np.repeat(np.arange(ratios.size), np.diff(edges))
     levels = np.empty(order.size, dtype=np.int64)
     levels[wanted] = level
     target = np.empty(order.size)
-    target[wanted] = scan.importance / mass[level] * covered[level]
+    target[wanted] = scan.importance / mass[segment[level]] * covered[segment[level]]
     if rest.size:
         levels[rest] = ratios.size
         ratios = np.append(ratios, np.inf)
@@ -77,24 +79,39 @@ def partition(importance: Floats, law: Law, order: Integers) -> Partition:
     return Partition(levels, ratios, target)
 
 
-def _edges(scan: _Scan) -> Integers:
-    """Return where levels begin and end along the order, 0 and the end included."""
-    noise = 2e-15 * (1.0 + np.sqrt(scan.importance.size))
+def _noise(scan: _Scan) -> float:
+    """Return how far rounding may put cumulated sums of this length apart."""
+    return float(2e-15 * (1.0 + np.sqrt(scan.importance.size)))
+
+
+def _totals(scan: _Scan, cuts: Integers) -> tuple[Floats, Floats]:
+    """Return importance and coverage of each run between two cuts."""
+    mass = np.add.reduceat(scan.importance, cuts[:-1])
+    return mass, np.maximum(np.diff(scan.coverage[cuts]), 0.0)
+
+
+def _segments(scan: _Scan) -> Integers:
+    """Return where segments of the minorant begin and end, 0 and the end included."""
     slack = scan.coverage[1:] - np.cumsum(scan.importance)
-    if slack.min() >= -noise and abs(slack[-1]) <= noise:
+    if slack.min() >= -_noise(scan) and abs(slack[-1]) <= _noise(scan):
         # Nothing is violated: one ratio, 1, and no minorant to compute.
-        blocks = np.array([0, scan.importance.size])
-    else:
-        blocks = _minorant(scan)
-    covered = np.diff(scan.coverage[blocks])
-    block = np.repeat(np.arange(covered.size), np.diff(blocks))
-    # Each client's place in its block as a share of the block's importance, 0 to 1.
-    mass = np.add.reduceat(scan.importance, blocks[:-1])
-    place = np.cumsum(scan.importance / mass[block]) - block
-    above = scan.coverage[1:] - scan.coverage[blocks[block]] - covered[block] * place
-    # Where a prefix touches its segment it is tight: no weight can cross, so split there too.
-    touches = above <= 1e-11 * covered[block] * np.minimum(place, 1.0 - place) + noise
-    touches[blocks[1:] - 1] = True
+        return np.array([0, scan.importance.size])
+    return _minorant(scan)
+
+
+def _edges(scan: _Scan, segments: Integers) -> Integers:
+    """Return where levels begin and end: the segments, split where a prefix touches its own.
+
+    Such a prefix is tight: no weight can cross it.
+    """
+    mass, covered = _totals(scan, segments)
+    segment = np.repeat(np.arange(mass.size), np.diff(segments))
+    # Each client's place in its segment as a share of the segment's importance, 0 to 1.
+    place = np.cumsum(scan.importance / mass[segment]) - segment
+    above = scan.coverage[1:] - scan.coverage[segments[segment]] - covered[segment] * place
+    close = 1e-13 * covered[segment] * np.minimum(place, 1.0 - place)
+    touches = above <= close + _noise(scan)
+    touches[segments[1:] - 1] = True
     return np.concatenate(([0], np.flatnonzero(touches) + 1))
 
 
