@@ -149,9 +149,11 @@ def _check_statement(outcome: Outcome, problem: Problem) -> None:
 
 
 def _laid_out(problem: Problem) -> Any:
-    """Return a law that holds its matrix already, as the peers are handed theirs."""
+    """Return a law that holds its matrices already, as the peers are handed theirs."""
     law = problem.law()
     law.expected_weights(np.zeros(law.n_clients))
+    if isinstance(law, fa.Cohorts):
+        law.incidence.sum_by_client(np.zeros(law.n_cohorts))
     return law
 
 

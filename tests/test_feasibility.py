@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 import brute
 import fedavot as fa
+from fedavot import feasibility
+from fedavot.certificate import FEASIBLE_SLACK
 from strategies import (
     any_law,
     enumerate_cohorts,
@@ -172,3 +174,37 @@ def test_no_single_client_need_be_overwanted_for_a_set_to_be():
     importance = np.array([0.35, 0.35, 0.3])
     assert np.all(importance <= law.inclusion())
     assert fa.certify(importance, law).deficient.tolist() == [0, 1]
+
+
+@given(st.data())
+def test_a_histogram_never_calls_feasible_what_a_scan_does_not(data):
+    n_clients = data.draw(st.integers(2, 30))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    law = fa.IndependentClients(np.clip(rng.random(n_clients) ** 3, 1e-9, 0.999999))
+    importance = law.expected_weights(rng.normal(0, 1, n_clients))
+    order = law.worst_order(importance)
+    # Push one prefix onto its bound, or a little across it, so that both answers occur.
+    prefix = order[: data.draw(st.integers(1, n_clients))]
+    push = data.draw(st.sampled_from([0.99, 1.0, 1.0001, 1.2]))
+    importance[prefix] *= push * law.coverage(prefix) / importance[prefix].sum()
+    importance /= importance.sum()
+    order = law.worst_order(importance)
+    slack = law.prefix_coverage(order) - np.cumsum(importance[order])
+    if feasibility._clear(importance, law):
+        assert slack.min() >= -FEASIBLE_SLACK
+
+
+def test_many_independent_clients_with_slack_are_certified_without_sorting(monkeypatch):
+    rng = np.random.default_rng(0)
+    law = fa.IndependentClients(rng.uniform(0.001, 0.003, 2_000))
+    importance = law.expected_weights(rng.normal(0, 0.3, 2_000))
+    monkeypatch.setattr(feasibility, "_MANY", 1_000)
+    assert feasibility._clear(importance, law)
+    certificate = fa.certify(importance, law)
+    assert certificate.feasible
+    assert certificate.verify(importance, law)
+
+
+def test_a_histogram_leaves_clients_without_importance_to_the_scan():
+    law = fa.IndependentClients([0.5, 0.5, 0.5])
+    assert not feasibility._clear(np.array([0.5, 0.5, 0.0]), law)
