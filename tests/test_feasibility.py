@@ -208,3 +208,27 @@ def test_many_independent_clients_with_slack_are_certified_without_sorting(monke
 def test_a_histogram_leaves_clients_without_importance_to_the_scan():
     law = fa.IndependentClients([0.5, 0.5, 0.5])
     assert not feasibility._clear(np.array([0.5, 0.5, 0.0]), law)
+
+
+@pytest.mark.parametrize("beyond", [-1e-10, -1e-11, 0.0, 1e-11, 1e-10, 1e-9])
+@pytest.mark.parametrize("kind", ["cohorts", "mixture"])
+def test_a_facet_is_told_from_both_its_sides_below_the_solvers_tolerance(kind, beyond):
+    rng = np.random.default_rng(3)
+    parts = [fa.IndependentClients(rng.uniform(0.2, 0.8, 6)) for _ in range(2)]
+    law = fa.Mixture(parts, [0.4, 0.6])
+    if kind == "cohorts":
+        cohorts = enumerate_cohorts(law)
+        law = fa.Cohorts(
+            [sorted(c) for c in cohorts], np.array(list(cohorts.values()), dtype=float)
+        )
+    level = np.array([0, 0, 1, 1, 1, 1])
+    importance = law.expected_weights(rng.normal(0, 1, 6), level)
+    inside = level == 0
+    importance[inside] *= 1 + beyond / importance[inside].sum()
+    importance[~inside] *= 1 - beyond / importance[~inside].sum()
+    certificate = fa.certify(importance, law)
+    assert certificate.feasible == (beyond <= 0)
+    assert certificate.verify(importance, law)
+    if beyond > 0:
+        assert certificate.deficient.tolist() == [0, 1]
+        assert certificate.deficiency == pytest.approx(beyond, abs=1e-12)

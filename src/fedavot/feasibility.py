@@ -55,7 +55,11 @@ def certify(importance: ArrayLike, law: Law) -> Certificate:
             return _FEASIBLE
         return _claim(wanted, partition(wanted, law, order), None)
     solution = decompose(wanted, law, _EFFORT)
-    return _claim(wanted, solution.parts, solution.run.potentials)
+    potentials = solution.run.potentials
+    # A deficiency below the solver's tolerance hides from the residual, but not from the order of
+    # the potentials: read the levels once more.
+    order = np.lexsort((-potentials, solution.parts.levels))
+    return _claim(wanted, partition(wanted, law, order), potentials)
 
 
 def _claim(importance: Floats, parts: Partition, potentials: Floats | None) -> Certificate:
