@@ -20,7 +20,7 @@ from fedavot.errors import FileFormatError, UnavailableError
 from fedavot.laws._incidence import Incidence
 from fedavot.laws._law import Law
 from fedavot.laws.cohorts import Cohorts
-from fedavot.laws.successive import SuccessiveDraws
+from fedavot.laws.successive import listed
 
 OBJECTIVES = ("entropy", "variance")
 _FORMAT = "fedavot-alignment"
@@ -229,10 +229,9 @@ def _counts(document: dict[str, Any], key: str) -> Integers:
 
 
 def _explicit(law: Law | None) -> Cohorts:
-    if isinstance(law, SuccessiveDraws):
-        return law.cohorts
-    if isinstance(law, Cohorts):
-        return law
+    cohorts = listed(law)
+    if cohorts is not None:
+        return cohorts
     if law is None:
         raise UnavailableError(
             "a loaded alignment does not carry its law; align again to get the plan"

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import brute
 import fedavot as fa
+from fedavot.laws.successive import listed
 from fedavot.solve import decompose
 from fedavot.solve.decompose import one_level
 from fedavot.solve.maxflow import split_by_flow
@@ -36,7 +37,7 @@ def random_problem(n_clients, n_cohorts, skew):
 
 
 def by_flow(importance, law):
-    return split_by_flow(importance, law, one_level(importance, law))
+    return split_by_flow(importance, listed(law), one_level(importance, law))
 
 
 @sizes
@@ -95,6 +96,6 @@ def test_flow_attains_the_lexicographically_optimal_base(law, data):
 def test_splitting_what_is_split_changes_nothing(law, data):
     importance = data.draw(importances(law.n_clients))
     once = by_flow(importance, law)
-    again = split_by_flow(importance, law, once)
+    again = split_by_flow(importance, listed(law), once)
     assert np.array_equal(once.levels, again.levels)
     assert np.array_equal(once.target, again.target)

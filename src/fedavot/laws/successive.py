@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from fedavot._checks import Floats, Integers, as_floats, as_size, refuse_if_too_large
 from fedavot.errors import LawError
 from fedavot.laws._explicit import ExplicitSystem
+from fedavot.laws._law import Law
 from fedavot.laws.cohorts import Cohorts
 
 _EXACT_COHORTS = 1_000_000
@@ -128,6 +129,13 @@ class SuccessiveDraws:
 
     def worst_order(self, importance: Floats) -> None:
         """Return None: no order is known to hold the worst set."""
+
+
+def listed(law: Law | None) -> Cohorts | None:
+    """Return a law as an explicit list of cohorts, or None if it does not have one."""
+    if isinstance(law, SuccessiveDraws):
+        return law.cohorts
+    return law if isinstance(law, Cohorts) else None
 
 
 def _draw(rates: Floats, size: int, rng: np.random.Generator, rounds: int) -> Integers:

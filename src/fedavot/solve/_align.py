@@ -14,13 +14,13 @@ from fedavot.alignment import OBJECTIVES, Alignment, Status
 from fedavot.certificate import FEASIBLE_SLACK
 from fedavot.errors import OptionError
 from fedavot.laws._law import Law, System, as_law
-from fedavot.laws.cohorts import Cohorts
-from fedavot.laws.successive import SuccessiveDraws
+from fedavot.laws.successive import listed
 from fedavot.solve._problem import Problem, Run
 from fedavot.solve.decompose import Effort, Solution, decompose
 from fedavot.solve.ipfp import ipfp
 from fedavot.solve.levels import Partition
 from fedavot.solve.newton import newton
+from fedavot.solve.variance import least_variance
 
 _DEFAULT_MAX_ITER = {"auto": 2_000, "newton": 2_000, "ipfp": 100_000}
 
@@ -88,15 +88,14 @@ def align(
     if method == "ipfp":
         return _plain(wanted, law, effort)
     solution = decompose(wanted, law, effort)
-    if objective == "variance":
-        from fedavot.solve.variance import least_variance
-
-        solution = least_variance(wanted, _listed(law), solution, effort)
+    cohorts = listed(law)
+    if objective == "variance" and cohorts is not None:
+        solution = least_variance(wanted, cohorts, solution, effort)
     return _report(wanted, law, solution, objective, effort.tol)
 
 
 def _refuse_combinations(objective: str, softness: float, method: str, law: Law) -> None:
-    if objective == "variance" and not isinstance(law, Cohorts | SuccessiveDraws):
+    if objective == "variance" and listed(law) is None:
         raise OptionError(
             f"objective 'variance' needs explicit cohorts, found {type(law).__name__}; align a "
             "sample of it: Cohorts(law.sample(rng, rounds), n_clients=law.n_clients)"
@@ -107,10 +106,6 @@ def _refuse_combinations(objective: str, softness: float, method: str, law: Law)
         raise OptionError(
             "method 'ipfp' solves exact entropic alignment only; use 'auto' or 'newton'"
         )
-
-
-def _listed(law: Law) -> Cohorts:
-    return law.cohorts if isinstance(law, SuccessiveDraws) else law  # type: ignore[return-value]
 
 
 def _plain(importance: Floats, law: Law, effort: Effort) -> Alignment:

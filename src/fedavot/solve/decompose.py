@@ -14,8 +14,7 @@ import numpy as np
 from fedavot._checks import Floats, Integers
 from fedavot.laws._explicit import ExplicitSystem
 from fedavot.laws._law import Law
-from fedavot.laws.cohorts import Cohorts
-from fedavot.laws.successive import SuccessiveDraws
+from fedavot.laws.successive import listed
 from fedavot.solve._problem import Problem, Run
 from fedavot.solve.coarse import first_guess
 from fedavot.solve.ipfp import accelerated, ipfp
@@ -66,6 +65,7 @@ def decompose(importance: Floats, law: Law, effort: Effort) -> Solution:
 
 
 def _search(importance: Floats, law: Law, effort: Effort) -> Solution:
+    cohorts = listed(law)
     parts = one_level(importance, law)
     run = _from_zero(parts, 0)
     # A client wanted more often than it takes part settles at once that levels are needed.
@@ -80,8 +80,8 @@ def _search(importance: Floats, law: Law, effort: Effort) -> Solution:
         found = partition(importance, law, np.lexsort((-run.potentials, parts.levels)))
         sorting = not np.array_equal(found.levels, parts.levels)
         patient = sorts < _SORTS if sorting else looks < len(_CLIMBS)
-        if not patient and isinstance(law, Cohorts | SuccessiveDraws):
-            settled = split_by_flow(importance, law, one_level(importance, law))
+        if not patient and cohorts is not None:
+            settled = split_by_flow(importance, cohorts, one_level(importance, law))
             start = _from_zero(settled, run.evaluations)
             return Solution(settled, _climb_until(within(importance, law, settled), start, effort))
         if sorting:

@@ -13,23 +13,19 @@ import numpy as np
 from fedavot._checks import Floats, Integers
 from fedavot.laws._incidence import Incidence
 from fedavot.laws.cohorts import Cohorts
-from fedavot.laws.successive import SuccessiveDraws
 from fedavot.solve.levels import Partition, partition
 
 _UNITS = 2**50
 """Probabilities become whole numbers of this many units, far below any capacity's overflow."""
 
 
-def split_by_flow(
-    importance: Floats, law: Cohorts | SuccessiveDraws, parts: Partition
-) -> Partition:
+def split_by_flow(importance: Floats, cohorts: Cohorts, parts: Partition) -> Partition:
     """Split every level that does not attain its ratio, until all do."""
-    cohorts = law.cohorts if isinstance(law, SuccessiveDraws) else law
     levels = parts.levels
     while True:
         side = _cut(cohorts, levels, _ratios(importance, cohorts, levels)[levels] * importance)
         split = np.unique(2 * levels + side, return_inverse=True)[1]
-        found = partition(importance, law, np.argsort(split, kind="stable"))
+        found = partition(importance, cohorts, np.argsort(split, kind="stable"))
         # Only the order is taken from the flow; levels that need not part are joined again.
         if np.array_equal(found.levels, levels) or not side.any():
             return found
