@@ -269,3 +269,13 @@ def _successive(rates, size):
             drawn.add(client)
         cohorts[frozenset(sequence)] = cohorts.get(frozenset(sequence), np.longdouble(0)) + chance
     return cohorts
+
+
+LAWS = {
+    "cohorts": explicit_laws(8),
+    "uniform": uniform_laws(),
+    "independent": independent_laws(),
+    "mixture": mixtures(),
+    "successive": successive_laws(),
+}
+"""One strategy for small laws of each kind."""

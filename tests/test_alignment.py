@@ -9,7 +9,7 @@ import brute
 import fedavot as fa
 from agreement import EXACT, close
 from fedavot import errors
-from fedavot.alignment import sparsemax
+from fedavot._simplex import sparsemax
 from strategies import (
     any_law,
     enumerate_cohorts,

@@ -12,32 +12,20 @@ import fedavot as fa
 from fedavot import feasibility
 from fedavot.certificate import FEASIBLE_SLACK
 from strategies import (
+    LAWS,
     any_law,
     enumerate_cohorts,
-    explicit_laws,
     feasible_problems,
     importances,
-    independent_laws,
     infeasible_problems,
-    mixtures,
     normalised,
-    successive_laws,
     tight_problems,
-    uniform_laws,
 )
 
 PROBABILITY = 1e-9
 """What a solver's tolerance leaves open in a deficiency, by default."""
 RATIO = 1e-8
 """The same in a ratio, relatively: the worst set may have little probability to divide by."""
-
-LAWS = {
-    "cohorts": explicit_laws(8),
-    "uniform": uniform_laws(),
-    "independent": independent_laws(),
-    "mixture": mixtures(),
-    "successive": successive_laws(),
-}
 
 every_law = pytest.mark.parametrize("law", LAWS)
 

@@ -10,18 +10,14 @@ from hypothesis import strategies as st
 import brute
 import fedavot as fa
 from strategies import (
+    LAWS,
     any_law,
     enumerate_cohorts,
-    explicit_laws,
     feasible_problems,
     importances,
-    independent_laws,
     infeasible_problems,
-    mixtures,
     normalised,
-    successive_laws,
     tight_problems,
-    uniform_laws,
 )
 
 TOL = 1e-9
@@ -30,14 +26,6 @@ ATTAINED = 2e-9
 """L1 distance of an attained importance from brute force: the tolerance, and rounding's share."""
 GAP = 1e-9
 """A gap is half an L1 distance, so the tolerance moves it by half of itself."""
-
-LAWS = {
-    "cohorts": explicit_laws(8),
-    "uniform": uniform_laws(),
-    "independent": independent_laws(),
-    "mixture": mixtures(),
-    "successive": successive_laws(),
-}
 
 every_law = pytest.mark.parametrize("law", LAWS)
 every_method = pytest.mark.parametrize("method", ["auto", "newton"])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import fedavot as fa
 from agreement import EXACT, close
 from fedavot.solve import coarse
+from fedavot.solve import ipfp as ipfp_module
 from fedavot.solve._problem import Problem
 from fedavot.solve.ipfp import accelerated, ipfp
 from fedavot.solve.newton import newton
@@ -195,3 +196,40 @@ def test_no_guess_is_made_where_a_client_is_never_wanted_or_never_there(monkeypa
     law = fa.IndependentClients(chances)
     guess = coarse.first_guess(importance, law, law.worst_order(importance))
     assert not guess.any()
+
+
+def test_an_extrapolation_gone_astray_is_taken_back(large, monkeypatch):
+    importance, law = large
+    problem, start = everyone(importance, law), np.zeros(importance.size)
+    extrapolate = ipfp_module._extrapolate
+    calls = []
+
+    def astray_once(history, weights):
+        calls.append(len(history))
+        point = extrapolate(history, weights)
+        return point + 20.0 * np.sin(np.arange(point.size)) if len(calls) == 3 else point
+
+    monkeypatch.setattr(ipfp_module, "_extrapolate", astray_once)
+    run = accelerated(problem, start, tol=1e-9, max_iter=60)
+    assert run.residual <= 1e-9
+    assert 1 in calls[3:], "the history starts afresh"
+    assert np.array_equal(problem.system.marginal(run.potentials), run.marginal)
+
+
+def test_accelerated_scaling_returns_the_best_point_it_saw(large, monkeypatch):
+    importance, law = large
+    problem, start = everyone(importance, law), np.zeros(importance.size)
+    good = accelerated(problem, start, tol=1e-30, max_iter=4)
+    extrapolate = ipfp_module._extrapolate
+    calls = []
+
+    def astray_at_last(history, weights):
+        calls.append(None)
+        point = extrapolate(history, weights)
+        return point + 20.0 * np.sin(np.arange(point.size)) if len(calls) == 4 else point
+
+    monkeypatch.setattr(ipfp_module, "_extrapolate", astray_at_last)
+    kept = accelerated(problem, start, tol=1e-30, max_iter=5)
+    assert kept.residual == good.residual
+    assert np.array_equal(kept.potentials, good.potentials)
+    assert kept.evaluations == 5

@@ -13,7 +13,9 @@ from functools import cached_property
 import numpy as np
 
 from fedavot._checks import Floats, Integers
+from fedavot._simplex import softmax
 from fedavot.laws._incidence import Incidence, total_by
+from fedavot.laws._law import as_laplacian
 from fedavot.laws._pairs import PairMatrix, PairPoint, suits
 
 _SAFE_SPREAD = 600.0
@@ -129,12 +131,7 @@ class _WidePoint:
     @cached_property
     def _weights(self) -> Floats:
         """Softmax weights, one an entry of the incidence."""
-        incidence = self.incidence
-        values = self.potentials[incidence.members]
-        top = np.maximum.reduceat(values, incidence.offsets[:-1])
-        values = np.exp(values - incidence.spread_over_members(top))
-        total = np.add.reduceat(values, incidence.offsets[:-1])
-        return np.asarray(values / incidence.spread_over_members(total))
+        return softmax(self.potentials[self.incidence.members], self.incidence.offsets)
 
     def _by_client(self, entries: Floats) -> Floats:
         return total_by(self.incidence.members, entries, self.incidence.n_clients)
@@ -186,7 +183,4 @@ def laplacian(
     if incidence.has_larger:
         rows = incidence.matrix(outer_weights())[incidence.sizes > 2]
         joint += (rows.T @ rows).toarray()
-    np.fill_diagonal(joint, 0.0)
-    np.negative(joint, out=joint)
-    np.fill_diagonal(joint, -joint.sum(axis=1))
-    return joint
+    return as_laplacian(joint)

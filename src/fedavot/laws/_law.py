@@ -135,6 +135,17 @@ def as_levels(levels: ArrayLike | None, n_clients: int) -> Integers | None:
     return np.unique(array, return_inverse=True)[1].astype(np.int64) if np.ptp(array) else None
 
 
+def as_laplacian(joint: Floats) -> Floats:
+    """Turn E[Y_i Y_j], whatever its diagonal, into E[diag(Y) − Y Yᵀ] in place.
+
+    Rows of the latter sum to zero, which gives the diagonal without cancellation.
+    """
+    np.fill_diagonal(joint, 0.0)
+    np.negative(joint, out=joint)
+    np.fill_diagonal(joint, -joint.sum(axis=1))
+    return joint
+
+
 def client_mask(
     clients: Iterable[int], n_clients: int
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

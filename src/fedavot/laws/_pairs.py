@@ -13,6 +13,7 @@ import numpy as np
 
 from fedavot._checks import Floats
 from fedavot.laws._incidence import Incidence, in_parallel, total_by
+from fedavot.laws._law import as_laplacian
 
 _MOST_CLIENTS = 2_000
 _FILLED = 0.5
@@ -113,12 +114,10 @@ class PairPoint:
         def fill(rows: slice, total: Floats) -> None:
             np.multiply(total, total, out=total)
             np.divide(self.matrix.pairs[rows], total, out=result[rows])
-            result[rows] *= np.multiply.outer(-self.scale[rows], self.scale)
+            result[rows] *= np.multiply.outer(self.scale[rows], self.scale)
 
         self._by_rows(fill)
-        np.fill_diagonal(result, 0.0)
-        np.fill_diagonal(result, -result.sum(axis=1))
-        return result
+        return as_laplacian(result)
 
     def dense(self) -> Floats:
         return self._hessian.copy()

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fedavot._checks import Floats, Integers
+from fedavot.laws._law import as_laplacian
 
 _STEP = 0.22
 """Where the trapezoid rule's error has fallen to rounding (checked by halving it)."""
@@ -211,10 +212,7 @@ class _Point:
                 mass = scale * inclusion
                 inner += ((mass * tilt.weights[layer]) @ mass.T).real
             joint[np.ix_(clients, clients)] = inner
-        np.fill_diagonal(joint, 0.0)
-        np.negative(joint, out=joint)
-        np.fill_diagonal(joint, -joint.sum(axis=1))
-        return joint
+        return as_laplacian(joint)
 
 
 def scaled_times(potentials: Floats, nodes: Nodes) -> Floats:

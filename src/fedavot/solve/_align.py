@@ -4,6 +4,7 @@ Data enters here and is checked here. What comes out is an `Alignment` whose res
 the tolerance or whose status says that it does not.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -139,7 +140,7 @@ def _report(
     status = Status.EXACT if short <= FEASIBLE_SLACK else Status.NEAREST
     if not run.residual <= tol:
         status = Status.UNCONVERGED
-    centred = Run(_centre(run.potentials, parts), run.marginal, run.residual, run.evaluations)
+    centred = replace(run, potentials=_centre(run.potentials, parts))
     return _alignment(importance, law, parts.levels, centred, status=status, objective=objective)
 
 

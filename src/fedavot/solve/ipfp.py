@@ -7,6 +7,7 @@ so it is the solver of choice for a million clients.
 """
 
 from collections import deque
+from dataclasses import replace
 
 import numpy as np
 
@@ -42,14 +43,13 @@ def accelerated(problem: Problem, start: Floats, *, tol: float, max_iter: int) -
     weights = np.sqrt(problem.target)
     history: deque[tuple[Floats, Floats]] = deque(maxlen=_MEMORY + 1)
     damping = np.ones_like(start)
-    potentials, best = start, Run(start, start, np.inf, 0)
+    potentials, best = start, Run(start, problem.target, np.inf, 0)
     for evaluation in range(1, max_iter + 1):
         marginal, damping = _evaluate(problem, potentials, damping, correct=evaluation <= 2)
         residual = float(np.abs(problem.error(marginal)).sum())
         if not residual < 2.0 * best.residual:
             history.clear()
             potentials = best.potentials + problem.log_ratio(best.marginal)
-            best = Run(best.potentials, best.marginal, np.inf, evaluation)
             continue
         if residual < best.residual:
             best = Run(potentials, marginal, residual, evaluation)
@@ -57,11 +57,7 @@ def accelerated(problem: Problem, start: Floats, *, tol: float, max_iter: int) -
             break
         history.append((potentials, problem.log_ratio(marginal) / damping))
         potentials = _extrapolate(history, weights)
-    return Run(best.potentials, best.marginal, _residual(problem, best), evaluation)
-
-
-def _residual(problem: Problem, run: Run) -> float:
-    return float(np.abs(problem.error(run.marginal)).sum())
+    return replace(best, evaluations=evaluation)
 
 
 def _evaluate(

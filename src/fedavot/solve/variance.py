@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot.alignment import sparsemax
+from fedavot._simplex import sparsemax
 from fedavot.laws._explicit import laplacian
 from fedavot.laws._incidence import Incidence, total_by
 from fedavot.laws.cohorts import Cohorts
