@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: demo test lint bench clean
 
 demo: .venv/ready
-	$(BIN)/fedavot reproduce alignment
+	$(BIN)/fedavot reproduce regression
 
 test: .venv/ready
 	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
@@ -15,17 +15,23 @@ lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: .venv/ready-bench
+bench: .venv/ready-bench .venv/ready-peers
 	$(BIN)/python -m benchmarks.run
 
 .venv/ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,experiments]"
 	touch $@
 
 .venv/ready-bench: .venv/ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench,experiments]"
 	touch $@
+
+# Frameworks we are compared with pin other versions than ours: they get an environment of their own.
+.venv/ready-peers: benchmarks/peers.txt | .venv/ready
+	test -x .venv/peers/bin/python || $(PYTHON) -m venv .venv/peers
+	.venv/peers/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt \
+		&& touch $@ || echo "frameworks not installed; P6 and P7 will say so"
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

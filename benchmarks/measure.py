@@ -19,13 +19,10 @@ from typing import Any, Literal
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.evaluate import Answer
-
 Say = Callable[[str], None]
 Role = Literal["ours", "peer", "reference"]
-_ROUND_S = 1.0
 _ROUND_RUNS = 20
-"""A round runs a contender up to so often within so many seconds: the best of few is luck."""
+"""A round runs a contender up to so often within ``round_s``: the best of few is luck."""
 
 
 @dataclass(eq=False)
@@ -43,22 +40,26 @@ class Contender:
     prepare : callable
         Makes a run's input, outside the clock and anew for each run.
     read : callable
-        Turns what ``solve`` returned into an `Answer`, outside the clock; None if it gives none.
+        Turns what ``solve`` returned into an answer that can be checked, outside the clock; None
+        if it gives none.
     warm_up : callable
         Run once before anything is timed: imports and compilation.
     budget_s : float
         No further run once this much time was spent on it.
+    round_s : float
+        No further run in a round once it took this long.
     """
 
     name: str
     solve: Callable[[Any], Any]
     role: Role = "peer"
     prepare: Callable[[], Any] = lambda: None
-    read: Callable[[Any], Answer | None] = lambda found: found
+    read: Callable[[Any], Any] = lambda found: found
     warm_up: Callable[[], Any] = lambda: None
     budget_s: float = 15.0
+    round_s: float = 1.0
     seconds: float = field(default=np.inf, init=False)
-    answer: Answer | None = field(default=None, init=False)
+    answer: Any = field(default=None, init=False)
     _spent: float = field(default=0.0, init=False)
 
     def run(self) -> None:
@@ -66,7 +67,7 @@ class Contender:
         before = self._spent
         gc.collect()
         for _ in range(_ROUND_RUNS):
-            if self._spent > self.budget_s or self._spent > before + _ROUND_S:
+            if self._spent > self.budget_s or self._spent > before + self.round_s:
                 return
             prepared = self.prepare()
             start = time.perf_counter()

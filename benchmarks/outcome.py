@@ -18,8 +18,8 @@ class Row:
 
     contender: str
     role: str
-    seconds: float
-    ratio: float
+    seconds: float | None
+    ratio: float | None
     residual: float | None
     ok: bool | None
     note: str
@@ -27,16 +27,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Requirement:
-    """A figure that has to be at least, or at most, so much."""
+    """A figure that has to be at least, or at most, so much; None if it could not be measured."""
 
     text: str
-    measured: float
+    measured: float | None
     bound: float
     at_least: bool
 
     @property
-    def passed(self) -> bool:
-        """Whether the figure is on the right side of the bound."""
+    def passed(self) -> bool | None:
+        """Whether the figure is on the right side of the bound; None if there is none."""
+        if self.measured is None:
+            return None
         if self.at_least:
             return self.measured >= self.bound
         return self.measured <= self.bound
@@ -44,17 +46,31 @@ class Requirement:
 
 @dataclass
 class Outcome:
-    """Everything measured on one problem."""
+    """Everything measured on one problem.
+
+    Attributes
+    ----------
+    title : str
+    rows, requirements, checks, observations
+        What `report` shows.
+    checked : str
+        What the rows' residuals are.
+    rounds : int or None
+        For how many rounds of training the rows' seconds are.
+    """
 
     title: str
     rows: list[Row] = field(default_factory=list)
     requirements: list[Requirement] = field(default_factory=list)
     checks: dict[str, bool] = field(default_factory=dict)
     observations: list[str] = field(default_factory=list)
+    checked: str = "checked L1"
+    rounds: int | None = None
 
-    def at_least(self, text: str, measured: float, bound: float) -> None:
+    def at_least(self, text: str, measured: float | None, bound: float) -> None:
         """Require a figure of at least ``bound``."""
-        self.requirements.append(Requirement(text, float(measured), bound, True))
+        figure = None if measured is None else float(measured)
+        self.requirements.append(Requirement(text, figure, bound, True))
 
     def at_most(self, text: str, measured: float, bound: float) -> None:
         """Require a figure of at most ``bound``."""
@@ -62,14 +78,20 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether every requirement is met and every check of our own answers holds."""
-        met = all(requirement.passed for requirement in self.requirements)
-        return met and all(self.checks.values())
+        """Whether no requirement is missed and every check of our own answers holds."""
+        missed = any(requirement.passed is False for requirement in self.requirements)
+        return not missed and all(self.checks.values())
+
+    @property
+    def unmeasured(self) -> int:
+        """How many requirements could not be measured."""
+        return sum(requirement.passed is None for requirement in self.requirements)
 
     def as_dict(self) -> dict[str, Any]:
         """Return what goes into the results file."""
         return {
             "title": self.title,
+            "rounds": self.rounds,
             "rows": [vars(row) for row in self.rows],
             "requirements": [
                 vars(requirement) | {"passed": requirement.passed}

@@ -21,15 +21,15 @@ def show(outcome: Outcome, console: Console) -> None:
     """Print one problem's table, checks and requirements."""
     table = Table(title=outcome.title, title_justify="left", title_style="bold")
     table.add_column("contender")
-    for heading in ("seconds", "of ours", "checked L1"):
+    rate = [] if outcome.rounds is None else ["rounds/s"]
+    for heading in ("seconds", *rate, "of ours", outcome.checked):
         table.add_column(heading, justify="right")
     table.add_column("note")
     for row in outcome.rows:
         residual = "" if row.residual is None else f"{row.residual:.1e}"
         table.add_row(
             row.contender,
-            f"{row.seconds:.3g}",
-            f"{row.ratio:.3g}×",
+            *_times(row, outcome.rounds),
             residual if row.ok is not False else f"[red]{residual}[/red]",
             _note(row),
             style="bold" if row.role == "ours" else "dim" if row.role == "reference" else None,
@@ -40,23 +40,36 @@ def show(outcome: Outcome, console: Console) -> None:
         console.print(f"  {_verdict(holds)} check: {text}")
     for requirement in outcome.requirements:
         relation = "at least" if requirement.at_least else "at most"
+        figure = "?" if requirement.measured is None else f"{requirement.measured:.3g}"
         console.print(
-            f"  {_verdict(requirement.passed)} {requirement.measured:.3g} {requirement.text} "
+            f"  {_verdict(requirement.passed)} {figure} {requirement.text} "
             f"({relation} {requirement.bound:g})"
         )
     for observation in outcome.observations:
         console.print(f"  [dim]note[/dim] {observation}")
 
 
-def _verdict(holds: bool) -> str:
+def _times(row: Row, rounds: int | None) -> list[str]:
+    """Return the columns that say how fast a contender was."""
+    if row.seconds is None or row.ratio is None:
+        return ["–"] * (2 if rounds is None else 3)
+    rate = [] if rounds is None else [f"{rounds / row.seconds:,.0f}"]
+    return [f"{row.seconds:.3g}", *rate, f"{row.ratio:.3g}×"]
+
+
+def _verdict(holds: bool | None) -> str:
+    if holds is None:
+        return "[bold yellow]NOT MEASURED[/bold yellow]"
     return "[green]PASS[/green]" if holds else "[bold red]FAIL[/bold red]"
 
 
 def _note(row: Row) -> str:
+    if row.seconds is None:
+        return f"[yellow]{row.note}[/yellow]"
     if row.ok is False:
         return f"[red]wrong or short of the target[/red]; {row.note}".rstrip("; ")
     if row.role == "reference" and row.residual is not None:
-        return f"not required; {row.note}"
+        return f"not required; {row.note}".rstrip("; ")
     return row.note
 
 

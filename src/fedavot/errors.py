@@ -7,6 +7,9 @@
     │   ├── ImportanceError        an importance vector
     │   ├── LawError               an availability law: probabilities, cohorts, sizes
     │   ├── CohortError            a cohort given to be weighted or observed
+    │   ├── TaskError              client data, a loss or a model
+    │   ├── RuleError              an aggregation rule lacks what it needs
+    │   ├── ConfigError            a study's configuration file
     │   └── OptionError            an option: a method, a tolerance, a size
     ├── TooLargeError              would not fit in memory (also a MemoryError)
     ├── FileFormatError            a saved file is truncated, foreign or too new
@@ -35,6 +38,18 @@ class LawError(InputError):
 
 class CohortError(InputError):
     """A cohort is empty, repeats a member, or names an unknown client."""
+
+
+class TaskError(InputError):
+    """Client data, a loss or a model is not what training needs."""
+
+
+class RuleError(InputError):
+    """An aggregation rule was not given what it needs, or was given what it must not use."""
+
+
+class ConfigError(InputError):
+    """A configuration has an unknown key, a wrong type, or names what is not there."""
 
 
 class OptionError(InputError):

@@ -1,0 +1,201 @@
+"""Figures from saved outcomes: the paper's form, legible in print.
+
+One column a setting: the objective against the round, mean ± standard deviation over seeds, and
+below it the importance p and the share of participation r. Colours are Okabe and Ito's, which
+colour-blind readers can tell apart; line styles differ as well. Nothing here runs a study.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedavot._checks import Floats
+from fedavot._files import write_whole
+from fedavot.experiments.outcome import Outcome
+
+WINDOW = 50
+"""Curves are moving means over this fraction of the run: one in so many rounds."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a rule is drawn, and what it is called there."""
+
+    label: str
+    colour: str
+    dashes: str = "-"
+
+
+LOOKS = {
+    "full": Look("full participation", "#000000"),
+    "fedavot": Look("FedAVOT", "#0072B2"),
+    "fedavot-variance": Look("FedAVOT, least variance", "#0072B2", "--"),
+    "fedavot-soft": Look("FedAVOT, soft", "#0072B2", ":"),
+    "fedavot-online": Look("FedAVOT, online", "#56B4E9"),
+    "fedavot-memory": Look("FedAVOT with memory", "#009E73"),
+    "fedavot-select": Look("FedAVOT, server selects", "#CC79A7"),
+    "uniform": Look("plain average 1/|S|", "#E69F00"),
+    "p-normalised": Look("p over the cohort", "#E69F00", "--"),
+    "snipw": Look("self-normalised IPW", "#D55E00"),
+    "ht": Look("Horvitz–Thompson", "#999999", "--"),
+    "fedavg-k": Look("FedAvg(K), as in the paper", "#999999", ":"),
+    "fedau": Look("FedAU", "#882255"),
+    "f3ast": Look("F3AST", "#882255", "--"),
+    "mifa": Look("MIFA", "#117733", "--"),
+    "fedvarp": Look("FedVARP", "#117733", ":"),
+    "fedawe": Look("FedAWE", "#AA4499", "--"),
+    "fedprox": Look("FedProx", "#DDCC77", "--"),
+    "scaffold": Look("SCAFFOLD", "#332288", "--"),
+    "qffl": Look("q-FFL", "#888888", "-."),
+    "afl": Look("AFL", "#888888", ":"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """What a figure needs to know of a setting beside its outcomes.
+
+    Attributes
+    ----------
+    setting : str
+        Its name.
+    importance : float array, shape (n_clients,)
+        p.
+    inclusion : float array, shape (n_clients,), or None
+        How often clients take part.
+    excess : bool
+        Whether to draw the loss above its least value, or the loss.
+    caption : str
+        A few words about it, for its heading.
+    rules : tuple of str
+        Those compared on it.
+    """
+
+    setting: str
+    importance: Floats
+    inclusion: Floats | None
+    excess: bool
+    caption: str = ""
+    rules: tuple[str, ...] = ()
+
+
+def draw_curves(
+    outcomes: Sequence[Outcome], sheets: Sequence[Sheet], stem: Path, *, title: str
+) -> list[Path]:
+    """Draw one column a setting; return the PNG's and the PDF's path.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcome
+        Of these settings, in the order their rules are to be listed.
+    sheets : sequence of Sheet
+        The settings, from left to right.
+    stem : Path
+        Where to, without extension.
+    title : str
+        Above the figure.
+    """
+    figure = new_figure(width=max(3.4 * len(sheets), 5.2), height=5.6)
+    grid = figure.add_gridspec(2, len(sheets), height_ratios=(3.2, 1))
+    handles: dict[str, Any] = {}
+    for column, sheet in enumerate(sheets):
+        upper, lower = (figure.add_subplot(grid[row, column]) for row in (0, 1))
+        for outcome in outcomes:
+            if outcome.setting == sheet.setting and outcome.recorded.size:
+                handles[outcome.rule] = _curve(upper, outcome, excess=sheet.excess)
+        _name_axes(upper, sheet)
+        _draw_shares(lower, sheet)
+        if column == 0:
+            what = "loss above the least possible" if sheet.excess else "loss"
+            upper.set_ylabel(f"{what} (log scale)")
+            lower.set_ylabel("share")
+    figure.legend(
+        handles.values(),
+        [LOOKS[rule].label for rule in handles],
+        loc="outside lower center",
+        ncols=min(4, 2 + len(sheets)),
+        frameon=False,
+    )
+    figure.suptitle(title)
+    return save(figure, stem)
+
+
+def new_figure(*, width: float, height: float) -> Any:
+    """Return an empty figure, of inches, apart from any global state of Matplotlib."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Any, stem: Path) -> list[Path]:
+    """Write a figure as PNG and PDF, each whole or not at all, without the date."""
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf")]
+    write_whole(paths[0], lambda stream: figure.savefig(stream, format="png", dpi=200))
+    metadata = {"CreationDate": None}
+    write_whole(paths[1], lambda stream: figure.savefig(stream, format="pdf", metadata=metadata))
+    return paths
+
+
+def _curve(axes: Any, outcome: Outcome, *, excess: bool) -> Any:
+    look = LOOKS[outcome.rule]
+    values = outcome.excess_curve if excess else outcome.losses
+    width = max(1, outcome.recorded.size // WINDOW)
+    smooth = np.array([_moving_mean(row, width) for row in values])
+    mean, spread = smooth.mean(axis=0), smooth.std(axis=0, ddof=min(1, len(smooth) - 1))
+    rounds = outcome.recorded
+    (line,) = axes.plot(rounds, mean, look.dashes, color=look.colour, linewidth=1.4)
+    # On a log scale a band that reaches zero would fill the axes: it stops at a tenth of the mean.
+    low = np.maximum(mean - spread, mean / 10)
+    axes.fill_between(rounds, low, mean + spread, color=look.colour, alpha=0.15, linewidth=0)
+    return line
+
+
+def _name_axes(axes: Any, sheet: Sheet) -> None:
+    axes.set_yscale("log")
+    axes.set_xlabel("round")
+    axes.set_title(f"{sheet.setting}: {sheet.caption}" if sheet.caption else sheet.setting, size=9)
+    axes.grid(alpha=0.25, linewidth=0.5)
+    axes.margins(x=0)
+
+
+def _draw_shares(axes: Any, sheet: Sheet) -> None:
+    clients = np.arange(1, sheet.importance.size + 1)
+    axes.plot(clients, sheet.importance, color="#0072B2", linewidth=1.4)
+    axes.annotate(
+        "p wanted",
+        (clients[0], sheet.importance[0]),
+        xytext=(5, 3),
+        textcoords="offset points",
+        color="#0072B2",
+        fontsize=8,
+    )
+    if sheet.inclusion is not None:
+        shares = sheet.inclusion / sheet.inclusion.sum()
+        axes.plot(clients, shares, color="#D55E00", linewidth=1.4, linestyle="--")
+        axes.annotate(
+            "r taking part",
+            (clients[-1], shares[-1]),
+            xytext=(-4, 5),
+            textcoords="offset points",
+            ha="right",
+            color="#D55E00",
+            fontsize=8,
+        )
+    axes.set_xlabel("client")
+    axes.margins(x=0)
+    axes.set_ylim(0, 1.3 * axes.get_ylim()[1])
+    axes.grid(alpha=0.25, linewidth=0.5)
+
+
+def _moving_mean(values: Floats, width: int) -> Floats:
+    """Return the mean over the last ``width`` values, over fewer at the start."""
+    sums = np.cumsum(np.concatenate([[0.0], values]))
+    ends = np.arange(1, values.size + 1)
+    starts = np.maximum(ends - width, 0)
+    return np.asarray((sums[ends] - sums[starts]) / (ends - starts))

@@ -1,0 +1,160 @@
+"""Outcomes: what one rule did on one setting, as a file and as rows of results.
+
+An outcome file is a versioned JSON document with the records of every seed. ``results.json`` is a
+plain list of rows with the keys setting, rule, metric, mean, std and seeds (how many). The
+standard deviation is that of a sample (n − 1), 0 for one seed. Where a run diverged its metrics are
+null. A metric that some seed never reached, such as a target loss, is null as well.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedavot._checks import Floats, Integers
+from fedavot._files import PathLike, read_document, write_document, write_whole
+from fedavot.errors import FileFormatError
+
+METRICS = ("tail_loss", "final_loss", "excess", "realised_gap", "rounds_to_target", "seconds")
+_FORMAT = "fedavot-outcome"
+_VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What one rule did on one setting.
+
+    Attributes
+    ----------
+    setting, rule, knows, stores : str
+        Which, and what the rule assumes and keeps.
+    seeds : tuple of int
+        One run each.
+    recorded : int array, shape (n_records,)
+        Rounds after which the objective was recorded, thinned for figures.
+    losses : float array, shape (n_seeds, n_records)
+        The objective there.
+    optimum : float array, shape (n_seeds,), or None
+        Its least value, where known.
+    metrics : dict of str to list of float
+        One value a seed; empty if a run diverged.
+    seconds : float
+        Wall-clock time of all seeds together, compilation included.
+    message : str
+        What went wrong, if anything.
+    fingerprint : str
+        Of the data and options.
+    """
+
+    setting: str
+    rule: str
+    knows: str
+    stores: str
+    seeds: tuple[int, ...]
+    recorded: Integers
+    losses: Floats
+    optimum: Floats | None
+    metrics: dict[str, list[float]]
+    seconds: float
+    message: str
+    fingerprint: str
+
+    @property
+    def excess_curve(self) -> Floats:
+        """Losses over the optimum, shape (n_seeds, n_records)."""
+        if self.optimum is None:
+            raise FileFormatError(f"the optimum of {self.setting!r} is not known")
+        return np.asarray(self.losses - self.optimum[:, None])
+
+    def mean(self, metric: str) -> float | None:
+        """Return a metric's mean over seeds, None if it has none."""
+        values = self.values(metric)
+        return None if values is None else float(np.mean(values))
+
+    def values(self, metric: str) -> Floats | None:
+        """Return a metric by seed, None if some seed has none."""
+        if metric == "seconds":
+            return np.array([self.seconds])
+        values = np.array(self.metrics.get(metric, []), dtype=np.float64)
+        return values if values.size and np.isfinite(values).all() else None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row a metric."""
+        return [
+            row(self.setting, self.rule, metric, self.values(metric), len(self.seeds))
+            for metric in METRICS
+            if metric in self.metrics or metric == "seconds" or self._missing(metric)
+        ]
+
+    def _missing(self, metric: str) -> bool:
+        """Whether a diverged run owes this metric."""
+        return not self.metrics and metric in ("tail_loss", "final_loss")
+
+    def save(self, path: PathLike) -> None:
+        """Write it, whole or not at all."""
+        content = {
+            "setting": self.setting,
+            "rule": self.rule,
+            "knows": self.knows,
+            "stores": self.stores,
+            "seeds": list(self.seeds),
+            "recorded": self.recorded.tolist(),
+            "losses": self.losses.tolist(),
+            "optimum": None if self.optimum is None else self.optimum.tolist(),
+            "metrics": {
+                name: [value if np.isfinite(value) else None for value in values]
+                for name, values in self.metrics.items()
+            },
+            "seconds": self.seconds,
+            "message": self.message,
+            "fingerprint": self.fingerprint,
+        }
+        write_document(path, format=_FORMAT, version=_VERSION, content=content)
+
+    @classmethod
+    def load(cls, path: PathLike) -> "Outcome":
+        """Read what `save` wrote."""
+        held = read_document(path, format=_FORMAT, version=_VERSION)
+        try:
+            optimum = held["optimum"]
+            return cls(
+                setting=str(held["setting"]),
+                rule=str(held["rule"]),
+                knows=str(held["knows"]),
+                stores=str(held["stores"]),
+                seeds=tuple(int(seed) for seed in held["seeds"]),
+                recorded=np.array(held["recorded"], dtype=np.int64),
+                losses=np.array(held["losses"], dtype=np.float64).reshape(len(held["seeds"]), -1),
+                optimum=None if optimum is None else np.array(optimum, dtype=np.float64),
+                metrics={
+                    name: [np.inf if value is None else float(value) for value in values]
+                    for name, values in held["metrics"].items()
+                },
+                seconds=float(held["seconds"]),
+                message=str(held["message"]),
+                fingerprint=str(held["fingerprint"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as cause:
+            raise FileFormatError(f"{path} is not a valid outcome: {cause!r}") from None
+
+
+def row(setting: str, rule: str, metric: str, values: Floats | None, seeds: int) -> dict[str, Any]:
+    """Return one row of results."""
+    mean = None if values is None else float(np.mean(values))
+    std = None if values is None else float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return {
+        "setting": setting,
+        "rule": rule,
+        "metric": metric,
+        "mean": mean,
+        "std": std,
+        "seeds": seeds,
+    }
+
+
+def write_results(path: PathLike, rows: Iterable[dict[str, Any]]) -> None:
+    """Write rows as ``results.json``, one a line, whole or not at all."""
+    lines = ",\n".join(json.dumps(one, allow_nan=False, ensure_ascii=False) for one in rows)
+    write_whole(path, lambda stream: stream.write(f"[\n{lines}\n]\n".encode()))

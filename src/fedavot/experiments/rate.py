@@ -1,0 +1,246 @@
+"""The O(1/√T) theorem, measured: nonsmooth losses, the averaged iterate, every cohort size.
+
+Importance p ∝ 101 − i over uniform cohorts of K of 100 clients, attainable for every K ≥ 2, so
+that FedAVOT optimises F = Σ p_i f_i itself. The f_i are mean absolute deviations (``lad``) or mean
+hinge losses (``hinge``) of clients that differ, or absolute deviations from one model that all
+clients share (``sharp``); batches are 10 of a client's 30 examples, models stay in the ball
+of twice the norm R of the optimum, which linear programming gives exactly. One horizon T is one
+case, since the step depends on it. Data are the same for all seeds: the theorem's expectation is
+over cohorts and batches.
+
+No step was tuned. With G² = Σ p_i mean_k ‖x_ik‖², which bounds the mean square of stochastic
+subgradients anywhere, a round of H local steps of size η from the start 0 gives
+
+    2ηH (F(θ) − F*) ≤ E‖θ − θ*‖² − E‖θ⁺ − θ*‖² + η²G²H²
+
+(the last term collects H steps and the drift between them), hence for the average of T rounds
+
+    excess ≤ R²/(2ηHT) + ηG²H/2 = RG/√T   at   η = R/(GH√T) = c/√(TH),   c = R/(G√H):
+
+one constant for a loss, the same for every K and every rule, and a bound without K.
+
+A bound is not a rate: an average of 3,000 deviations or hinges is nearly smooth at the scale of
+the steps, where the averaged iterate does better, so slopes well below −1/2 are to be expected.
+In ``sharp`` every corner meets in θ*, and there the slope is −1/2: the theorem's rate is attained.
+Rules whose expected weights are not p level off at `biases`, which no number of rounds removes.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedavot._checks import Floats
+from fedavot.experiments.outcome import row
+from fedavot.experiments.settings import Setting, feasible
+from fedavot.experiments.study import Case, Instance
+from fedavot.rules.catalogue import Known, build
+from fedavot.training import Ball, Problem, Task, Training, inverse_root, objective
+from fedavot.training.tasks.nonsmooth import (
+    absolute_deviations,
+    hinge,
+    hinge_optimum,
+    lad_optimum,
+    lad_task,
+)
+
+Minimise = Callable[[Task, Floats], tuple[Floats, float]]
+"""A function of (task, importance) that gives the optimum and the objective there."""
+
+HORIZONS = (100, 320, 1000, 3200, 10_000)
+"""Rounds: two decades, in steps of about √10 that ten divides."""
+
+SIZES = (2, 5, 10, 50, 100)
+RULES = ("full", "fedavot", "snipw", "uniform")
+LOCAL_STEPS = 5
+BATCH_SIZE = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """A nonsmooth objective, its exact optimum, and the constants of its bound.
+
+    Attributes
+    ----------
+    name : str
+        How its settings begin.
+    task : Task
+        Features and targets, and a loss whose subgradients are at most ‖x‖.
+    importance : float array of shape (n_clients,)
+        p.
+    minimiser : float array of shape (n_features,)
+        θ*.
+    least : float
+        F(θ*).
+    """
+
+    name: str
+    task: Task
+    importance: Floats
+    minimiser: Floats
+    least: float
+
+    @classmethod
+    def of(cls, name: str, task: Task, importance: Floats, minimise: Minimise) -> "Objective":
+        """Return a task's objective, with the optimum that ``minimise`` gives."""
+        return cls(name, task, importance, *minimise(task, importance))
+
+    @property
+    def distance(self) -> float:
+        """R, from the start at zero to the optimum."""
+        return float(np.linalg.norm(self.minimiser))
+
+    @property
+    def steepness(self) -> float:
+        """G, the root mean square of the examples' norms."""
+        features = np.asarray(self.task.data[0])
+        return float(np.sqrt(self.importance @ (features**2).sum(axis=2).mean(axis=1)))
+
+    @property
+    def ball(self) -> Ball:
+        """Where models are kept; start and optimum lie well inside."""
+        return Ball(2 * self.distance)
+
+    def bound(self, rounds: int) -> float:
+        """Return RG/√T."""
+        return self.distance * self.steepness / float(np.sqrt(rounds))
+
+    def training(self, rounds: int, seeds: Sequence[int]) -> Training:
+        """Return the theorem's training, with the step that minimises the bound."""
+        constant = self.distance / (self.steepness * np.sqrt(LOCAL_STEPS))
+        return Training(
+            rounds,
+            inverse_root(constant),
+            local_steps=LOCAL_STEPS,
+            batch_size=BATCH_SIZE,
+            projection=self.ball,
+            seeds=tuple(seeds),
+            record_every=max(rounds // 10, 1),
+        )
+
+
+def rate_cases(seeds: Sequence[int], *, quick: bool = False) -> list[Case]:
+    """Return every objective at cohorts of two, with full participation and two rules with bias.
+
+    Parameters
+    ----------
+    seeds : sequence of int
+        One run each.
+    quick : bool
+        Three horizons, a tenth as long: for a look at the figure, not for its numbers.
+    """
+    setting = feasible(2)
+    return [
+        case
+        for one in objectives()
+        for case in horizon_cases(one, setting, RULES, horizons=_horizons(quick), seeds=seeds)
+    ]
+
+
+def cohort_size_cases(seeds: Sequence[int], *, quick: bool = False) -> list[Case]:
+    """Return every objective under FedAVOT with cohorts of 2, 5, 10, 50 and all clients.
+
+    Parameters
+    ----------
+    seeds : sequence of int
+        One run each.
+    quick : bool
+        As in `rate_cases`.
+    """
+    settings = [feasible(size) for size in SIZES]
+    return [
+        case
+        for one in objectives()
+        for setting in settings
+        for case in horizon_cases(
+            one, setting, ("fedavot",), horizons=_horizons(quick), seeds=seeds
+        )
+    ]
+
+
+def horizon_cases(
+    one: Objective,
+    setting: Setting,
+    rules: Sequence[str],
+    *,
+    horizons: Sequence[int],
+    seeds: Sequence[int],
+) -> list[Case]:
+    """Return one case a horizon, named like "lad, K=2, T=1000".
+
+    Parameters
+    ----------
+    one : Objective
+        What is minimised.
+    setting : Setting
+        With the importance of the objective, and a law whose cohorts all have one size.
+    rules : sequence of str
+        Their names.
+    horizons : sequence of int
+        Numbers of rounds.
+    seeds : sequence of int
+        One run each.
+    """
+    inclusion = setting.law.inclusion()
+    known = Known(setting.importance, setting.law)
+    built = tuple(build(name, known) for name in rules)
+    problem = Problem(one.task, setting.importance, setting.law.sample)
+    return [
+        Case(
+            f"{one.name}, K={round(float(inclusion.sum()))}, T={rounds}",
+            (Instance(problem, tuple(seeds), one.least),),
+            built,
+            one.training(rounds, seeds),
+            tail=max(rounds // 2, 1),
+            inclusion=inclusion,
+            averaged=True,
+        )
+        for rounds in horizons
+    ]
+
+
+@functools.cache
+def objectives() -> tuple[Objective, ...]:
+    """Return the three objectives under the importance of the feasible setting."""
+    importance = feasible(2).importance
+    lad = Objective.of("lad", absolute_deviations(), importance, lad_optimum)
+    return (
+        lad,
+        Objective.of("hinge", hinge(), importance, hinge_optimum),
+        Objective.of("sharp", _without_noise(lad), importance, lad_optimum),
+    )
+
+
+def _without_noise(lad: Objective) -> Task:
+    """Return the features of a task with targets that one model, its minimiser, meets exactly."""
+    features = np.asarray(lad.task.data[0])
+    return lad_task("sharp", [(own, own @ lad.minimiser) for own in features])
+
+
+_MINIMISERS = (lad_optimum, hinge_optimum, lad_optimum)
+
+
+def biases() -> list[dict[str, Any]]:
+    """Return rows of what is left of the excess as T → ∞, for the rules that do not aim at p.
+
+    F at the optimum of Σ E[w_i] f_i, less F*, at cohorts of two.
+    """
+    setting = feasible(2)
+    potentials = {
+        "snipw": np.log(setting.importance / setting.law.inclusion()),
+        "uniform": np.zeros(setting.importance.size),
+    }
+    found = []
+    for one, minimise in zip(objectives(), _MINIMISERS, strict=True):
+        problem = Problem(one.task, setting.importance, setting.law.sample)
+        for rule, values in potentials.items():
+            aimed_at = minimise(one.task, setting.law.expected_weights(values))[0]
+            bias = objective(problem, aimed_at[None]) - one.least
+            found.append(row(f"{one.name}, K=2", rule, "bias", bias, 1))
+    return found
+
+
+def _horizons(quick: bool) -> tuple[int, ...]:
+    return tuple(rounds // 10 for rounds in HORIZONS[::2]) if quick else HORIZONS

@@ -1,0 +1,239 @@
+"""What the rate studies found: fitted exponents, the spread over cohort sizes, two figures.
+
+Everything is read from outcomes whose settings are named like "lad, K=2, T=1000": a *line* is a
+loss, a cohort size and a rule over all horizons T. Nothing here runs a study.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedavot._checks import Floats
+from fedavot.errors import OptionError
+from fedavot.experiments.figures import LOOKS, new_figure, save
+from fedavot.experiments.outcome import Outcome, row
+
+
+class Mark(NamedTuple):
+    """How a line is drawn: its colour, and the shape and points of its marks."""
+
+    colour: str
+    shape: str = "v"
+    size: float = 5.0
+
+
+_SETTING = re.compile(r"(?P<loss>.+), K=(?P<size>\d+), T=(?P<rounds>\d+)")
+_TITLES = {"lad": "least absolute deviations", "hinge": "hinge loss", "sharp": "one model fits all"}
+_SIZE_MARKS = {
+    2: Mark("#0072B2", "o", 3.5),
+    5: Mark("#D55E00", "s", 5.5),
+    10: Mark("#009E73", "^", 8.5),
+    50: Mark("#CC79A7", "o", 11.0),
+    100: Mark("#000000", "D", 12.0),
+}
+"""Their lines nearly coincide, so their marks lie around one another."""
+_NO_BIAS = 1e-9
+"""Biases up to this are rounding in the linear program."""
+_SHAPES = {"full": "s", "fedavot": "o", "snipw": "^", "uniform": "D"}
+
+
+class Line(NamedTuple):
+    """Which line an outcome lies on."""
+
+    loss: str
+    size: int
+    rule: str
+
+
+Lines = dict[Line, dict[int, Outcome]]
+"""The outcomes of each line by horizon, shortest first."""
+
+
+def slopes(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """Return rows of fitted exponents, and of how far the cohort sizes lie apart.
+
+    "slope" is that of a least-squares line through log excess against log T, the excess averaged
+    over seeds first; its standard deviation is over lines fitted to each seed. "spread_over_K" is
+    the largest excess at the longest common horizon over the smallest, likewise. Both are null
+    where a run diverged or an excess is not positive. A line with one horizon has no slope, a rule
+    with one cohort size no spread.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcome
+        Of `rate_cases` or `cohort_size_cases`.
+    """
+    lines = _lines(outcomes)
+    return [*_slope_rows(lines), *_spread_rows(lines)]
+
+
+def draw_rate(
+    outcomes: Sequence[Outcome], stem: Path, *, biases: Iterable[dict[str, Any]] = ()
+) -> list[Path]:
+    """Draw the excess of every rule against T; return the PNG's and the PDF's path.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcome
+        Of `rate_cases`.
+    stem : Path
+        Where to, without extension.
+    biases : rows, optional
+        From `biases`, to be drawn as the levels their rules fall to.
+    """
+    levels = {(one["setting"], one["rule"]): one["mean"] for one in biases}
+
+    def draw(axes: Any, line: Line, course: dict[int, Outcome]) -> list[Any]:
+        look = LOOKS[line.rule]
+        drawn = _draw_line(axes, course, Mark(look.colour, _SHAPES.get(line.rule, "v")), look.label)
+        level = levels.get((f"{line.loss}, K={line.size}", line.rule))
+        if level is not None and level > _NO_BIAS:
+            label = "bias, in the rule's colour"
+            drawn.append(axes.axhline(level, color=look.colour, linestyle=":", label=label))
+        return drawn
+
+    return _draw(_lines(outcomes), draw, stem)
+
+
+def draw_cohort_size(outcomes: Sequence[Outcome], stem: Path) -> list[Path]:
+    """Draw the excess of every cohort size against T; return the PNG's and the PDF's path.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcome
+        Of `cohort_size_cases`.
+    stem : Path
+        Where to, without extension.
+    """
+
+    def draw(axes: Any, line: Line, course: dict[int, Outcome]) -> list[Any]:
+        mark = _SIZE_MARKS.get(line.size, Mark("#000000"))
+        return _draw_line(axes, course, mark, f"cohorts of {line.size}")
+
+    return _draw(_lines(outcomes), draw, stem)
+
+
+def _lines(outcomes: Sequence[Outcome]) -> Lines:
+    found: Lines = {}
+    for outcome in outcomes:
+        match = _SETTING.fullmatch(outcome.setting)
+        if match is None:
+            raise OptionError(
+                f"setting {outcome.setting!r} is none of a rate study, whose settings read like "
+                "'lad, K=2, T=1000'"
+            )
+        line = Line(match["loss"], int(match["size"]), outcome.rule)
+        found.setdefault(line, {})[int(match["rounds"])] = outcome
+    return {line: dict(sorted(course.items())) for line, course in found.items()}
+
+
+def _slope_rows(lines: Lines) -> list[dict[str, Any]]:
+    found = []
+    for line, course in lines.items():
+        if len(course) > 1:
+            excess = _mean_and_seeds(list(course.values()))
+            fits = None
+            if excess is not None:
+                rounds = np.log(np.array(list(course), dtype=np.float64))
+                fits = np.polyfit(rounds, np.log(excess), 1)[0]
+            seeds = len(next(iter(course.values())).seeds)
+            found.append(_row(f"{line.loss}, K={line.size}", line.rule, "slope", fits, seeds))
+    return found
+
+
+def _spread_rows(lines: Lines) -> list[dict[str, Any]]:
+    found = []
+    for loss, rule in dict.fromkeys((line.loss, line.rule) for line in lines):
+        courses = [
+            course for line, course in lines.items() if (line.loss, line.rule) == (loss, rule)
+        ]
+        common = set.intersection(*(set(course) for course in courses))
+        if len(courses) > 1 and common:
+            last = max(common)
+            ends = [course[last] for course in courses]
+            excess = _mean_and_seeds(ends)
+            ratios = None if excess is None else excess.max(axis=0) / excess.min(axis=0)
+            setting = f"{loss}, T={last}"
+            found.append(_row(setting, rule, "spread_over_K", ratios, len(ends[0].seeds)))
+    return found
+
+
+def _mean_and_seeds(outcomes: Sequence[Outcome]) -> Floats | None:
+    """Return the excess, shape (n_outcomes, 1 + n_seeds): the mean over seeds, then each seed's.
+
+    None if any has no logarithm.
+    """
+    values = [outcome.values("excess") for outcome in outcomes]
+    known = [one for one in values if one is not None and (one > 0).all()]
+    if len(known) < len(values):
+        return None
+    excess = np.stack(known)
+    return np.column_stack([excess.mean(axis=1), excess])
+
+
+def _row(setting: str, rule: str, metric: str, found: Floats | None, seeds: int) -> dict[str, Any]:
+    """Return a row whose mean is that of the mean curve, and whose deviation is over seeds."""
+    if found is None:
+        return row(setting, rule, metric, None, seeds)
+    return {**row(setting, rule, metric, found[1:], seeds), "mean": float(found[0])}
+
+
+def _draw(
+    lines: Lines, draw: Callable[[Any, Line, dict[int, Outcome]], list[Any]], stem: Path
+) -> list[Path]:
+    """Draw one panel a loss, with a line of slope −1/2 above the data, and one legend below."""
+    losses = list(dict.fromkeys(line.loss for line in lines))
+    figure = new_figure(width=max(6.5, 3.0 * len(losses)), height=3.5)
+    handles: dict[str, Any] = {}
+    for number, loss in enumerate(losses):
+        axes = figure.add_subplot(1, len(losses), number + 1, xscale="log", yscale="log")
+        courses = {line: course for line, course in lines.items() if line.loss == loss}
+        drawn = [handle for line, course in courses.items() for handle in draw(axes, line, course)]
+        drawn.append(_draw_reference(axes, list(courses.values())))
+        handles |= {handle.get_label(): handle for handle in drawn}
+        axes.set_title(_TITLES.get(loss, loss), size=9)
+        axes.set_xlabel("rounds T", size=9)
+        if number == 0:
+            axes.set_ylabel("excess loss of the averaged model", size=9)
+        axes.tick_params(labelsize=8)
+        axes.grid(alpha=0.25, linewidth=0.5)
+    # Beside lines with marks, those without come last.
+    order = sorted(handles.values(), key=lambda handle: handle.get_marker() == "None")
+    figure.legend(
+        handles=order,
+        loc="outside lower center",
+        ncols=min(len(order), 3 if len(losses) < 3 else 6),
+        frameon=False,
+        fontsize=8,
+    )
+    return save(figure, stem)
+
+
+def _draw_line(axes: Any, course: dict[int, Outcome], mark: Mark, label: str) -> list[Any]:
+    """Draw mean ± standard deviation over the horizons that have an excess; nothing if none has."""
+    known = {rounds: outcome.values("excess") for rounds, outcome in course.items()}
+    points = {rounds: excess for rounds, excess in known.items() if excess is not None}
+    if not points:
+        return []
+    rounds = list(points)
+    mean = np.array([excess.mean() for excess in points.values()])
+    spread = np.array([excess.std(ddof=min(1, excess.size - 1)) for excess in points.values()])
+    # On a log scale a band that reaches zero would fill the axes: it stops at a tenth of the mean.
+    low = np.maximum(mean - spread, mean / 10)
+    axes.fill_between(rounds, low, mean + spread, color=mark.colour, alpha=0.15, linewidth=0)
+    (line,) = axes.plot(rounds, mean, color=mark.colour, linewidth=1.1, label=label)
+    line.set(marker=mark.shape, markersize=mark.size, markerfacecolor="none")
+    return [line]
+
+
+def _draw_reference(axes: Any, courses: list[dict[int, Outcome]]) -> Any:
+    """Draw a line of slope −1/2 that starts above everything else."""
+    rounds = sorted({number for course in courses for number in course})
+    means = [outcome.mean("excess") for course in courses for outcome in course.values()]
+    top = 1.6 * max((mean for mean in means if mean is not None), default=1.0)
+    heights = top * np.sqrt(rounds[0] / np.array(rounds))
+    (line,) = axes.plot(rounds, heights, "--", color="#555555", linewidth=1.0, label="∝ 1/√T")
+    return line

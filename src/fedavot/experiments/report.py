@@ -1,0 +1,155 @@
+"""A study in a folder: ``results.json``, ``summary.md``, figures, and what redraws them.
+
+The folder holds ``runs/`` (one file a setting and rule, and checkpoints of unfinished ones) and
+``study.json`` (what the figures need beside the runs). Everything but the runs is written anew by
+`report`, from the outcomes alone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedavot._files import read_document, write_document, write_whole
+from fedavot.errors import FileFormatError, InputError
+from fedavot.experiments.figures import LOOKS, Sheet, draw_curves
+from fedavot.experiments.outcome import Outcome, write_results
+from fedavot.experiments.study import Case
+from fedavot.experiments.summary import combined, derived_table, excess_table, summary
+
+_FORMAT = "fedavot-study"
+_VERSION = 1
+
+Draw = Callable[[Sequence[Outcome], Path], list[Path]]
+
+
+@dataclass(frozen=True, eq=False)
+class Page:
+    """How a study is told.
+
+    Attributes
+    ----------
+    name : str
+        Of the command and the figure.
+    title, text : str
+        Heading and introduction.
+    drawn : tuple of str
+        Rules in the figure; all if empty.
+    draw : function of (outcomes, stem), optional
+        Draws something else than curves.
+    combined : bool
+        Whether one table of the excess serves all settings.
+    derive : function of outcomes, optional
+        Further rows of results.
+    """
+
+    name: str
+    title: str
+    text: str
+    drawn: tuple[str, ...] = ()
+    draw: Draw | None = None
+    combined: bool = False
+    derive: Callable[[Sequence[Outcome]], list[dict[str, Any]]] | None = None
+
+
+def sheet_of(case: Case) -> Sheet:
+    """Return what a figure needs of a case."""
+    known = all(instance.optimum is not None for instance in case.instances)
+    rules = tuple(rule.name for rule in case.rules)
+    return Sheet(case.setting, case.importance, case.inclusion, known, case.caption, rules)
+
+
+def report(
+    page: Page, sheets: Sequence[Sheet], outcomes: Sequence[Outcome], folder: Path
+) -> list[Path]:
+    """Write results, summary and figures; return the figures' paths.
+
+    Parameters
+    ----------
+    page : Page
+        How it is told.
+    sheets : sequence of Sheet
+        The settings, in order.
+    outcomes : sequence of Outcome
+        Whatever has finished.
+    folder : Path
+        Where to.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    outcomes = in_order(outcomes, sheets)
+    derived = page.derive(outcomes) if page.derive else []
+    rows = [row for outcome in outcomes for row in outcome.rows()]
+    write_results(folder / "results.json", rows + derived)
+    _save_sheets(folder, page.name, sheets)
+    if not page.combined:
+        settings = [sheet.setting for sheet in sheets]
+        text = summary(page.title, page.text, settings, outcomes)
+    else:
+        tables = [excess_table(outcomes), derived_table(derived)]
+        text = combined(page.title, page.text, tables)
+    write_whole(folder / "summary.md", lambda stream: stream.write(text.encode()))
+    if not outcomes:
+        return []
+    stem = folder / page.name
+    if page.draw is not None:
+        return page.draw(outcomes, stem)
+    shown = [one for one in outcomes if not page.drawn or one.rule in page.drawn]
+    return draw_curves(shown, sheets, stem, title=page.title)
+
+
+def reopen(page: Page, folder: Path) -> tuple[list[Sheet], list[Outcome]]:
+    """Return what `report` needs, from a folder it wrote.
+
+    Parameters
+    ----------
+    page : Page
+        Of the study the folder should hold.
+    folder : Path
+        Where results are.
+    """
+    path = folder / "study.json"
+    if not path.exists():
+        raise InputError(f"{folder} holds no study; run without --redraw first")
+    held = read_document(path, format=_FORMAT, version=_VERSION)
+    if held.get("name") != page.name:
+        raise InputError(f"{folder} holds the study {held.get('name')!r}, not {page.name!r}")
+    try:
+        sheets = [
+            Sheet(
+                str(one["setting"]),
+                np.array(one["importance"], dtype=np.float64),
+                None if one["inclusion"] is None else np.array(one["inclusion"], np.float64),
+                bool(one["excess"]),
+                str(one["caption"]),
+                tuple(map(str, one["rules"])),
+            )
+            for one in held["settings"]
+        ]
+    except (KeyError, TypeError, ValueError) as cause:
+        raise FileFormatError(f"{path} is not a valid study: {cause!r}") from None
+    return sheets, [Outcome.load(file) for file in sorted((folder / "runs").glob("*.json"))]
+
+
+def in_order(outcomes: Sequence[Outcome], sheets: Sequence[Sheet]) -> list[Outcome]:
+    """Return the outcomes of these settings and their rules, in the order of the legend."""
+    found = {(one.setting, one.rule): one for one in outcomes}
+    keys = [(sheet.setting, rule) for sheet in sheets for rule in LOOKS if rule in sheet.rules]
+    return [found[key] for key in keys if key in found]
+
+
+def _save_sheets(folder: Path, name: str, sheets: Sequence[Sheet]) -> None:
+    settings = [
+        {
+            "setting": sheet.setting,
+            "importance": sheet.importance.tolist(),
+            "inclusion": None if sheet.inclusion is None else sheet.inclusion.tolist(),
+            "excess": sheet.excess,
+            "caption": sheet.caption,
+            "rules": list(sheet.rules),
+        }
+        for sheet in sheets
+    ]
+    content = {"name": name, "settings": settings}
+    write_document(folder / "study.json", format=_FORMAT, version=_VERSION, content=content)

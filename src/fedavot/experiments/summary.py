@@ -1,0 +1,164 @@
+"""A study's results in words and Markdown tables, drawn from its outcomes alone.
+
+Where a simpler rule does better than FedAVOT the text says so, by name and figure.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedavot.experiments.outcome import Outcome
+
+SIMPLER = ("uniform", "p-normalised", "snipw", "ht")
+"""Rules that need no alignment."""
+
+ROUNDING = 1e-12
+"""What is smaller is shown as 0."""
+
+COLUMNS = {
+    "tail_loss": "tail loss",
+    "final_loss": "final loss",
+    "excess": "excess",
+    "realised_gap": "realised gap",
+    "rounds_to_target": "rounds to target",
+    "seconds": "seconds",
+}
+
+
+def table(
+    outcomes: Sequence[Outcome], *, knowledge: bool = False, without: Sequence[str] = ()
+) -> list[list[str]]:
+    """Return a setting's table: a row of headings, then one a rule.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcome
+        Of one setting.
+    knowledge : bool
+        Whether to add what each rule knows and stores.
+    without : sequence of str
+        Metrics to leave out.
+    """
+    shown = [name for name in COLUMNS if any(_has(outcome, name) for outcome in outcomes)]
+    shown = [name for name in shown if name not in without]
+    heading = ["rule", *(COLUMNS[name] for name in shown)]
+    rows = []
+    for outcome in outcomes:
+        cells = [outcome.rule, *(_cell(outcome, name) for name in shown)]
+        rows.append(cells + [outcome.knows, outcome.stores] * knowledge)
+    return [heading + ["knows", "stores"] * knowledge, *rows]
+
+
+def findings(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return what the outcomes of one setting say about FedAVOT, wins and losses alike."""
+    by_rule = {outcome.rule: outcome for outcome in outcomes}
+    metric = "excess" if any(_has(outcome, "excess") for outcome in outcomes) else "tail_loss"
+    ours = by_rule["fedavot"].mean(metric) if "fedavot" in by_rule else None
+    found = [f"{outcome.message}." for outcome in outcomes if outcome.message]
+    if ours is None:
+        return found
+    values = {rule: by_rule[rule].mean(metric) for rule in SIMPLER if rule in by_rule}
+    known = {rule: value for rule, value in values.items() if value is not None}
+    better = [f"{rule} ({value:.3g})" for rule, value in known.items() if value < ours]
+    worse = [f"{rule} ({value:.3g})" for rule, value in known.items() if value >= ours]
+    name = COLUMNS[metric]
+    if better:
+        found.append(f"FedAVOT **loses** to {', '.join(better)}: its {name} is {ours:.3g}.")
+    if worse:
+        found.append(f"FedAVOT beats {', '.join(worse)}: its {name} is {ours:.3g}.")
+    for other in ("fedavot-memory", "fedavot-select", "full"):
+        value = by_rule[other].mean(metric) if other in by_rule else None
+        if value is not None:
+            found.append(f"{other}: {name} {value:.3g}.")
+    return found
+
+
+def summary(title: str, text: str, settings: Sequence[str], outcomes: Sequence[Outcome]) -> str:
+    """Return the page of a study with a table for each setting.
+
+    Parameters
+    ----------
+    title, text : str
+        Heading, and what the study is about.
+    settings : sequence of str
+        In order.
+    outcomes : sequence of Outcome
+        Of all settings.
+    """
+    parts = [f"# {title}", text]
+    for setting in settings:
+        held = [outcome for outcome in outcomes if outcome.setting == setting]
+        if not held:
+            parts.append(f"## {setting}\n\nNot run yet.")
+            continue
+        knowledge = any(outcome.rule == "fedau" for outcome in held)
+        lines = [f"* {finding}" for finding in findings(held)]
+        parts += [f"## {setting}", markdown(table(held, knowledge=knowledge))]
+        parts += ["\n".join(lines)] * bool(lines)
+    return _page(parts)
+
+
+def combined(title: str, text: str, tables: Sequence[list[list[str]]]) -> str:
+    """Return the page of a study with one table over all settings, and what follows from it."""
+    return _page([f"# {title}", text, *(markdown(cells) for cells in tables)])
+
+
+def excess_table(outcomes: Sequence[Outcome]) -> list[list[str]]:
+    """Return one row a setting and rule, with the excess alone."""
+    heading = ["setting", "rule", COLUMNS["excess"]]
+    return [heading, *([one.setting, one.rule, _cell(one, "excess")] for one in outcomes)]
+
+
+def derived_table(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """Return rows of results that were derived from outcomes as a table."""
+    heading = ["setting", "rule", "metric", "value"]
+    return [
+        heading,
+        *(
+            [row["setting"], row["rule"], row["metric"], plus_minus(row["mean"], row["std"])]
+            for row in rows
+        ),
+    ]
+
+
+def _page(parts: list[str]) -> str:
+    foot = (
+        "Means ± sample standard deviations over seeds. Seconds are wall-clock time for all seeds, "
+        "compilation included, with two runs at a time."
+    )
+    return "\n\n".join([*parts, foot]) + "\n"
+
+
+def markdown(cells: list[list[str]]) -> str:
+    """Return a Markdown table of cells, the first row its heading."""
+    heading, *rows = cells
+    rule = ["---", *["---:"] * (len(heading) - 1)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (heading, rule, *rows))
+
+
+def plus_minus(mean: float | None, std: float | None) -> str:
+    """Return "mean ± std" in a few digits."""
+    if mean is None or std is None:
+        return "–"
+    if abs(mean) < ROUNDING:
+        return "0"
+    return (
+        f"{_short(mean, 4)} ± {_short(std, 1)}" if std > ROUNDING * abs(mean) else _short(mean, 4)
+    )
+
+
+def _short(value: float, digits: int) -> str:
+    """Return a number in a few digits, without the zeros of an exponent."""
+    return f"{value:.{digits}g}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
+
+
+def _cell(outcome: Outcome, metric: str) -> str:
+    if metric == "seconds":
+        return f"{outcome.seconds:.1f}"
+    if outcome.message and not outcome.metrics:
+        return "diverged"
+    found = [row for row in outcome.rows() if row["metric"] == metric]
+    return plus_minus(found[0]["mean"], found[0]["std"]) if found else "–"
+
+
+def _has(outcome: Outcome, metric: str) -> bool:
+    return any(row["metric"] == metric for row in outcome.rows())

@@ -1,0 +1,65 @@
+"""What rules are given to know, checked where it enters."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedavot._checks import Floats, as_distribution, as_floats
+from fedavot.alignment import Alignment, Status
+from fedavot.errors import ImportanceError, RuleError
+
+
+def as_shares(importance: ArrayLike) -> Floats:
+    """Return an importance, shape (n_clients,)."""
+    return as_distribution(importance, what="importance", item="client", error=ImportanceError)
+
+
+def inverse_inclusion(rule: str, importance: ArrayLike, inclusion: ArrayLike | None) -> Floats:
+    """Return p_i/π_i, shape (n_clients,), refusing clients that matter but are never there.
+
+    Parameters
+    ----------
+    rule : str
+        Who asks, for messages.
+    importance, inclusion : array-like of shape (n_clients,)
+        p, and π with π_i = P(i ∈ S).
+    """
+    shares = as_shares(importance)
+    if inclusion is None:
+        raise RuleError(
+            f"rule {rule!r} needs inclusion probabilities P(i ∈ S), and none were given; give a "
+            "law's inclusion(), or use a rule that needs none, such as fedavot-online or fedau"
+        )
+    chances = as_floats(inclusion, what="inclusion", error=RuleError)
+    if chances.size != shares.size:
+        raise RuleError(
+            f"inclusion has {chances.size} entries, but importance has {shares.size} clients"
+        )
+    bad = np.flatnonzero(~((chances >= 0) & (chances <= 1 + 1e-9)))
+    if bad.size:
+        raise RuleError(
+            f"the inclusion probability of client {bad[0]} is {chances[bad[0]]}; it must be "
+            "between 0 and 1"
+        )
+    never = np.flatnonzero((chances == 0) & (shares > 0))
+    if never.size:
+        raise RuleError(
+            f"client {never[0]} has importance {shares[never[0]]:.4g} and inclusion probability 0: "
+            f"rule {rule!r} would divide by zero; set its importance to 0"
+        )
+    return np.divide(shares, chances, out=np.zeros(shares.size), where=chances > 0)
+
+
+def as_converged(rule: str, alignment: Alignment | None, *, allow_unconverged: bool) -> Alignment:
+    """Return an alignment that met its tolerance, or whatever it is if that is allowed."""
+    if not isinstance(alignment, Alignment):
+        raise RuleError(
+            f"rule {rule!r} needs an alignment, found {alignment!r}; give align(importance, law), "
+            "or use fedavot-online, which needs no law"
+        )
+    if alignment.status is Status.UNCONVERGED and not allow_unconverged:
+        raise RuleError(
+            f"rule {rule!r} was given an alignment that did not converge (residual "
+            f"{alignment.residual:.2e} after {alignment.iterations} iterations): "
+            f"{Status.UNCONVERGED.message}; or pass allow_unconverged=True"
+        )
+    return alignment

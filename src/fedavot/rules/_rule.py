@@ -1,0 +1,207 @@
+"""What an aggregation rule is: whom it asks, and what it makes of the answers.
+
+A round has two halves. On the server's side `choose` says, from the cohorts alone, which clients
+train and with which weights: an alignment, an inverse probability, a draw. On the model's side
+`step` turns their updates Δ_i = θ_i − θ into the next model. State is what the next round needs;
+whatever a rule holds, and whatever constants its step needs, is in it, so that `step` is a plain
+function and one compiled program serves every rule that shares it.
+
+`start`, `correct` and `proximal` are for rules that reach into local training: where a client
+begins, what is added to each of its gradients, and how strongly it is held to its beginning.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedavot._checks import Floats, Integers
+
+Params = Any
+"""A model: any pytree of arrays."""
+
+State = Any
+"""What a rule keeps from round to round: any pytree of arrays."""
+
+
+class Asked(NamedTuple):
+    """Whom one round trains: distinct clients, and the weights of their updates."""
+
+    members: Integers
+    weights: Floats
+
+
+class Report(NamedTuple):
+    """What comes back in one round.
+
+    Rounds are padded to equal size. Absent places hold the client number n_clients, which a
+    scatter with ``mode="drop"`` ignores, weight 0 and update 0.
+    """
+
+    members: Any
+    """Clients who trained, shape (size,)."""
+    weights: Any
+    """What `Rule.choose` gave them, shape (size,)."""
+    updates: Params
+    """θ_i − θ at the client's start, each leaf with a leading axis of length size."""
+    losses: Any
+    """f_i at the client's start, shape (size,); None unless the rule needs losses."""
+    step: Any
+    """The local step size of this round."""
+    local_steps: int
+    """How many local steps each client took."""
+
+
+Cohorts = Sequence[Integers]
+Choose = Callable[[Cohorts, np.random.Generator], list[Asked]]
+Step = Callable[[Params, State, Report], tuple[Params, State]]
+
+
+def no_state(params: Params, n_clients: int) -> State:
+    """Return the state of a rule that keeps nothing."""
+    return ()
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """An aggregation rule.
+
+    Attributes
+    ----------
+    name : str
+        As in tables and configurations.
+    knows : str
+        What it assumes it knows, in a few words.
+    stores : str
+        What the server or the clients keep between rounds.
+    choose : function of (cohorts, rng)
+        One `Asked` for every cohort, in order. A cohort may be empty, and so may the answer: the
+        model then stays as it is.
+    step : function of (params, state, report)
+        The next model and state. A module-level function: compiled programs are kept by it.
+    init : function of (params, n_clients)
+        The state before the first round.
+    start : function of (params, state, client), optional
+        Where a client starts; the global model if None.
+    correct : function of (params, state, client), optional
+        What is added to each local gradient.
+    proximal : float
+        μ of a term μ/2 ‖θ − start‖² in the local objective.
+    needs_losses : bool
+        Whether `step` reads the report's losses, and weighs by them.
+    remembers : bool
+        Whether earlier updates count beside a round's own, whose weights then tell only part.
+    """
+
+    name: str
+    knows: str
+    stores: str
+    choose: Choose
+    step: Step
+    init: Callable[[Params, int], State] = no_state
+    start: Callable[[Params, State, Any], Params] | None = None
+    correct: Callable[[Params, State, Any], Params] | None = None
+    proximal: float = 0.0
+    needs_losses: bool = False
+    remembers: bool = False
+
+    @property
+    def weights_tell(self) -> bool:
+        """Whether the mean weights of updates say what the rule optimises."""
+        return not (self.needs_losses or self.remembers)
+
+
+def by_cohort(weigh: Callable[[Integers], Floats]) -> Choose:
+    """Return a choice that asks whom the weights leave in, whatever came before.
+
+    Parameters
+    ----------
+    weigh : function of a cohort
+        Its members' weights, in order. It sees each distinct cohort once.
+    """
+
+    def choose(cohorts: Cohorts, rng: np.random.Generator) -> list[Asked]:
+        known: dict[bytes, Asked] = {}
+        asked = []
+        for cohort in cohorts:
+            key = cohort.tobytes()
+            if key not in known:
+                known[key] = trained(cohort, weigh(cohort) if cohort.size else np.zeros(0))
+            asked.append(known[key])
+        return asked
+
+    return choose
+
+
+def trained(members: Integers, weights: Floats) -> Asked:
+    """Leave out the members whose weight is zero: their answers would be thrown away."""
+    kept = weights != 0
+    return Asked(members[kept], weights[kept])
+
+
+def add_updates(params: Params, state: State, report: Report) -> tuple[Params, State]:
+    """Step of the rules without memory: θ ← θ + Σ w_i Δ_i.
+
+    Where the weights sum to one this is Σ w_i θ_i.
+    """
+    return plus(params, weighted(report.weights, report.updates)), state
+
+
+def weighted(weights: Any, updates: Params) -> Params:
+    """Return Σ w_i Δ_i, leaf by leaf."""
+    import jax
+    import jax.numpy as jnp
+
+    return jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, axes=1), updates)
+
+
+def plus(left: Params, right: Params) -> Params:
+    """Return left + right, leaf by leaf."""
+    import jax
+
+    return jax.tree.map(lambda a, b: a + b, left, right)
+
+
+def minus(left: Params, right: Params) -> Params:
+    """Return left − right, leaf by leaf."""
+    import jax
+
+    return jax.tree.map(lambda a, b: a - b, left, right)
+
+
+def scaled(factor: Any, tree: Params) -> Params:
+    """Return factor · tree, leaf by leaf."""
+    import jax
+
+    return jax.tree.map(lambda leaf: factor * leaf, tree)
+
+
+def zeros_like(params: Params) -> Params:
+    """Return a model of zeros."""
+    import jax
+    import jax.numpy as jnp
+
+    return jax.tree.map(jnp.zeros_like, params)
+
+
+def one_each(params: Params, n_clients: int) -> Params:
+    """Return zeros with room for one model a client, each leaf with a leading client axis."""
+    import jax
+    import jax.numpy as jnp
+
+    return jax.tree.map(lambda leaf: jnp.zeros((n_clients, *leaf.shape), leaf.dtype), params)
+
+
+def pick(table: Params, members: Any) -> Params:
+    """Return the members' rows of a table of models; absent places read some row."""
+    import jax
+
+    return jax.tree.map(lambda leaf: leaf.at[members].get(mode="clip"), table)
+
+
+def put(table: Params, members: Any, rows: Params) -> Params:
+    """Return the table with the members' rows replaced; absent places are left alone."""
+    import jax
+
+    return jax.tree.map(lambda leaf, row: leaf.at[members].set(row, mode="drop"), table, rows)

@@ -1,0 +1,86 @@
+"""AFL, agnostic federated learning: the worst mixture of clients is the objective.
+
+    θ ← θ + Σ_{i∈S} λ_i Δ_i / Σ_{k∈S} λ_k,   λ ← Π(λ + γ Σ_{i∈S} f_i e_i)
+
+It seeks min over θ, max over λ of Σ λ_i f_i(θ), with λ in the simplex; Π projects there. Weights
+begin at 1/N and grow where losses are large. It knows nothing, needs each client's loss at the
+model it starts from, and stores one number a client.
+
+The paper has every client report every round. Here only those who take part move their weight by
+their loss, and the model by their share of the present weight: a client seldom seen gains weight
+slowly, and when it comes it does not count for the rounds it missed. Local training takes H steps
+where the paper has one. A cohort all of whose weights are zero leaves the model as it is, but
+its losses still count. The mean weights a run reports are 1/|S|; λ is in the rule's state.
+
+Source: Mohri, Sivek & Suresh, *Agnostic federated learning*, ICML 2019, Algorithm 1
+(Stochastic-AFL); projection after Duchi, Shalev-Shwartz, Singer & Chandra, ICML 2008.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedavot._checks import as_amount
+from fedavot.rules._rule import Params, Report, Rule, State, by_cohort, plus, weighted
+
+
+class Adversary(NamedTuple):
+    """Weights of the clients, and the step of their ascent."""
+
+    weights: Any
+    """λ, shape (n_clients,)."""
+    step: Any
+    """γ."""
+
+
+def afl(*, step: float = 0.01) -> Rule:
+    """Return AFL.
+
+    Parameters
+    ----------
+    step : float
+        γ, above 0: how fast weights follow losses. It is in units of weight for a unit of loss,
+        so it has to be chosen with the losses in mind.
+    """
+    size = as_amount(step, what="step", positive=True)
+    return Rule(
+        "afl",
+        "nothing",
+        "one number a client",
+        by_cohort(lambda cohort: np.full(cohort.size, 1.0 / cohort.size)),
+        descend_and_ascend,
+        init=lambda params, n_clients: even_mixture(size, params, n_clients),
+        needs_losses=True,
+    )
+
+
+def even_mixture(step: float, params: Params, n_clients: int) -> Adversary:
+    """Return equal weights, in the precision of the model."""
+    import jax
+    import jax.numpy as jnp
+
+    dtype = jax.tree.leaves(params)[0].dtype
+    return Adversary(jnp.full(n_clients, 1.0 / n_clients, dtype=dtype), jnp.asarray(step, dtype))
+
+
+def descend_and_ascend(params: Params, state: State, report: Report) -> tuple[Params, State]:
+    """Step the model by the present weights, and the weights by the losses reported."""
+    import jax.numpy as jnp
+
+    present = state.weights.at[report.members].get(mode="fill", fill_value=0)
+    total = present.sum()
+    present = present / jnp.where(total > 0, total, 1.0)
+    raised = state.weights.at[report.members].add(state.step * report.losses, mode="drop")
+    moved = plus(params, weighted(present, report.updates))
+    return moved, Adversary(onto_simplex(raised), state.step)
+
+
+def onto_simplex(values: Any) -> Any:
+    """Return the nearest point with non-negative entries that sum to one, shape (n_clients,)."""
+    import jax.numpy as jnp
+
+    falling = jnp.sort(values)[::-1]
+    excess = jnp.cumsum(falling) - 1.0
+    counts = jnp.arange(1, values.shape[0] + 1)
+    kept = jnp.sum(falling * counts > excess)
+    return jnp.maximum(values - excess[kept - 1] / kept, 0.0)

@@ -1,0 +1,37 @@
+"""FedAVOT: weights whose expectation is the importance.
+
+    θ ← Σ_{i∈A} Y[i, A] θ_i,   Y[·, A] ≥ 0 summing to one, E_A Y[i, A] = p_i
+
+Y comes from an alignment: of greatest entropy (the paper's), of least variance, or soft. Where the
+importance is out of reach, E Y is the nearest attainable one. It knows the importance and the
+availability law, both by way of the alignment, and stores nothing. Members whose weight is zero
+are not asked.
+
+Source: the FedAVOT paper, Algorithm 2; THEORY sections 2, 4 and 6 for the plans.
+"""
+
+from fedavot.alignment import Alignment
+from fedavot.rules._known import as_converged
+from fedavot.rules._rule import Rule, add_updates, by_cohort
+
+
+def fedavot(alignment: Alignment, *, allow_unconverged: bool = False) -> Rule:
+    """Return FedAVOT with an alignment's weights.
+
+    Parameters
+    ----------
+    alignment : Alignment
+        Its objective and softness name the rule: "fedavot", "fedavot-variance", "fedavot-soft".
+    allow_unconverged : bool
+        Whether to accept an alignment that missed its tolerance.
+    """
+    name = _name(alignment) if isinstance(alignment, Alignment) else "fedavot"
+    aligned = as_converged(name, alignment, allow_unconverged=allow_unconverged)
+    choose = by_cohort(aligned.weights)
+    return Rule(name, "importance, availability law", "nothing", choose, add_updates)
+
+
+def _name(alignment: Alignment) -> str:
+    if alignment.softness > 0:
+        return "fedavot-soft"
+    return "fedavot-variance" if alignment.objective == "variance" else "fedavot"

@@ -1,0 +1,98 @@
+"""FedAWE: the absent go on from where they left, and make up for what they missed.
+
+    θ_i† = x_i + (t − τ_i) Δ_i,   θ ← (1/|A|) Σ_{i∈A} θ_i†,   x_i ← θ for i ∈ A
+
+x_i is the model client i last received, at the end of its last active round τ_i; it trains from
+there, and its update counts once for every round since (once for the round that follows, and for
+the first of all: τ_i = −1 before). It knows nothing: there is no importance in it, and its
+objective is the plain mean (1/N) Σ f_i. Each client keeps its own model and a count. With a
+projection, clients receive the projected aggregate.
+
+Source: Xiang, Ioannidis, Yeh, Joe-Wong & Su, *Efficient federated learning against heterogeneous
+and non-stationary client unavailability*, NeurIPS 2024, Algorithm 1, with server step 1.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedavot.rules._rule import (
+    Params,
+    Report,
+    Rule,
+    State,
+    by_cohort,
+    pick,
+    plus,
+    put,
+    weighted,
+)
+
+
+class Clocks(NamedTuple):
+    """Where every client left off.
+
+    What a round's members receive is the model after the engine projected it, which the step does
+    not see: it is written down at the beginning of the next one.
+    """
+
+    held: Params
+    """The model of every client, except those of the last round."""
+    since: Any
+    """t − τ_i, shape (n_clients,); 1 for the members of the last round."""
+    latest: Any
+    """Those members, then n_clients; shape (n_clients,)."""
+
+
+def fedawe() -> Rule:
+    """Return FedAWE."""
+    return Rule(
+        "fedawe",
+        "nothing",
+        "one model a client, on the client",
+        by_cohort(lambda cohort: np.full(cohort.size, 1.0 / cohort.size)),
+        step,
+        init=init,
+        start=start,
+        remembers=True,
+    )
+
+
+def init(params: Params, n_clients: int) -> Clocks:
+    """Return the state before the first round: everybody holds the first model."""
+    import jax.numpy as jnp
+
+    nobody = jnp.full(n_clients, n_clients, dtype=jnp.int32)
+    return Clocks(_repeated(params, n_clients), jnp.ones(n_clients, dtype=jnp.int32), nobody)
+
+
+def start(params: Params, state: State, client: Any) -> Params:
+    """Return the model the client received last."""
+    import jax
+    import jax.numpy as jnp
+
+    just = state.since[client] == 1
+    return jax.tree.map(lambda new, old: jnp.where(just, new, old[client]), params, state.held)
+
+
+def step(params: Params, state: State, report: Report) -> tuple[Params, State]:
+    """Average the models with their updates echoed; an empty round only passes."""
+    import jax
+    import jax.numpy as jnp
+
+    members, size = report.members, report.members.shape[0]
+    held = put(state.held, state.latest[:size], _repeated(params, size))
+    missed = state.since.at[members].get(mode="fill", fill_value=0)
+    echoes = missed.astype(report.weights.dtype) * report.weights
+    average = plus(weighted(report.weights, pick(held, members)), weighted(echoes, report.updates))
+    someone = (members < state.since.shape[0]).any()
+    moved = jax.tree.map(lambda new, old: jnp.where(someone, new, old), average, params)
+    since = (state.since + 1).at[members].set(1, mode="drop")
+    return moved, Clocks(held, since, state.latest.at[:size].set(members))
+
+
+def _repeated(params: Params, count: int) -> Params:
+    import jax
+    import jax.numpy as jnp
+
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), params)

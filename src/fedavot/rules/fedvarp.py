@@ -1,0 +1,41 @@
+"""FedVARP: what is remembered of all, corrected by what is new from a few.
+
+    θ ← θ + Σ_i p_i η y_i + (1/|S|) Σ_{i∈S} N p_i (Δ_i − η y_i),   then y_i ← Δ_i/η for i ∈ S
+
+y_i is client i's last update, zero before the first; it is kept per unit of step size, so that it
+fits when steps change. The expected change is that of full participation if every client takes part
+equally often: the memory removes the variance of partial participation, not the bias of uneven
+availability. It knows the importance and stores one model a client. A round in which nobody
+reports changes nothing.
+
+The published rule is for p_i = 1/N; here 1/N is replaced by p_i.
+
+Source: Jhunjhunwala, Sharma, Nagarkatti & Joshi, *FedVARP: tackling the variance due to partial
+client participation in federated learning*, UAI 2022, Algorithm 2, with server step 1.
+"""
+
+from numpy.typing import ArrayLike
+
+from fedavot.rules._known import as_shares
+from fedavot.rules._rule import Rule, by_cohort
+from fedavot.rules.memory import empty_memory, step
+
+
+def fedvarp(importance: ArrayLike) -> Rule:
+    """Return FedVARP: the step with memory, fresh updates weighted as by FedAvg(K).
+
+    Parameters
+    ----------
+    importance : array-like of shape (n_clients,)
+        A distribution over the clients.
+    """
+    shares = as_shares(importance)
+    return Rule(
+        "fedvarp",
+        "importance",
+        "one model a client",
+        by_cohort(lambda cohort: shares.size / cohort.size * shares[cohort]),
+        step,
+        init=lambda params, n_clients: empty_memory(shares, params, n_clients),
+        remembers=True,
+    )

@@ -1,0 +1,117 @@
+"""FedAVOT with memory: what the absent said last stands in for them.
+
+    θ ← θ + Σ_i p_i η y_i + Σ_{i∈A} Y[i, A] (Δ_i − η y_i),   then y_i ← Δ_i/η for i ∈ A
+
+y_i is client i's last update per unit of step size. The bias of out-of-reach importance becomes
+Σ (p_i − p̃_i)(Δ_i − η y_i), which vanishes as the memories catch up, and so does most of the
+variance. It knows the importance and the availability law (by way of the alignment) and stores
+one model a client. All members of a cohort train, those of weight zero too: they refresh their
+memory.
+
+Source: THEORY section 10; its memory is that of FedVARP (Jhunjhunwala et al. 2022) and MIFA (Gu et
+al. 2021), its weights are aligned.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedavot._checks import Floats, as_importance
+from fedavot.alignment import Alignment
+from fedavot.rules._known import as_converged
+from fedavot.rules._rule import (
+    Asked,
+    Cohorts,
+    Params,
+    Report,
+    Rule,
+    State,
+    minus,
+    one_each,
+    pick,
+    plus,
+    put,
+    scaled,
+    weighted,
+    zeros_like,
+)
+
+
+class Memory(NamedTuple):
+    """The last update of every client, and their sum by importance."""
+
+    importance: Any
+    last: Params
+    total: Params
+
+
+def fedavot_memory(
+    alignment: Alignment,
+    *,
+    importance: ArrayLike | None = None,
+    allow_unconverged: bool = False,
+) -> Rule:
+    """Return FedAVOT with memory.
+
+    Parameters
+    ----------
+    alignment : Alignment
+        Gives the weights of fresh updates.
+    importance : array-like of shape (n_clients,), optional
+        Weights of the memories; the alignment's importance if not given.
+    allow_unconverged : bool
+        Whether to accept an alignment that missed its tolerance.
+    """
+    aligned = as_converged("fedavot-memory", alignment, allow_unconverged=allow_unconverged)
+    wanted = aligned.importance if importance is None else importance
+    shares = as_importance(wanted, aligned.n_clients)
+
+    def choose(cohorts: Cohorts, rng: np.random.Generator) -> list[Asked]:
+        return [
+            Asked(cohort, aligned.weights(cohort) if cohort.size else np.zeros(0))
+            for cohort in cohorts
+        ]
+
+    return Rule(
+        "fedavot-memory",
+        "importance, availability law",
+        "one model a client",
+        choose,
+        step,
+        init=lambda params, n_clients: empty_memory(shares, params, n_clients),
+        remembers=True,
+    )
+
+
+def empty_memory(importance: Floats, params: Params, n_clients: int) -> Memory:
+    """Return the memory before anybody has reported."""
+    import jax
+    import jax.numpy as jnp
+
+    dtype = jax.tree.leaves(params)[0].dtype
+    weights = jnp.asarray(importance, dtype=dtype)
+    return Memory(weights, one_each(params, n_clients), zeros_like(params))
+
+
+def step(params: Params, state: State, report: Report) -> tuple[Params, State]:
+    """Add the remembered total and the fresh part of the updates, then remember them.
+
+    A round in which nobody reports leaves the model as it is.
+    """
+    import jax.numpy as jnp
+
+    someone = (report.members < state.importance.shape[0]).any()
+    remembered = pick(state.last, report.members)
+    fresh = scaled(1.0 / report.step, report.updates)
+    news = minus(fresh, remembered)
+    change = plus(state.total, weighted(report.weights, news))
+    memory = remember(state, report.members, fresh, news)
+    return plus(params, scaled(jnp.where(someone, report.step, 0.0), change)), memory
+
+
+def remember(state: Memory, members: Any, fresh: Params, news: Params) -> Memory:
+    """Return the memory with the members' updates replaced and the total kept in step."""
+    shares = state.importance.at[members].get(mode="fill", fill_value=0)
+    total = plus(state.total, weighted(shares, news))
+    return Memory(state.importance, put(state.last, members, fresh), total)

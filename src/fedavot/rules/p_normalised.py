@@ -1,0 +1,36 @@
+"""The importance, normalised over the cohort.
+
+    θ ← Σ_{i∈S} p_i θ_i / Σ_{k∈S} p_k
+
+FedAvg weighted by examples is this rule with p_i ∝ n_i. It knows the importance and stores nothing;
+how often a client reports still decides how much it counts.
+
+Source: McMahan et al., *Communication-efficient learning of deep networks from decentralized
+data*, AISTATS 2017, Algorithm 1.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedavot._checks import Floats
+from fedavot.rules._known import as_shares
+from fedavot.rules._rule import Rule, add_updates, by_cohort
+
+
+def p_normalised(importance: ArrayLike) -> Rule:
+    """Return the average by importance.
+
+    Parameters
+    ----------
+    importance : array-like of shape (n_clients,)
+        A distribution over the clients. A cohort of clients without any is averaged plainly.
+    """
+    shares = as_shares(importance)
+    choose = by_cohort(lambda cohort: normalised(shares[cohort]))
+    return Rule("p-normalised", "importance", "nothing", choose, add_updates)
+
+
+def normalised(values: Floats) -> Floats:
+    """Return the values over their sum; equal shares if all are zero."""
+    total = values.sum()
+    return values / total if total > 0 else np.full(values.size, 1.0 / values.size)

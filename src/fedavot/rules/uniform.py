@@ -1,0 +1,20 @@
+"""The plain average of whoever reports.
+
+    θ ← (1/|S|) Σ_{i∈S} θ_i
+
+What most deployments do. It knows nothing and stores nothing, and optimises the objective weighted
+by E[1{i ∈ S}/|S|]: by who happens to be online.
+
+Source: McMahan et al., *Communication-efficient learning of deep networks from decentralized
+data*, AISTATS 2017, with clients of equal size.
+"""
+
+import numpy as np
+
+from fedavot.rules._rule import Rule, add_updates, by_cohort
+
+
+def uniform() -> Rule:
+    """Return the plain average."""
+    choose = by_cohort(lambda cohort: np.full(cohort.size, 1.0 / cohort.size))
+    return Rule("uniform", "nothing", "nothing", choose, add_updates)

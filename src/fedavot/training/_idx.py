@@ -1,0 +1,78 @@
+"""The IDX format: a magic number, the lengths of the axes, then the entries.
+
+Four bytes of magic: two zeros, the type (8 for bytes, the only one read here), the number of axes;
+then one big-endian 32-bit length an axis, then the entries, the last axis fastest. Files may be
+gzipped. What is not all there, or is something else, is refused with the file's name.
+"""
+
+import gzip
+import hashlib
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedavot._checks import refuse_if_too_large
+from fedavot.errors import FileFormatError
+
+BYTES = 8
+"""The type code of unsigned bytes."""
+
+
+class Content(NamedTuple):
+    """What an IDX file holds."""
+
+    entries: NDArray[np.uint8]
+    """Shape as the file says."""
+    sha256: str
+    """Of the uncompressed file."""
+
+
+def read_idx(path: Path, *, axes: int) -> Content:
+    """Read an IDX file of bytes, gzipped if its name ends in ``.gz``.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    axes : int
+        How many axes it must have: 1 for labels, 3 for images.
+    """
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rb") as stream:
+            header = stream.read(4 + 4 * axes)
+            shape = _shape(path, header, axes)
+            expected = int(np.prod(shape, dtype=object))
+            refuse_if_too_large(
+                expected, what=f"the content {path} announces", remedy="its header may be damaged"
+            )
+            # One byte more than announced tells whether the file ends where it should.
+            body = stream.read(expected + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as cause:
+        raise FileFormatError(
+            f"{path} is not a complete gzip file ({cause}); it may be cut off: fetch it again"
+        ) from None
+    if len(body) != expected:
+        found = f"only {len(body)}" if len(body) < expected else "more"
+        raise FileFormatError(
+            f"{path} announces {expected} bytes after its header, shape {shape}, and has {found}; "
+            "it may be cut off: fetch it again"
+        )
+    digest = hashlib.sha256(header)
+    digest.update(body)
+    return Content(np.frombuffer(body, dtype=np.uint8).reshape(shape), digest.hexdigest())
+
+
+def _shape(path: Path, header: bytes, axes: int) -> tuple[int, ...]:
+    magic = bytes((0, 0, BYTES, axes))
+    if header[:4] != magic:
+        raise FileFormatError(
+            f"{path} begins with {header[:4].hex() or 'nothing'}, not {magic.hex()}: it is no IDX "
+            f"file of bytes with {axes} axes"
+        )
+    if len(header) != 4 + 4 * axes:
+        raise FileFormatError(f"{path} ends within its header; it is cut off: fetch it again")
+    return tuple(int(length) for length in np.frombuffer(header, dtype=">u4", offset=4))

@@ -1,0 +1,210 @@
+"""A run under way: what it plays, how far it has come, and what it leaves behind."""
+
+import functools
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedavot._checks import Floats
+from fedavot.rules._rule import Rule, no_state
+from fedavot.training.checkpoint import Checkpoint, fingerprint
+from fedavot.training.local import LocalTraining
+from fedavot.training.model import check_loss, first_models
+from fedavot.training.options import Training
+from fedavot.training.rounds import Carry, Clients, Own, Shared, compiled, program_of
+from fedavot.training.run import Ending, Run
+from fedavot.training.schedule import Schedule
+from fedavot.training.task import Problem, Task, leaves
+
+PIECES = 10
+"""Into how many pieces a run is cut, at least, where its records allow."""
+MOST_PIECES = 100
+"""At most as many, for pieces of equal length."""
+
+
+class Piece(NamedTuple):
+    """What some rounds on end lead to."""
+
+    carry: Carry
+    losses: Floats
+    """The objective where it was recorded, shape (n_seeds, n_records)."""
+    recorded: list[int]
+    """The rounds after which it was; the last round among them."""
+
+    @property
+    def finite(self) -> bool:
+        """Whether the models and every record are."""
+        arrays = (self.losses, *leaves(self.carry.params))
+        return all(bool(np.isfinite(np.asarray(array)).all()) for array in arrays)
+
+
+class Course:
+    """A run under way.
+
+    Parameters
+    ----------
+    problem : Problem
+        Task and importance.
+    rule : Rule
+        How to aggregate.
+    training : Training
+        Rounds, steps, batches, seeds.
+    plan : Schedule
+        Whom every round asks.
+    """
+
+    def __init__(self, problem: Problem, rule: Rule, training: Training, plan: Schedule) -> None:
+        import jax
+
+        task = problem.task
+        self.rule, self.training, self.plan = rule, training, plan
+        self.steps = training.step_sizes(task.dtype)
+        self.clients = clients_of(problem)
+        self.program = program_of(rule, local_training(task, training), padded=plan.padded)
+        keys = _keys_of()(np.asarray(training.seeds, dtype=np.uint32))
+        start = first_models(task, training, keys)
+        check_loss(task, start, self.clients.data, training.batch_size)
+        # Seeds that ask alike, train on all examples and start alike end alike: play one.
+        alike = len(training.seeds) > 1 and plan.alike and training.batch_size is None
+        alike = alike and all(bool((leaf == leaf[:1]).all()) for leaf in leaves(start))
+        self.played = 1 if alike else len(training.seeds)
+        self.keys = keys[: self.played]
+        start = jax.tree.map(lambda leaf: leaf[: self.played], start)
+        state = ()
+        if rule.init is not no_state:
+            state = jax.vmap(lambda params: rule.init(params, task.n_clients))(start)
+        self.carry = Carry(start, start, state)
+        self.members = plan.members[: self.played]
+        self.weights = plan.weights[: self.played].astype(task.dtype)
+        self.done = 0
+        self.recorded: list[int] = []
+        self.losses: list[Floats] = []
+
+    def fingerprint(self) -> str:
+        """Return what tells this run from another: what it computes, and of what.
+
+        Names of functions would not do: one that was edited keeps its name.
+        """
+        at, to = self._cuts()[0]
+        traced = compiled()[0].trace(*self._call(self.carry, at, to)).jaxpr
+        # Some functions print with their address, which is another in every process.
+        program = re.sub(r" at 0x[0-9a-f]+", "", str(traced))
+        words = (self.rule.name, program, str(self.training.record_every))
+        seeds = np.asarray(self.training.seeds, dtype=np.int64)
+        arrays = (seeds, self.members, self.weights, self.steps, *traced.consts)
+        return fingerprint(words, (*arrays, *leaves((self.clients, self.carry))))
+
+    def resume(self, saved: Checkpoint) -> None:
+        """Go on from a saved state, if there is one."""
+        found = saved.load()
+        if found is not None:
+            self.carry, self.done = found.carry, found.done
+            self.recorded, self.losses = list(found.recorded), list(found.losses.T)
+
+    def pieces(self) -> list[tuple[int, int]]:
+        """Return the pieces yet to play, each a multiple of the record's interval or the rest."""
+        return [(at, to) for at, to in self._cuts() if at >= self.done]
+
+    def _cuts(self) -> list[tuple[int, int]]:
+        every, rounds = self.training.record_every, self.training.rounds
+        blocks = rounds // every
+        # Pieces of equal length are compiled once; a shorter last one is a program of its own.
+        most, least = max(blocks // PIECES, 1), max(blocks // MOST_PIECES, 1)
+        size = next((n for n in range(most, least - 1, -1) if blocks % n == 0), most)
+        ends = [*range(size * every, blocks * every, size * every), blocks * every, rounds]
+        ends = sorted({end for end in ends if end})
+        return list(zip([0, *ends[:-1]], ends, strict=True))
+
+    def advance(self, at: int, to: int, carry: Carry | None = None) -> Piece:
+        """Play rounds at+1..to, from the run's carry unless another is given."""
+        every = min(self.training.record_every, to - at)
+        after, losses = compiled()[0](*self._call(self.carry if carry is None else carry, at, to))
+        return Piece(after, np.asarray(losses, np.float64), list(range(at + every, to + 1, every)))
+
+    def _call(self, carry: Carry, at: int, to: int) -> tuple[Any, ...]:
+        """Return what the compiled program is called with, for whole blocks of rounds."""
+        every = min(self.training.record_every, to - at)
+        turns = self.turns(at, to, ((to - at) // every, every))
+        return self.program, self.clients, self.keys, carry, turns
+
+    def turns(self, at: int, to: int, shape: tuple[int, ...]) -> tuple[Shared, Own]:
+        """Return whom rounds at+1..to ask, and with which steps, in blocks of some shape."""
+        numbers = np.arange(at + 1, to + 1, dtype=np.int32).reshape(shape)
+        cut = (self.played, *shape, -1)
+        return (
+            Shared(numbers, self.steps[at:to].reshape(shape)),
+            Own(self.members[:, at:to].reshape(cut), self.weights[:, at:to].reshape(cut)),
+        )
+
+    def keep(self, piece: Piece) -> None:
+        """Make a piece that went well part of the run."""
+        self.carry, self.done = piece.carry, piece.recorded[-1]
+        self.recorded += piece.recorded
+        self.losses += list(piece.losses.T)
+
+    def save(self, saved: Checkpoint) -> None:
+        """Write the run as it stands."""
+        saved.save(self.carry, self.recorded, np.array(self.losses).T)
+
+    def run(self, ending: Ending, message: str, seconds: float) -> Run:
+        """Return the run as it stands, as NumPy arrays over all seeds."""
+        import jax
+
+        n_seeds = len(self.training.seeds)
+
+        def spread(leaf: Any) -> Any:
+            array = np.asarray(leaf)
+            return np.broadcast_to(array, (n_seeds, *array.shape[1:]))
+
+        losses = np.array(self.losses).T if self.losses else np.zeros((self.played, 0))
+        return Run(
+            rule=self.rule.name,
+            seeds=tuple(int(seed) for seed in self.training.seeds),
+            params=jax.tree.map(spread, self.carry.params),
+            average=jax.tree.map(spread, self.carry.average),
+            recorded=np.array(self.recorded, dtype=np.int64),
+            losses=spread(losses),
+            weights=self.plan.realised(self.done),
+            rounds=self.done,
+            seconds=seconds,
+            ending=ending,
+            message=message,
+        )
+
+
+def clients_of(problem: Problem) -> Clients:
+    """Return the problem's data on the device, floats in the task's precision."""
+    import jax
+    import jax.numpy as jnp
+
+    task = problem.task
+
+    def on_device(leaf: Any) -> Any:
+        array = jnp.asarray(leaf)
+        return array.astype(task.dtype) if jnp.issubdtype(array.dtype, jnp.floating) else array
+
+    counts = np.full(task.n_clients, task.n_examples) if task.counts is None else task.counts
+    return Clients(
+        jax.tree.map(on_device, task.data),
+        jnp.asarray(counts, dtype=np.int32),
+        jnp.asarray(problem.shares, dtype=task.dtype),
+    )
+
+
+def local_training(task: Task, training: Training | None) -> LocalTraining:
+    """Return how clients train; without a training, what the objective needs of it."""
+    uneven = task.counts is not None
+    if training is None:
+        return LocalTraining(task.loss, 1, None, None, uneven)
+    return LocalTraining(
+        task.loss, training.local_steps, training.batch_size, training.projection, uneven
+    )
+
+
+@functools.cache
+def _keys_of() -> Any:
+    """Return a compiled function of seeds that gives their keys."""
+    import jax
+
+    return jax.jit(jax.vmap(jax.random.key))

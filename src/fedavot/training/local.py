@@ -1,0 +1,131 @@
+"""Local training: H projected gradient steps of one client, and the batches they use.
+
+    θ ← Π_C(θ − η (∇f(θ; ξ) + correction + μ (θ − start)))
+
+A batch ξ of size b is drawn without replacement, anew for every step, by a key that follows from
+(seed, round, client, step) alone: who else trains changes nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fedavot.training.projection import Projection
+
+Params = Any
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How a client trains; hashable, so that compiled programs are kept by it.
+
+    Attributes
+    ----------
+    loss : function of (params, batch)
+        Mean loss over a batch.
+    steps : int
+        How many steps a round, H.
+    batch_size : int or None
+        Examples a step; all of them if None.
+    projection : Projection or None
+        The set C; everything if None.
+    uneven : bool
+        Whether clients hold different numbers of examples.
+    """
+
+    loss: Callable[[Params, Any], Any]
+    steps: int
+    batch_size: int | None
+    projection: Projection | None
+    uneven: bool
+
+
+def batch_positions(key: Any, n_examples: int, count: Any, size: int) -> Any:
+    """Draw ``size`` of the first ``count`` positions without replacement, shape (size,).
+
+    Parameters
+    ----------
+    key : JAX key
+        Of this seed, round, client and step.
+    n_examples : int
+        Positions there are room for.
+    count : int
+        Positions that hold an example; at least ``size``.
+    size : int
+        How many to draw.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    scores = jax.random.uniform(key, (n_examples,), dtype=jnp.float32)
+    return jax.lax.top_k(jnp.where(jnp.arange(n_examples) < count, scores, -1.0), size)[1]
+
+
+def batch_key(seed_key: Any, number: Any, client: Any, step: Any) -> Any:
+    """Return the key of one step's batch: of the round's number, the client and the step."""
+    import jax
+
+    for part in (number, client, step):
+        seed_key = jax.random.fold_in(seed_key, part)
+    return seed_key
+
+
+def client_loss(training: LocalTraining, params: Params, data: Any, count: Any) -> Any:
+    """Return f_i(θ), the mean loss over all of a client's examples."""
+    import jax
+    import jax.numpy as jnp
+
+    if not training.uneven:
+        return training.loss(params, data)
+    singly = jax.tree.map(lambda leaf: leaf[:, None], data)
+    losses = jax.vmap(training.loss, (None, 0))(params, singly)
+    # The padding repeats an example, so its loss is finite where the client's are.
+    return jnp.where(jnp.arange(losses.size) < count, losses, 0.0).sum() / count
+
+
+def train_client(
+    training: LocalTraining,
+    start: Params,
+    data: Any,
+    *,
+    count: Any,
+    step: Any,
+    key_of: Callable[[Any], Any],
+    drift: Callable[[Params], Params] | None,
+) -> Params:
+    """Return the model after one client's local steps.
+
+    Parameters
+    ----------
+    training : LocalTraining
+        Loss, steps, batches, projection.
+    start : pytree
+        Where the client starts.
+    data : pytree of arrays, each of shape (n_examples, ...)
+        The client's examples.
+    count : int
+        How many of them are its own.
+    step : float
+        Step size η.
+    key_of : function of a step's number
+        The key of its batch.
+    drift : function of a model, optional
+        What is added to its gradient.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    def one(params: Params, number: Any) -> tuple[Params, None]:
+        if training.batch_size is None:
+            gradient = jax.grad(lambda point: client_loss(training, point, data, count))(params)
+        else:
+            room = jax.tree.leaves(data)[0].shape[0]
+            chosen = batch_positions(key_of(number), room, count, training.batch_size)
+            batch = jax.tree.map(lambda leaf: leaf[chosen], data)
+            gradient = jax.grad(training.loss)(params, batch)
+        if drift is not None:
+            gradient = jax.tree.map(jnp.add, gradient, drift(params))
+        moved = jax.tree.map(lambda leaf, slope: leaf - step * slope, params, gradient)
+        return (moved if training.projection is None else training.projection(moved)), None
+
+    return jax.lax.scan(one, start, jnp.arange(training.steps))[0]

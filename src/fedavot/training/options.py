@@ -1,0 +1,82 @@
+"""How to train: rounds, steps, batches, seeds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedavot._checks import as_floats, as_size
+from fedavot.errors import OptionError
+from fedavot.training.projection import Projection
+from fedavot.training.steps import Schedule
+from fedavot.training.task import Params
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """How to train.
+
+    Parameters
+    ----------
+    rounds : int
+        How many times models are aggregated.
+    step : function of (rounds, local_steps)
+        A schedule of step sizes, such as ``constant(0.01)``, all above 0.
+    local_steps : int
+        Steps of each client a round, H.
+    batch_size : int, optional
+        Examples a step, drawn without replacement; all of a client's if not given.
+    projection : Projection, optional
+        The convex set models are kept in.
+    seeds : sequence of int
+        One run each, all in one compiled program.
+    record_every : int
+        The objective is recorded after every so many rounds, and after the last.
+    start : pytree, optional
+        The model to start from, shaped as the task's ``init`` makes it; ``init``'s if not given.
+    """
+
+    rounds: int
+    step: Schedule
+    local_steps: int = 1
+    batch_size: int | None = None
+    projection: Projection | None = None
+    seeds: Sequence[int] = (0,)
+    record_every: int = 1
+    start: Params | None = None
+
+    def __post_init__(self) -> None:
+        as_size(self.rounds, what="rounds", low=1)
+        as_size(self.local_steps, what="local_steps", low=1)
+        as_size(self.record_every, what="record_every", low=1)
+        if self.batch_size is not None:
+            as_size(self.batch_size, what="batch_size", low=1)
+        if not callable(self.step):
+            raise OptionError(f"step is {self.step!r}; give a schedule, such as constant(0.01)")
+        if np.ndim(self.seeds) != 1:
+            raise OptionError(f"seeds are {self.seeds!r}; give a sequence of integers")
+        if not len(self.seeds) or len(set(self.seeds)) != len(self.seeds):
+            raise OptionError(f"seeds are {list(self.seeds)}; give at least one, each once")
+        for seed in self.seeds:
+            as_size(seed, what="seed", low=0, high=2**31 - 1)
+
+    def step_sizes(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Return the step size of every round in a precision, shape (rounds,)."""
+        exact = as_floats(
+            self.step(self.rounds, self.local_steps), what="the step schedule", error=OptionError
+        )
+        if exact.size != self.rounds:
+            raise OptionError(
+                f"the step schedule gives {exact.size} step sizes for {self.rounds} rounds"
+            )
+        with np.errstate(over="ignore", under="ignore"):
+            sizes = exact.astype(dtype)
+        bad = np.flatnonzero(~((sizes > 0) & (sizes < np.inf)))
+        if bad.size:
+            raise OptionError(
+                f"the step size of round {bad[0] + 1} is {exact[bad[0]]}; "
+                f"in {dtype} it must be finite and above 0"
+            )
+        return sizes

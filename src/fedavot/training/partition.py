@@ -1,0 +1,279 @@
+"""How labelled examples are dealt out to clients.
+
+Every function returns one array of positions a client, no example given twice. `iid` splits evenly
+at random, `two_digits` gives each client a few classes, `dirichlet` a random mix of all, and
+`by_group` follows what the data says, such as who wrote it.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedavot._checks import Floats, Integers, as_amount, as_array, as_size
+from fedavot.errors import OptionError, TaskError
+
+
+def iid(n_examples: int, n_clients: int, *, rng: np.random.Generator) -> list[Integers]:
+    """Split evenly at random: sizes differ by one at most.
+
+    Parameters
+    ----------
+    n_examples : int
+        How many examples there are.
+    n_clients : int
+        How many clients, at most as many as examples.
+    rng : numpy.random.Generator
+        Source of the order.
+
+    Returns
+    -------
+    list of int64 arrays
+        Positions of each client's examples; every example is given.
+    """
+    clients = as_size(n_clients, what="n_clients", low=1)
+    examples = as_size(n_examples, what="n_examples", low=clients)
+    return np.array_split(_generator(rng).permutation(examples), clients)
+
+
+def by_group(groups: ArrayLike) -> list[Integers]:
+    """Give each distinct group, such as a writer, a client of its own.
+
+    Parameters
+    ----------
+    groups : array_like of shape (n_examples,)
+        The group of each example: numbers or strings.
+
+    Returns
+    -------
+    list of int64 arrays
+        Positions of each group's examples, ascending; groups in the order of
+        ``numpy.unique(groups)``, which names the clients.
+    """
+    values = as_array(groups, otherwise="groups must be a flat sequence", error=TaskError)
+    if values.ndim != 1 or not values.size:
+        raise TaskError(f"groups must be a non-empty flat sequence, found shape {values.shape}")
+    if np.issubdtype(values.dtype, np.inexact) and np.isnan(values).any():
+        raise TaskError(
+            f"the group of example {np.flatnonzero(np.isnan(values))[0]} is nan; name it or leave "
+            "the example out"
+        )
+    try:
+        number = np.unique(values, return_inverse=True)[1]
+    except TypeError as cause:
+        raise TaskError(f"groups cannot be put in order: {cause}; give all as strings") from None
+    return _split_by(number)
+
+
+def two_digits(
+    labels: ArrayLike,
+    n_clients: int,
+    *,
+    size: int,
+    rng: np.random.Generator,
+    classes_per_client: int = 2,
+) -> list[Integers]:
+    """Give each client equally many examples of a few classes, and of no other.
+
+    Classes go to equally many clients, as far as their numbers of examples allow; which client
+    gets which is random.
+
+    Parameters
+    ----------
+    labels : integer array_like of shape (n_examples,)
+        The class of each example.
+    n_clients : int
+        How many clients.
+    size : int
+        Examples a client; a multiple of ``classes_per_client``.
+    rng : numpy.random.Generator
+        Source of everything random.
+    classes_per_client : int
+        How many classes each client holds.
+
+    Returns
+    -------
+    list of int64 arrays, each of shape (size,)
+        Positions of each client's examples, class by class.
+    """
+    pools = _pools(labels, _generator(rng))
+    clients = as_size(n_clients, what="n_clients", low=1)
+    each = as_size(classes_per_client, what="classes_per_client", low=1)
+    total = as_size(size, what="size", low=1)
+    if len(pools) < each:
+        raise TaskError(f"the labels have {len(pools)} classes, and each client is to hold {each}")
+    if total % each:
+        raise OptionError(f"size is {total}; it must be a multiple of classes_per_client = {each}")
+    share = total // each
+    rooms = np.array([min(pool.size // share, clients) for pool in pools])
+    if rooms.sum() < clients * each:
+        raise TaskError(
+            f"{clients} clients of {each} classes with {share} examples each need "
+            f"{clients * each} such portions, and the labels have {rooms.sum()}; "
+            "lower n_clients or size"
+        )
+    holders = _level(rooms, clients * each)
+    taken = np.zeros(len(pools), dtype=np.int64)
+    dealt = []
+    for kinds in _deal_classes(holders, clients, each, rng):
+        portions = [pools[kind][taken[kind] : taken[kind] + share] for kind in kinds]
+        taken[kinds] += share
+        dealt.append(np.concatenate(portions))
+    return dealt
+
+
+def dirichlet(
+    labels: ArrayLike,
+    n_clients: int,
+    *,
+    concentration: float,
+    size: int | None,
+    rng: np.random.Generator,
+) -> list[Integers]:
+    """Give each client a random mix of the classes.
+
+    With a ``size``, client by client in random order: a mix is drawn from the symmetric Dirichlet
+    distribution over classes, then the client's examples by that mix; where a class runs out, what
+    is missing is drawn from the others in proportion to the mix. Without, each class is divided
+    over the clients by proportions from the Dirichlet distribution over clients, all examples are
+    given, and a client left with none takes one from the largest.
+
+    Parameters
+    ----------
+    labels : integer array_like of shape (n_examples,)
+        The class of each example.
+    n_clients : int
+        How many clients.
+    concentration : float
+        Above 0: small for clients of nearly one class, large for clients all alike.
+    size : int or None
+        Examples a client, or None for clients of uneven size.
+    rng : numpy.random.Generator
+        Source of everything random.
+
+    Returns
+    -------
+    list of int64 arrays
+        Positions of each client's examples, at least one.
+    """
+    pools = _pools(labels, _generator(rng))
+    clients = as_size(n_clients, what="n_clients", low=1)
+    alpha = as_amount(concentration, what="concentration", positive=True)
+    needed = 1 if size is None else as_size(size, what="size", low=1)
+    held = sum(pool.size for pool in pools)
+    if held < clients * needed:
+        raise TaskError(
+            f"{clients} clients of {needed} examples need {clients * needed}, and there are "
+            f"{held}; lower n_clients or size"
+        )
+    if size is None:
+        return _divide_classes(pools, clients, alpha, rng)
+    return _fill_clients(pools, (clients, needed), alpha, rng)
+
+
+def _divide_classes(
+    pools: list[Integers], n_clients: int, alpha: float, rng: np.random.Generator
+) -> list[Integers]:
+    parts: list[list[Integers]] = [[] for _ in range(n_clients)]
+    for pool in pools:
+        ends = np.cumsum(rng.dirichlet(np.full(n_clients, alpha)))[:-1]
+        cuts = np.minimum(np.round(ends * pool.size), pool.size).astype(np.int64)
+        for part, piece in zip(parts, np.split(pool, cuts), strict=True):
+            part.append(piece)
+    dealt = [np.concatenate(part) for part in parts]
+    for client in range(n_clients):
+        if not dealt[client].size:
+            largest = max(range(n_clients), key=lambda other: dealt[other].size)
+            dealt[client], dealt[largest] = dealt[largest][-1:], dealt[largest][:-1]
+    return dealt
+
+
+def _fill_clients(
+    pools: list[Integers], shape: tuple[int, int], alpha: float, rng: np.random.Generator
+) -> list[Integers]:
+    n_clients, size = shape
+    left = np.array([pool.size for pool in pools])
+    dealt = [np.zeros(0, dtype=np.int64)] * n_clients
+    # In random order, so that who comes last and takes what is left has nothing to do with its
+    # number.
+    for client in rng.permutation(n_clients):
+        counts = _draw_counts(rng.dirichlet(np.full(left.size, alpha)), size, left, rng)
+        dealt[client] = np.concatenate(
+            [pool[end - count : end] for pool, end, count in zip(pools, left, counts, strict=True)]
+        )
+        left -= counts
+    return dealt
+
+
+def _draw_counts(mix: Floats, size: int, left: Integers, rng: np.random.Generator) -> Integers:
+    """Draw how many of each class: ``size`` in all, by the mix, no more than are left."""
+    counts = np.zeros_like(left)
+    while missing := size - int(counts.sum()):
+        open_mix = np.where(counts < left, mix, 0.0)
+        if not open_mix.sum() > 0:
+            open_mix = (left - counts).astype(np.float64)
+        drawn = rng.multinomial(missing, open_mix / open_mix.sum())
+        counts = np.minimum(counts + drawn, left)
+    return counts
+
+
+def _deal_classes(
+    holders: Integers, n_clients: int, each: int, rng: np.random.Generator
+) -> list[Integers]:
+    """Draw every client's classes, all different, so that class c goes to holders[c] clients.
+
+    A class that all remaining clients must hold is taken; the others are drawn by how many holders
+    they still need. No class then ever needs more holders than there are clients left.
+    """
+    need = holders.copy()
+    dealt = []
+    for remaining in range(n_clients, 0, -1):
+        forced = np.flatnonzero(need == remaining)
+        chances = np.where(need < remaining, need, 0)
+        drawn = np.zeros(0, dtype=np.int64)
+        if forced.size < each:
+            drawn = rng.choice(
+                need.size, each - forced.size, replace=False, p=chances / chances.sum()
+            )
+        kinds = np.concatenate([forced, drawn])
+        need[kinds] -= 1
+        dealt.append(kinds)
+    return dealt
+
+
+def _level(rooms: Integers, total: int) -> Integers:
+    """Return numbers that sum to ``total``, as equal as the rooms allow."""
+    filled = np.zeros_like(rooms)
+    while missing := total - int(filled.sum()):
+        open_rooms = np.flatnonzero(filled < rooms)
+        step = max(missing // open_rooms.size, 1)
+        chosen = open_rooms[:missing]
+        filled[chosen] = np.minimum(filled[chosen] + step, rooms[chosen])
+    return filled
+
+
+def _pools(labels: ArrayLike, rng: np.random.Generator) -> list[Integers]:
+    """Return each class's positions in random order."""
+    values = as_array(labels, otherwise="labels must be a flat sequence", error=TaskError)
+    if values.ndim != 1 or not values.size or not np.issubdtype(values.dtype, np.integer):
+        raise TaskError(
+            "labels must be a non-empty flat sequence of integers, found "
+            f"{values.dtype} of shape {values.shape}"
+        )
+    number = np.unique(values, return_inverse=True)[1]
+    return [rng.permutation(pool) for pool in _split_by(number)]
+
+
+def _split_by(number: NDArray[Any]) -> list[Integers]:
+    """Return the positions of 0, of 1, ..., each ascending."""
+    order = np.argsort(number, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(number))[:-1])
+
+
+def _generator(rng: Any) -> np.random.Generator:
+    if not isinstance(rng, np.random.Generator):
+        raise OptionError(
+            f"rng is {rng!r}; it must be a numpy.random.Generator, "
+            "such as numpy.random.default_rng(seed)"
+        )
+    return rng

@@ -1,0 +1,263 @@
+"""Rounds as one compiled program: a scan over rounds, with all seeds side by side.
+
+Each round the clients asked train from the global model, the rule turns their updates into the
+next one, and every so many rounds the objective F(θ) = Σ p_i f_i(θ) is recorded. What a round
+needs next is the carry; what it only reports leaves the program as output.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fedavot.rules._rule import Report, Rule
+from fedavot.training.local import LocalTraining, batch_key, client_loss, train_client
+
+Params = Any
+
+
+@dataclass(frozen=True)
+class Program:
+    """All that decides how a round is compiled; equal programs are compiled once.
+
+    Attributes
+    ----------
+    local : LocalTraining
+        How a client trains.
+    step, start, correct, proximal, needs_losses
+        As in `Rule`.
+    padded : bool
+        Whether some round asks fewer clients than another.
+    abreast : bool
+        Whether the clients of a round are trained side by side, as suits accelerators. One after
+        another is faster on a CPU, where matrix products of one client fill the cache.
+    """
+
+    local: LocalTraining
+    step: Callable[..., Any]
+    start: Callable[..., Any] | None
+    correct: Callable[..., Any] | None
+    proximal: float
+    needs_losses: bool
+    padded: bool
+    abreast: bool
+
+
+def program_of(rule: Rule, local: LocalTraining, *, padded: bool) -> Program:
+    """Return the program of a rule with this local training."""
+    import jax
+
+    abreast = jax.default_backend() != "cpu"
+    hooks = (rule.step, rule.start, rule.correct, rule.proximal, rule.needs_losses)
+    return Program(local, *hooks, padded, abreast)
+
+
+class Clients(NamedTuple):
+    """What the clients hold and count."""
+
+    data: Any
+    """Pytree of arrays, each of shape (n_clients, n_examples, ...)."""
+    counts: Any
+    """Examples of each client, shape (n_clients,)."""
+    importance: Any
+    """Shape (n_clients,)."""
+
+
+class Carry(NamedTuple):
+    """What the next round needs."""
+
+    params: Params
+    average: Params
+    """Mean of the models after each round so far."""
+    state: Any
+
+
+class Shared(NamedTuple):
+    """What a round has in common over seeds: its number, from 1, and its step size."""
+
+    number: Any
+    step: Any
+
+
+class Own(NamedTuple):
+    """Whom a round asks, by seed: clients (n_clients where nobody is) and their weights."""
+
+    members: Any
+    weights: Any
+
+
+def play(
+    program: Program, clients: Clients, key: Any, carry: Carry, turn: tuple[Shared, Own]
+) -> tuple[Carry, Report]:
+    """Play one round."""
+    import jax
+    import jax.numpy as jnp
+
+    shared, own = turn
+    n_clients = clients.counts.shape[0]
+    sources = own.members
+    if program.padded:
+        # An absent place trains a present client again, at weight 0; an empty round anyone.
+        first = jnp.minimum(own.members[0], n_clients - 1)
+        sources = jnp.where(own.members < n_clients, own.members, first)
+
+    def train(client: Any) -> tuple[Params, Any]:
+        start = carry.params
+        if program.start is not None:
+            start = program.start(carry.params, carry.state, client)
+        data = jax.tree.map(lambda leaf: leaf[client], clients.data)
+        count = clients.counts[client]
+        loss = client_loss(program.local, start, data, count) if program.needs_losses else None
+        end = train_client(
+            program.local,
+            start,
+            data,
+            count=count,
+            step=shared.step,
+            key_of=lambda number: batch_key(key, shared.number, client, number),
+            drift=_drift(program, carry, start, client),
+        )
+        return jax.tree.map(jnp.subtract, end, start), loss
+
+    updates, losses = (jax.vmap(train) if program.abreast else _one_by_one(train))(sources)
+    if program.padded:
+        # Not only weight 0: what is not finite stays so times 0.
+        updates = _only(own.members < n_clients, updates)
+    report = Report(own.members, own.weights, updates, losses, shared.step, program.local.steps)
+    params, state = program.step(carry.params, carry.state, report)
+    if program.local.projection is not None:
+        params = program.local.projection(params)
+    average = jax.tree.map(
+        lambda mean, leaf: mean + (leaf - mean) / shared.number, carry.average, params
+    )
+    return Carry(params, average, state), report
+
+
+@functools.cache
+def compiled() -> tuple[Any, Any, Any]:
+    """Return the compiled functions (advance, diagnose, objective), made once."""
+    import jax
+
+    advance = jax.jit(_advance, static_argnums=0)
+    diagnose = jax.jit(_diagnose, static_argnums=0)
+    losses = jax.jit(jax.vmap(_client_losses, (None, None, 0)), static_argnums=0)
+    return advance, diagnose, losses
+
+
+def _advance(
+    program: Program, clients: Clients, keys: Any, carry: Carry, turns: tuple[Shared, Own]
+) -> Any:
+    """Play blocks of rounds for every seed, recording the objective after each block.
+
+    Parameters
+    ----------
+    carry : Carry
+        Leaves with a leading axis of seeds.
+    turns : pair of Shared, Own
+        Leaves of shape (n_blocks, n_rounds, ...), those of `Own` with seeds in front.
+
+    Returns
+    -------
+    carry : Carry
+        After the last round.
+    losses : array of shape (n_seeds, n_blocks)
+        The objective after each block.
+    """
+    import jax
+
+    def seed(key: Any, carry: Carry, shared: Shared, own: Own) -> Any:
+        def block(carry: Carry, turns: tuple[Shared, Own]) -> tuple[Carry, Any]:
+            carry, _ = jax.lax.scan(
+                lambda carry, turn: (play(program, clients, key, carry, turn)[0], None),
+                carry,
+                turns,
+            )
+            losses = _client_losses(program.local, clients, carry.params)
+            # A client that counts for nothing may be infinitely wrong.
+            counted = jax.numpy.where(clients.importance > 0, losses, 0)
+            return carry, clients.importance @ counted
+
+        return jax.lax.scan(block, carry, (shared, own))
+
+    return _over_seeds(seed, keys, carry, turns)
+
+
+def _diagnose(
+    program: Program, clients: Clients, keys: Any, carry: Carry, turns: tuple[Shared, Own]
+) -> Any:
+    """Play rounds, and report which leave the model finite and whose updates are.
+
+    Returns
+    -------
+    models : bool array of shape (n_seeds, n_rounds)
+        Whether the model is finite after the round.
+    answers : bool array of shape (n_seeds, n_rounds, size)
+        Whether each client's update is.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    def finite(tree: Any) -> Any:
+        flags = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]
+        return jnp.stack(flags).all()
+
+    def seed(key: Any, carry: Carry, shared: Shared, own: Own) -> Any:
+        def one(carry: Carry, turn: tuple[Shared, Own]) -> tuple[Carry, Any]:
+            carry, report = play(program, clients, key, carry, turn)
+            return carry, (finite(carry.params), jax.vmap(finite)(report.updates))
+
+        return jax.lax.scan(one, carry, (shared, own))[1]
+
+    return _over_seeds(seed, keys, carry, turns)
+
+
+def _over_seeds(function: Any, keys: Any, carry: Carry, turns: tuple[Shared, Own]) -> Any:
+    import jax
+
+    return jax.vmap(function, (0, 0, None, 0))(keys, carry, *turns)
+
+
+def _client_losses(local: LocalTraining, clients: Clients, params: Params) -> Any:
+    """Return f_i(θ) of every client, shape (n_clients,)."""
+    import jax
+
+    return jax.vmap(lambda data, count: client_loss(local, params, data, count))(
+        clients.data, clients.counts
+    )
+
+
+def _drift(program: Program, carry: Carry, start: Params, client: Any) -> Any:
+    """Return what the rule adds to a gradient, as a function of the local model."""
+    import jax
+    import jax.numpy as jnp
+
+    if program.correct is None and not program.proximal:
+        return None
+    fixed = None
+    if program.correct is not None:
+        fixed = program.correct(carry.params, carry.state, client)
+
+    def drift(params: Params) -> Params:
+        if not program.proximal:
+            return fixed
+        pull = jax.tree.map(lambda leaf, base: program.proximal * (leaf - base), params, start)
+        return pull if fixed is None else jax.tree.map(jnp.add, pull, fixed)
+
+    return drift
+
+
+def _only(present: Any, updates: Params) -> Params:
+    """Return updates with zeros in the absent places."""
+    import jax
+    import jax.numpy as jnp
+
+    def masked(leaf: Any) -> Any:
+        return jnp.where(present.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, 0)
+
+    return jax.tree.map(masked, updates)
+
+
+def _one_by_one(function: Any) -> Any:
+    import jax
+
+    return lambda members: jax.lax.map(function, members)

@@ -1,0 +1,167 @@
+"""Whom every round asks, as rectangular arrays.
+
+Cohorts come from the problem's availability, members and weights from the rule; both follow from
+the seed alone, so a run that is resumed asks the same clients again. Rounds are padded to the
+largest: absent places hold client number n_clients and weight 0.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedavot._checks import Floats, Integers
+from fedavot.errors import CohortError, RuleError
+from fedavot.rules._rule import Asked, Rule
+from fedavot.training.task import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """Members and weights of every round and seed.
+
+    Attributes
+    ----------
+    members : int array, shape (n_seeds, n_rounds, size)
+        Clients asked; n_clients where nobody is.
+    weights : float array, shape (n_seeds, n_rounds, size)
+        Weights of their updates; 0 where nobody is.
+    n_clients : int
+        How many clients there are.
+    """
+
+    members: NDArray[np.int32]
+    weights: Floats
+    n_clients: int
+
+    @property
+    def padded(self) -> bool:
+        """Whether some round asks fewer clients than the largest."""
+        return bool((self.members == self.n_clients).any())
+
+    @property
+    def alike(self) -> bool:
+        """Whether every seed asks the same clients with the same weights."""
+        return bool(
+            (self.members == self.members[:1]).all() and (self.weights == self.weights[:1]).all()
+        )
+
+    def realised(self, rounds: int) -> Floats:
+        """Return the mean weight each client had over the first rounds that asked anybody.
+
+        Returns
+        -------
+        ndarray of shape (n_seeds, n_clients)
+            Rows sum to one where the rule's weights do.
+        """
+        n_seeds, n_clients = self.members.shape[0], self.n_clients
+        cells = self.members[:, :rounds] + (n_clients + 1) * np.arange(n_seeds)[:, None, None]
+        weights = self.weights[:, :rounds]
+        total = np.bincount(
+            cells.ravel(), weights.ravel(), minlength=n_seeds * (n_clients + 1)
+        ).reshape(n_seeds, -1)[:, :n_clients]
+        asked = (self.members[:, :rounds] < n_clients).any(axis=2).sum(axis=1)
+        return np.asarray(total / np.maximum(asked, 1)[:, None])
+
+
+def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) -> Schedule:
+    """Draw the cohorts of every seed, and let the rule choose.
+
+    Parameters
+    ----------
+    problem : Problem
+        Whose availability gives the cohorts.
+    rule : Rule
+        Whom to ask, with which weights.
+    seeds : sequence of int
+        One run each. Cohorts follow from (seed, 0), the rule's own draws from (seed, 1): rules
+        compared on one seed see the same cohorts.
+    rounds : int
+        How many.
+    """
+    n_clients = problem.task.n_clients
+    asked: list[Asked] = []
+    for seed in seeds:
+        drawn = problem.availability(np.random.default_rng([seed, 0]), rounds)
+        cohorts = [np.asarray(cohort) for cohort in drawn]
+        if len(cohorts) != rounds:
+            raise CohortError(
+                f"the availability gave {len(cohorts)} cohorts for {rounds} rounds of seed {seed}"
+            )
+        _check(cohorts, n_clients, f"the availability of seed {seed}")
+        chosen = rule.choose(cohorts, np.random.default_rng([seed, 1]))
+        if len(chosen) != rounds:
+            raise RuleError(f"rule {rule.name!r} chose {len(chosen)} times in {rounds} rounds")
+        if any(one.members is not cohort for one, cohort in zip(chosen, cohorts, strict=True)):
+            _check([np.asarray(one.members) for one in chosen], n_clients, f"rule {rule.name!r}")
+        asked.extend(chosen)
+    plan = _rectangle(asked, n_clients, (len(seeds), rounds), rule.name)
+    _refuse_unbounded(plan, problem.task.dtype, rule.name)
+    return plan
+
+
+def _rectangle(asked: list[Asked], n_clients: int, shape: tuple[int, int], name: str) -> Schedule:
+    sizes = np.fromiter((len(one.members) for one in asked), np.int64, len(asked))
+    try:
+        weight_sizes = np.fromiter((len(one.weights) for one in asked), np.int64, len(asked))
+        flat = np.concatenate([one.weights for one in asked])
+    except (TypeError, ValueError) as cause:
+        raise RuleError(f"rule {name!r} gave weights that are no flat arrays: {cause}") from None
+    if flat.ndim != 1 or not np.issubdtype(flat.dtype, np.number):
+        raise RuleError(
+            f"rule {name!r} gave weights of type {flat.dtype} in {flat.ndim} dimensions; "
+            "each round needs a flat array of floats"
+        )
+    other = np.flatnonzero(sizes != weight_sizes)
+    if other.size:
+        raise RuleError(
+            f"rule {name!r} gave {weight_sizes[other[0]]} weights to {sizes[other[0]]} members in "
+            f"round {other[0] % shape[1] + 1}"
+        )
+    size = max(int(sizes.max()), 1)
+    places = np.arange(size) < sizes[:, None]
+    members = np.full((len(asked), size), n_clients, np.int32)
+    weights = np.zeros((len(asked), size))
+    members[places] = np.concatenate([one.members for one in asked])
+    weights[places] = flat
+    return Schedule(members.reshape(*shape, size), weights.reshape(*shape, size), n_clients)
+
+
+def _refuse_unbounded(plan: Schedule, dtype: np.dtype[Any], name: str) -> None:
+    """Refuse weights that are not finite in the precision trained in."""
+    bad = np.argwhere(~(np.abs(plan.weights) <= float(np.finfo(dtype).max)))
+    if bad.size:
+        seed, number, place = bad[0]
+        raise RuleError(
+            f"rule {name!r} gave client {plan.members[seed, number, place]} the weight "
+            f"{plan.weights[seed, number, place]} in round {number + 1}; it must be finite in "
+            f"{dtype}"
+        )
+
+
+def _check(cohorts: Sequence[Integers], n_clients: int, source: str) -> None:
+    """Refuse members that are not distinct known clients, all rounds at once."""
+    sizes = np.fromiter((cohort.size for cohort in cohorts), np.int64, len(cohorts))
+    if not sizes.any():
+        raise CohortError(f"{source} has nobody in any of {len(cohorts)} rounds")
+    deep = [number for number, cohort in enumerate(cohorts) if cohort.ndim != 1]
+    if deep:
+        raise CohortError(
+            f"{source} has a cohort of shape {cohorts[deep[0]].shape} in round {deep[0] + 1}; "
+            "it must be a flat sequence of client numbers"
+        )
+    members = np.concatenate([cohort for cohort in cohorts if cohort.size])
+    if not np.issubdtype(members.dtype, np.integer):
+        raise CohortError(f"{source} gave members of type {members.dtype}, not client numbers")
+    unknown = members[(members < 0) | (members >= n_clients)]
+    if unknown.size:
+        raise CohortError(
+            f"{source} names client {unknown[0]}, but clients run from 0 to {n_clients - 1}"
+        )
+    places = np.sort(np.repeat(np.arange(len(cohorts)), sizes) * n_clients + members)
+    repeated = places[1:][places[1:] == places[:-1]]
+    if repeated.size:
+        number, client = divmod(int(repeated[0]), n_clients)
+        raise CohortError(f"{source} names client {client} twice in round {number + 1}")

@@ -1,0 +1,234 @@
+"""Every mistake in a configuration is one error that names the key; every key is documented."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tiny import CHANCES, DRAWS, LOG, MNIST, TINY, case_of, refused, write
+
+from fedavot.errors import ConfigError, OptionError, RuleError
+from fedavot.experiments.config import read_config
+from fedavot.experiments.keys import OPTIONS, REQUIRED, RULE, TABLES, TOP
+from fedavot.experiments.simulate import cases
+from fedavot.laws.cohorts import Cohorts
+from fedavot.rules import NAMES, Known, build
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "simulate"
+
+
+@pytest.mark.parametrize(
+    ("section", "text", "where", "match"),
+    [
+        ("training", "rounds = 20\nstep = 1\nlocal_step = 2", "training.local_step",
+         r"unknown \(did you mean 'local_steps'\?\); the keys here are rounds, step, schedule"),
+        ("training", "rounds = 20\nstep = 1\nlaw = 2", "training.law",
+         r"unknown \(it belongs in \[availability\]\)"),
+        ("training", "rounds = 20\nstep = 1\nrules = ['full']", "training.rules",
+         r"it belongs at the top, before the first \[section\]"),
+        ("trainig", "rounds = 20", "trainig",
+         r"unknown \(did you mean 'training'\?\); the keys here are name, .*task, .*rules"),
+        ("top", "rules = ['full']\nrounds = 3", "rounds", r"it belongs in \[training\]"),
+        ("task", "kind = 'hinged'", "task.kind",
+         r"is 'hinged' \(did you mean 'hinge'\?\); it must be one of 'regression', .*'arrays'"),
+        ("task", "kind = 3", "task.kind", r"is 3; it must be one of 'regression'"),
+        ("task", "kind = ['hinge']", "task.kind", r"is \[\"hinge\"\]; it must be one of"),
+        ("task", "n_clients = 3", "task.kind", r"is missing: what clients hold .* one of"),
+        ("task", "kind = 'regression'\nn_clients = 3", "task.n_clients",
+         r"not used with kind = 'regression'; it belongs to kind = 'heterogeneous-regression' or"),
+        ("task", "kind = 'hinge'\nflipped = 1.5", "task.flipped", r"a number from 0 to 1"),
+        ("task", "kind = 'hinge'\nseed = -1", "task.seed", r"an integer from 0 to 2,147,483,647"),
+        ("task", "kind = 'hinge'\nn_clients = 1_000_000_000", "task: data of", r"lower n_clients"),
+        ("task", "kind = 'arrays'\nloss = 'squares'", "task.file",
+         r"is missing, and kind = 'arrays' needs it: an .npz .* a line of text"),
+        ("task", "kind = 'mnist-cnn'\ndata_dir = 'nowhere'", "task.data_dir",
+         r"nowhere does not hold train-images"),
+        ("partition", "kind = 'iid'", "partition",
+         r"not used with task.kind = 'heterogeneous-regression'; it belongs to 'mnist-softmax' or"),
+        ("importance", "kind = 'lineer'", "importance.kind",
+         r"did you mean 'linear'\?\); it must be one of 'uniform', 'by-examples'"),
+        ("importance", "kind = 'power'", "importance.exponent", r"missing, and kind = 'power'"),
+        ("importance", "kind = 'power'\nexponent = -1", "importance.exponent",
+         r"is -1; it must be a finite number of at least 0"),
+        ("importance", "kind = 'exponential'\nscale = 0", "importance.scale",
+         r"is 0; it must be a finite number above 0"),
+        ("importance", "values = [1, 2]", "importance.values",
+         r"not used with kind = 'uniform'; it belongs to kind = 'values'"),
+        ("importance", "kind = 'values'\nvalues = [1, 2]", "importance.values",
+         r"has 2 entries, but the task has 4 clients"),
+        ("importance", "kind = 'values'\nvalues = [1, -2, 3, 4]", "importance.values",
+         r"is \[1, -2, 3, 4\]; it must be a list of numbers of at least 0"),
+        ("importance", "kind = 'values'\nvalues = [0, 0, 0, 0]", "importance.values",
+         r"not all 0"),
+        ("importance", "kind = 'file'\nfile = 'none.csv'", "importance.file",
+         r"is 'none.csv', and there is no file .*none.csv; give a path relative to"),
+        ("availability", "law = 'independant'\nprobabilities = 1", "availability.law",
+         r"did you mean 'independent'\?"),
+        ("availability", None, "availability.law", r"is missing: who takes part"),
+        ("availability", "law = 'uniform-cohorts'", "availability.size",
+         r"missing, and law = 'uniform-cohorts' needs it: clients a round; it must be an integer"),
+        ("availability", "law = 'uniform-cohorts'\nsize = 5", "availability.size",
+         r"size is 5; it must be at least 1 and at most 4"),
+        ("availability", "law = 'uniform-cohorts'\nsize = 2\nknown = 1", "availability.known",
+         r"is 1; it must be true or false"),
+        ("availability", f"{CHANCES}1.5", "availability.probabilities",
+         r"is 1.5; it must be a number from 0 to 1, a list with one a client, or 'linear'"),
+        ("availability", f"{CHANCES}nan", "availability.probabilities", r"is nan; it must be"),
+        ("availability", f"{CHANCES}true", "availability.probabilities", r"is true; it must be"),
+        ("availability", f"{CHANCES}0", "availability.probabilities", r"no client is ever"),
+        ("availability", f"{CHANCES}[0.1, 0.2]", "availability.probabilities",
+         r"has 2 entries, but the task has 4 clients"),
+        ("availability", f"{CHANCES}'linear'\nhigh = 0.5", "availability.low",
+         r"missing, and probabilities = 'linear' needs it"),
+        ("availability", f"{CHANCES}0.5\nlow = 0.1", "availability.low",
+         r"not used with probabilities = 0.5; it belongs to .* or rates = 'linear'"),
+        ("availability", f"{CHANCES}'linear'\nlow = 0\nhigh = 2", "availability.high",
+         r"is 2; it must be a number from 0 to 1"),
+        ("availability", f"{DRAWS}[1, 0, 0, 0]", "availability.rates", r"cohorts of 2 need"),
+        ("availability", LOG, "availability.file", r"there is no file"),
+        ("training", "step = 1", "training.rounds", r"is missing: how many times models"),
+        ("training", "rounds = true\nstep = 1", "training.rounds",
+         r"is true; it must be an integer from 1"),
+        ("training", "rounds = 20.0\nstep = 1", "training.rounds", r"is 20.0; .* an integer"),
+        ("training", "rounds = 'ten'\nstep = 1", "training.rounds", r"is 'ten'; .* an integer"),
+        ("training", "rounds = 0\nstep = 1", "training.rounds", r"is 0; .* from 1 to"),
+        ("training", "rounds = 1_000_000_000\nstep = 1", "training.rounds", r"run fewer rounds"),
+        ("training", "rounds = 20\nstep = inf", "training.step", r"a finite number above 0"),
+        ("training", f"rounds = 20\nstep = 1{'0' * 400}", "training.step", r"a finite number"),
+        ("training", "rounds = 20\nstep = 1\nschedule = 'cosin'", "training.schedule",
+         r"did you mean 'cosine'\?\); it must be one of 'constant', 'inverse-root', 'decaying'"),
+        ("training", "rounds = 20\nstep = 1\nschedule = 'decaying'", "training.halved_after",
+         r"missing, and schedule = 'decaying' needs it"),
+        ("training", "rounds = 20\nstep = 1\nradius = 2", "training.radius",
+         r"not used with projection = 'none'; it belongs to projection = 'ball'"),
+        ("training", "rounds = 20\nstep = 1\nprojection = 'box'\nlow = 1\nhigh = 0", "training",
+         r"low must be below"),
+        ("training", "rounds = 20\nstep = 1\nbatch_size = 6", "training.batch_size",
+         r"is 6, and some client has 5 examples; it must be at most 5"),
+        ("training", "rounds = 20\nstep = 1\ntail = 21", "training.tail",
+         r"is 21; it must be at most training.rounds = 20"),
+        ("training", "rounds = 20\nstep = 1\nseeds = [1, 1]", "training.seeds",
+         r"is \[1, 1\]; it must be a count .* or a list of distinct integers"),
+        ("training", "rounds = 20\nstep = 1\nseeds = []", "training.seeds", r"is \[\]; it must"),
+        ("top", "rules = ['full']\ntask = 3", "task",
+         r"is 3; it must be a table, headed \[task\]"),
+        ("top", "name = 3\nrules = ['full']", "name", r"is 3; it must be a line of text"),
+        ("top", "name = ''\nrules = ['full']", "name", r"is ''; it must be a line of text"),
+        ("top", None, "rules", r"is missing: .* list of names, .* or tables headed \[\[rules\]\]"),
+        ("top", "rules = 'full'", "rules", r"is 'full'; it must be a list of names"),
+        ("top", "rules = []", "rules", r"is \[\]; it must be a list of names"),
+        ("top", "rules = ['full', 'fedavott']", "rules[1].name",
+         r"is 'fedavott' \(did you mean 'fedavot'\?\); it must be one of 'full', 'fedavg-k'"),
+        ("top", "rules = [3]", "rules[0]", r"is 3; it must be a rule's name or a table"),
+        ("top", "rules = [{size = 3}]", "rules[0].name", r"is missing: the rule; .* one of"),
+        ("top", "rules = [{name = 'qffl', Q = 3}]", "rules[0].Q",
+         r"unknown \(did you mean 'q'\?\); the keys here are name, q"),
+        ("top", "rules = ['fedavot-select']", "rules[0].size", r"missing: how many of the"),
+        ("top", "rules = [{name = 'fedavot-select', size = 0}]", "rules[0].size", r"from 1"),
+        ("top", "rules = [{name = 'f3ast', smoothing = 2}]", "rules[0].smoothing", r"at most 1"),
+        ("top", "rules = ['full', 'uniform', 'full']", "rules[2]", r"names 'full' a second time"),
+        ("top", "rules = ['full', 'fedavot-variance']", "rules[1]", r"needs explicit cohorts"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_error_that_names_the_key(tmp_path, section, text, where, match):
+    sections = {section: text}
+    if section == "top" and text and "task = " in text:
+        sections["task"] = None
+    refused(tmp_path, where, match, **sections)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        (b"\nrules = [", r"not valid TOML: .*at the end, line 2"),
+        (b'name = "a"\nrounds 3', r"not valid TOML: .*line 2, column 8"),
+        (b"name = 'a'\nname = 'b'", r"not valid TOML: .*line 2"),
+        (b"\xff\xfe", r"not valid TOML: .*decode"),
+    ],
+)
+def test_a_file_that_is_not_toml_is_refused_with_the_line(tmp_path, text, match):
+    path = tmp_path / "study.toml"
+    path.write_bytes(text)
+    with pytest.raises(ConfigError, match=match) as caught:
+        read_config(path)
+    assert str(caught.value).startswith(str(path))
+
+
+@pytest.mark.parametrize("name", ["none.toml", "."])
+def test_a_file_that_cannot_be_read_is_refused(tmp_path, name):
+    with pytest.raises(ConfigError, match=r"cannot be read \(.*\); give the path of a TOML file"):
+        read_config(tmp_path / name)
+
+
+@pytest.mark.parametrize("rule", ["fedavot", "ht", "snipw", "fedavot-memory"])
+def test_rules_that_need_the_law_are_refused_where_it_is_not_known(tmp_path, rule):
+    told = TINY["availability"]
+    assert case_of(tmp_path, top=f"rules = ['{rule}']").rules[0].name == rule
+    refused(
+        tmp_path,
+        "rules[0], with availability.known = false",
+        rf"'{rule}' needs",
+        top=f"rules = ['{rule}']",
+        availability=f"{told}\nknown = false",
+    )
+
+
+@pytest.mark.parametrize("seeds", [0, -1, True, (), (1, 1), (-1,), 1001])
+def test_seeds_given_by_hand_are_checked_too(tmp_path, seeds):
+    config = read_config(write(tmp_path))
+    with pytest.raises(OptionError, match=r"seeds is .*; it must be a count from 1 to 1,000"):
+        cases(config, seeds=seeds)
+
+
+def test_digits_have_no_groups(tmp_path):
+    refused(
+        tmp_path,
+        "partition.kind",
+        r"has no groups; it must be one of 'iid', 'two-digits', 'dirichlet'",
+        task=MNIST,
+        partition="kind = 'by-group'",
+    )
+
+
+def test_the_example_shows_every_key_and_every_choice():
+    text = (EXAMPLES / "study.toml").read_text(encoding="utf-8")
+    keys = [*TOP, *(key for table in (*TABLES.values(), *OPTIONS.values()) for key in table)]
+    assert len(keys) > 40
+    words = {key.name for key in keys} | {f'"{w}"' for key in keys for w in key.kind.choices}
+    assert [word for word in sorted(words) if word not in text] == []
+    assert [name for name in NAMES if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_the_example_sets_what_it_comments_on_in_the_right_section():
+    text = (EXAMPLES / "study.toml").read_text(encoding="utf-8")
+    for section, table in TABLES.items():
+        own = re.search(rf"^(# )?\[{section}\]\n(.*?)^(# )?\[", text, re.DOTALL | re.MULTILINE)
+        assert own is not None
+        shown = set(re.findall(r"^(?:# )?(\w+) = ", own.group(2), re.MULTILINE))
+        assert shown == {key.name for key in table}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_options_listed_for_a_rule_are_those_it_takes(name):
+    known = Known([0.4, 0.3, 0.3], Cohorts([[0, 1], [1, 2], [0, 2]]))
+    own = {key.name: 1 for key in OPTIONS.get(name, ())}
+    assert build(name, known, **own).name == name
+    needed = {key.name: 1 for key in OPTIONS.get(name, ()) if key.default is REQUIRED}
+    assert build(name, known, **needed).name == name
+    others = {key.name for table in OPTIONS.values() for key in table} - own.keys()
+    for option in others:
+        with pytest.raises(RuleError, match=rf"unexpected keyword argument '{option}'"):
+            build(name, known, **needed, **{option: 1})
+
+
+def test_every_rule_can_be_named():
+    assert RULE.choices == NAMES
+    assert OPTIONS.keys() <= set(NAMES)
+
+
+def test_a_long_value_is_cut_in_the_message(tmp_path):
+    values = json.dumps([1] * 500 + [-1])
+    path = write(tmp_path, importance=f"kind = 'values'\nvalues = {values}")
+    with pytest.raises(ConfigError, match=r"is \[1, 1, .*\.\.\.; it must be") as caught:
+        read_config(path)
+    assert len(str(caught.value)) < 300

@@ -1,0 +1,246 @@
+"""Studies are run once, resumed where they stopped, and told the same from what was saved."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from fedavot import UniformCohorts
+from fedavot.errors import FileFormatError, InputError
+from fedavot.experiments import study as studies
+from fedavot.experiments.figures import LOOKS
+from fedavot.experiments.outcome import METRICS, Outcome, row, write_results
+from fedavot.experiments.report import Page, reopen, report, sheet_of
+from fedavot.experiments.study import Case, Instance, InterruptedStudyError, conduct
+from fedavot.experiments.summary import findings, plus_minus, table
+from fedavot.rules import NAMES, build
+from fedavot.rules.catalogue import Known
+from fedavot.training import Problem, Training, constant, train
+from fedavot.training.tasks.linear import heterogeneous_regression, least_squares_optimum
+
+N = 6
+IMPORTANCE = np.arange(N, 0, -1.0) / np.arange(N, 0, -1.0).sum()
+LAW = UniformCohorts(N, 2)
+TASK = heterogeneous_regression(n_clients=N, n_features=3, n_examples=8)
+OPTIMUM = least_squares_optimum(TASK, IMPORTANCE)[1]
+PAGE = Page("tiny", "A tiny study", "Nothing to see.")
+
+
+def silent(*_):
+    """Ignore progress."""
+
+
+def rules(*names):
+    return tuple(build(name, Known(IMPORTANCE, LAW)) for name in names)
+
+
+def case(*names, seeds=(0, 1), optimum=OPTIMUM, **changes):
+    problem = Problem(TASK, IMPORTANCE, LAW.sample)
+    training = Training(40, constant(0.02), local_steps=2, record_every=2)
+    held = Case(
+        "tiny",
+        (Instance(problem, seeds, optimum),),
+        rules(*names),
+        training,
+        tail=10,
+        inclusion=LAW.inclusion(),
+    )
+    return dataclasses.replace(held, **changes)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    return folder, conduct([case("full", "fedavot", "uniform")], folder / "runs", notify=silent)
+
+
+def test_an_outcome_holds_what_training_gives(finished):
+    _, outcomes = finished
+    held = case("fedavot")
+    run = train(
+        held.instances[0].problem,
+        held.rules[0],
+        dataclasses.replace(held.training, seeds=(0, 1)),
+    )
+    (ours,) = [outcome for outcome in outcomes if outcome.rule == "fedavot"]
+    assert ours.metrics["final_loss"] == run.final_loss.tolist()
+    assert ours.metrics["tail_loss"] == run.losses[:, -5:].mean(axis=1).tolist()
+    assert ours.metrics["excess"] == (run.losses[:, -5:].mean(axis=1) - OPTIMUM).tolist()
+    gap = np.abs(run.weights - IMPORTANCE).sum(axis=1) / 2
+    assert ours.metrics["realised_gap"] == gap.tolist()
+    assert ours.seeds == (0, 1)
+    np.testing.assert_array_equal(ours.losses, run.losses)
+
+
+def test_outcomes_come_in_the_order_of_the_cases(finished):
+    assert [outcome.rule for outcome in finished[1]] == ["full", "fedavot", "uniform"]
+
+
+def test_what_is_done_is_not_run_again(finished, monkeypatch):
+    folder, outcomes = finished
+    monkeypatch.setattr(studies, "train", None)
+    again = conduct([case("full", "fedavot", "uniform")], folder / "runs", notify=silent)
+    assert [one.metrics for one in again] == [one.metrics for one in outcomes]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        case("fedavot", seeds=(0,)),
+        case("fedavot", tail=4),
+        case("fedavot", training=Training(40, constant(0.01), local_steps=2, record_every=2)),
+        case("fedavot", averaged=True),
+    ],
+)
+def test_what_was_done_with_other_options_is_run_again(changed, finished, tmp_path):
+    before = conduct([case("fedavot")], tmp_path, notify=silent)
+    after = conduct([changed], tmp_path, notify=silent)
+    assert before[0].metrics != after[0].metrics
+
+
+def test_a_rule_with_other_options_is_run_again(tmp_path):
+    known = Known(IMPORTANCE, LAW)
+    for softness in (0.1, 5.0):
+        held = case(rules=(build("fedavot-soft", known, softness=softness),))
+        (outcome,) = conduct([held], tmp_path, notify=silent)
+        alone = train(held.instances[0].problem, held.rules[0], held.training)
+        assert outcome.metrics["final_loss"][0] == alone.final_loss[0]
+
+
+def test_the_number_of_workers_changes_nothing(finished, tmp_path):
+    held = case("full", "fedavot", "uniform")
+    alone = conduct([held], tmp_path, notify=silent, workers=1)
+    for one, other in zip(alone, finished[1], strict=True):
+        assert one.metrics == other.metrics
+
+
+def test_an_interrupted_study_keeps_what_is_done_and_goes_on_to_the_same_end(finished, tmp_path):
+    held = case("full", "fedavot", "uniform")
+
+    def interrupt(label, done, total):
+        if "fedavot" in label and done >= total // 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(InterruptedStudyError) as stopped:
+        conduct([held], tmp_path, notify=interrupt, workers=1)
+    assert [one.rule for one in stopped.value.outcomes] == ["full"]
+    assert list(tmp_path.glob("*.npz"))
+    outcomes = conduct([held], tmp_path, notify=silent, workers=1)
+    for one, other in zip(outcomes, finished[1], strict=True):
+        assert one.metrics == other.metrics
+    assert not list(tmp_path.glob("*.npz"))
+
+
+def test_a_study_changed_after_an_interruption_starts_afresh(tmp_path):
+    def interrupt(label, done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(InterruptedStudyError):
+        conduct([case("fedavot")], tmp_path, notify=interrupt, workers=1)
+    changed = case("fedavot", seeds=(3,))
+    (outcome,) = conduct([changed], tmp_path, notify=silent, workers=1)
+    assert outcome.seeds == (3,)
+    assert not list(tmp_path.glob("*.npz"))
+
+
+def test_a_diverged_run_has_null_metrics_and_says_why(tmp_path):
+    wild = Training(2000, constant(50.0), local_steps=2, record_every=2)
+    (outcome,) = conduct([case("uniform", training=wild)], tmp_path, notify=silent)
+    assert "diverged in round" in outcome.message
+    assert "'uniform'" in outcome.message
+    rows = {one["metric"]: one["mean"] for one in outcome.rows()}
+    assert rows["final_loss"] is None
+    assert rows["tail_loss"] is None
+    assert "diverged" in table([outcome])[1]
+    assert any("diverged" in finding for finding in findings([outcome]))
+
+
+def test_an_outcome_comes_back_as_it_was_saved(finished, tmp_path):
+    for outcome in finished[1]:
+        outcome.save(tmp_path / "one.json")
+        loaded = Outcome.load(tmp_path / "one.json")
+        assert loaded.metrics == outcome.metrics
+        np.testing.assert_array_equal(loaded.losses, outcome.losses)
+        np.testing.assert_array_equal(loaded.excess_curve, outcome.excess_curve)
+
+
+def test_a_file_that_is_no_outcome_is_refused(tmp_path):
+    path = tmp_path / "one.json"
+    path.write_text('{"format": "fedavot-outcome", "version": 1}')
+    with pytest.raises(FileFormatError, match="not a valid outcome"):
+        Outcome.load(path)
+
+
+def test_a_row_has_the_published_keys_and_sample_statistics():
+    values = np.array([1.0, 2.0, 6.0])
+    one = row("text", "fedavot", "excess", values, 3)
+    assert list(one) == ["setting", "rule", "metric", "mean", "std", "seeds"]
+    assert one["mean"] == 3.0
+    assert one["std"] == pytest.approx(np.sqrt(((values - 3) ** 2).sum() / 2))
+    assert row("text", "fedavot", "excess", None, 3)["mean"] is None
+
+
+def test_results_are_a_list_of_rows_that_any_reader_parses(finished, tmp_path):
+    rows = [one for outcome in finished[1] for one in outcome.rows()]
+    write_results(tmp_path / "results.json", rows)
+    assert json.loads((tmp_path / "results.json").read_text()) == rows
+    assert {one["metric"] for one in rows} <= set(METRICS)
+
+
+def test_a_report_has_results_summary_and_figures_and_redraws_alike(finished):
+    folder, outcomes = finished
+    held = case("full", "fedavot", "uniform")
+    png, pdf = report(PAGE, [sheet_of(held)], outcomes, folder)
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert pdf.read_bytes().startswith(b"%PDF")
+    text = (folder / "summary.md").read_text()
+    for outcome in outcomes:
+        assert f"| {outcome.rule} |" in text
+    before = {path: path.read_bytes() for path in (png, pdf, folder / "results.json")}
+    sheets, again = reopen(PAGE, folder)
+    report(PAGE, sheets, again, folder)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_folder_without_the_study_is_not_redrawn(finished, tmp_path):
+    with pytest.raises(InputError, match="holds no study; run without --redraw first"):
+        reopen(PAGE, tmp_path)
+    folder, outcomes = finished
+    report(PAGE, [sheet_of(case("full", "fedavot", "uniform"))], outcomes, folder)
+    with pytest.raises(InputError, match="holds the study 'tiny', not 'other'"):
+        reopen(dataclasses.replace(PAGE, name="other"), folder)
+
+
+def test_every_rule_can_be_drawn_and_told_from_every_other():
+    assert set(LOOKS) == set(NAMES)
+    assert len({(look.colour, look.dashes) for look in LOOKS.values()}) == len(NAMES)
+    assert len({look.label for look in LOOKS.values()}) == len(NAMES)
+
+
+def test_losses_to_simpler_rules_are_said():
+    def outcome(rule, excess):
+        arrays = {"recorded": np.array([1]), "losses": np.array([[excess]])}
+        return Outcome(
+            "tiny", rule, "", "", (0,), **arrays, optimum=np.zeros(1),
+            metrics={"excess": [excess]}, seconds=0.0, message="", fingerprint="",
+        )  # fmt: skip
+
+    told = findings([outcome("fedavot", 0.3), outcome("uniform", 0.1), outcome("snipw", 0.9)])
+    assert told[0] == "FedAVOT **loses** to uniform (0.1): its excess is 0.3."
+    assert told[1] == "FedAVOT beats snipw (0.9): its excess is 0.3."
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "shown"),
+    [
+        (0.34629, 0.00049, "0.3463 ± 0.0005"),
+        (17166.0, 260.0, "1.717e4 ± 3e2"),
+        (1.9e-5, 7e-6, "1.9e-5 ± 7e-6"),
+        (0.0254, 4e-18, "0.0254"),
+        (1e-14, 0.0, "0"),
+        (None, None, "–"),
+    ],
+)
+def test_numbers_are_short(mean, std, shown):
+    assert plus_minus(mean, std) == shown

@@ -1,0 +1,172 @@
+"""A user's own examples, importance and log are read in every form, or refused with the place."""
+
+import numpy as np
+import pytest
+from tiny import ARRAYS, LOG, arrays, case_of, refused
+
+
+@pytest.mark.parametrize(
+    ("changes", "where", "match"),
+    [
+        ({"features": None}, "task.file", r"no array 'features', only 'targets', 'clients'"),
+        ({"targets": np.zeros(11)}, "task.file", r"targets of shape \(11,\)"),
+        ({"features": np.zeros(12)}, "task.file", r"features of shape \(12,\)"),
+        ({"features": np.full((12, 3), np.nan)}, "task.file", r"client 0 .* not finite"),
+        ({"clients": None}, "task.n_clients", r"is missing: .* an integer from 1 to 12"),
+    ],
+)
+def test_arrays_that_do_not_make_a_task_are_refused(tmp_path, changes, where, match):
+    arrays(tmp_path, **changes)
+    refused(tmp_path, where, match, task=ARRAYS)
+
+
+@pytest.mark.parametrize(
+    ("task", "partition", "where", "match"),
+    [
+        ("n_clients = 3", None, "task.n_clients", r"not used where examples come in groups"),
+        ("examples = 2", "kind = 'by-group'", "task.examples", r"not used where examples come"),
+        ("n_clients = 13", "kind = 'iid'", "task.n_clients", r"is 13, .* the 12 there are"),
+        ("n_clients = 5\nexamples = 3", "kind = 'iid'", "task.n_clients", r"3 examples each"),
+        ("n_clients = 3", "kind = 'two-digits'", "task.examples", r"'two-digits' needs it"),
+        ("n_clients = 3", "kind = 'dirichlet'", "partition.concentration", r"'dirichlet' needs"),
+        ("n_clients = 2\nexamples = 3", "kind = 'two-digits'", "partition.kind = 'two-digits'",
+         r"size is 3; it must be a multiple"),
+        ("n_clients = 2", "kind = 'iid'\nconcentration = 1", "partition.concentration",
+         r"belongs to kind = 'dirichlet'"),
+    ],
+)  # fmt: skip
+def test_examples_that_cannot_be_dealt_as_asked_are_refused(
+    tmp_path, task, partition, where, match
+):
+    arrays(tmp_path)
+    refused(tmp_path, where, match, task=f"{ARRAYS}\n{task}", partition=partition)
+
+
+@pytest.mark.parametrize(
+    ("loss", "targets", "match"),
+    [
+        ("hinge", np.arange(12) % 2, r"label 0.0; the hinge loss takes labels -1 and 1"),
+        ("softmax", np.zeros(12), r"labels of type float64; they must be integers"),
+        ("softmax", np.arange(12) + 10, r"label 21 among 12 examples"),
+    ],
+)
+def test_targets_that_do_not_suit_the_loss_are_refused(tmp_path, loss, targets, match):
+    arrays(tmp_path, targets=targets)
+    refused(tmp_path, "task.file", match, task=ARRAYS.replace("squares", loss))
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 cut off"])
+def test_a_file_that_is_no_archive_is_refused(tmp_path, content):
+    (tmp_path / "mine.npz").write_bytes(content)
+    refused(tmp_path, "task.file", r"not an .npz of plain arrays", task=ARRAYS)
+
+
+def test_a_single_array_is_refused(tmp_path):
+    with (tmp_path / "mine.npz").open("wb") as stream:
+        np.save(stream, np.zeros(3))
+    refused(tmp_path, "task.file", r"no array 'features', only none", task=ARRAYS)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "match"),
+    [
+        ("p.csv", "1\n2\n3\n", r"3 of 4 clients a number; client 3 has none"),
+        ("p.csv", "1\n2\nthree\n4\n", r"line 3 is 'three'"),
+        ("p.csv", "client,p\n0,1\n1,1\n2,1\n4,1\n", r"line 5 names client 4, .* from 0 to 3"),
+        ("p.csv", "0,1\n0,2\n", r"line 2 names client 0 a second time"),
+        ("p.csv", "1\n1\n1\n-1\n", r"line 4 gives client 3 -1.0; .* at least 0"),
+        ("p.csv", "0\n0\n0\n0\n", r"all zero"),
+        ("p.json", "[1, 2, 3", r"not valid JSON"),
+        ("p.json", "3", r"a list of numbers, or an object"),
+        ("p.json", "[1, 2, 3, true]", r"gives client 3 True"),
+        ("p.json", "[1, 2, 3, NaN]", r"gives client 3 nan"),
+    ],
+)
+def test_an_importance_file_with_a_mistake_is_refused_with_the_place(tmp_path, name, text, match):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    refused(tmp_path, "importance", match, importance=f"kind = 'file'\nfile = '{name}'")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("p.txt", "4\n3\n2\n1\n"),
+        ("p.csv", "client,importance\n3,1\n2,2\n1,3\n0,4\n"),
+        ("p.csv", "# counts\nexamples\n40\n30\n\n20\n10\n"),
+        ("p.json", "[4, 3, 2, 1]"),
+        ("p.json", '{"3": 1, "1": 3, "2": 2, "0": 4}'),
+    ],
+)
+def test_every_form_of_an_importance_file_gives_the_same(tmp_path, name, text):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    case = case_of(tmp_path, importance=f"kind = 'file'\nfile = '{name}'")
+    np.testing.assert_allclose(case.importance, [0.4, 0.3, 0.2, 0.1])
+
+
+@pytest.mark.parametrize(
+    "text", ["0 1\n1 2 3\n\n0,1\n", "# rounds\n[0, 1]\n[1, 2, 3]\n[]\n[1, 0]\n"]
+)
+def test_a_log_is_the_law_of_its_rounds(tmp_path, text):
+    (tmp_path / "rounds.log").write_text(text, encoding="utf-8")
+    case = case_of(tmp_path, availability=LOG)
+    np.testing.assert_allclose(case.inclusion, [2 / 3, 1, 1 / 3, 1 / 3])
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("0 1\n1 4\n", r"line 2 names client 4, but clients run from 0 to 3"),
+        ("0 1\n1 -1\n", r"line 2 names client -1"),
+        ("round,client\n0,1\n", r"line 1 is 'round,client'; a log has one round a line"),
+        ("0 1.0\n", r"line 1 is '0 1.0'"),
+        ("[0, true]\n", r"line 1 is '\[0, true\]'"),
+        ("[0, 1\n", r"line 1 is not valid JSON"),
+        ("1 2 1\n", r"line 1 names a client twice"),
+        ("\n[]\n", r"no round in which anybody took part"),
+    ],
+)
+def test_a_log_with_a_mistake_is_refused_with_the_line(tmp_path, text, match):
+    (tmp_path / "rounds.log").write_text(text, encoding="utf-8")
+    refused(tmp_path, "availability.file", match, availability=LOG)
+
+
+def test_groups_of_a_file_become_clients_in_the_order_of_their_names(tmp_path):
+    arrays(tmp_path)
+    case = case_of(tmp_path, task=ARRAYS)
+    with np.load(tmp_path / "mine.npz") as held:
+        expected = held["features"].reshape(3, 4, 3)[[1, 2, 0]]
+    np.testing.assert_array_equal(case.instances[0].problem.task.data[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("task", "partition", "counts"),
+    [
+        ("n_clients = 5", "kind = 'iid'", [2, 2, 2, 3, 3]),
+        ("n_clients = 3\nexamples = 2", "kind = 'iid'", [2, 2, 2]),
+        ("n_clients = 3\nexamples = 4", "kind = 'two-digits'", [4, 4, 4]),
+        ("n_clients = 3\nexamples = 4", "kind = 'dirichlet'\nconcentration = 1", [4, 4, 4]),
+    ],
+)
+def test_examples_are_dealt_in_the_sizes_asked_for(tmp_path, task, partition, counts):
+    arrays(tmp_path)
+    case = case_of(tmp_path, task=f"{ARRAYS}\n{task}", partition=partition)
+    found = case.instances[0].problem.task
+    sizes = np.full(found.n_clients, found.n_examples) if found.counts is None else found.counts
+    assert sorted(sizes.tolist()) == counts
+
+
+def test_groups_are_asked_for_only_where_the_file_has_them(tmp_path):
+    arrays(tmp_path, clients=None)
+    match = r"no array 'clients'; it must be one of 'iid', 'two-digits', 'dirichlet'"
+    refused(tmp_path, "partition.kind", match, task=ARRAYS, partition="kind = 'by-group'")
+
+
+def test_clients_of_uneven_size_can_count_by_their_examples(tmp_path):
+    arrays(tmp_path, clients=np.repeat([0, 1, 2], [6, 4, 2]))
+    case = case_of(tmp_path, task=ARRAYS, importance="kind = 'by-examples'")
+    np.testing.assert_allclose(case.importance, [1 / 2, 1 / 3, 1 / 6])
+
+
+def test_a_log_that_is_not_text_is_refused(tmp_path):
+    (tmp_path / "rounds.log").write_bytes(b"\xff\xfe0 1")
+    refused(tmp_path, "availability.file", r"cannot be read as text", availability=LOG)

@@ -1,0 +1,190 @@
+"""A small regression, and every rule on it twice: from the library, and literally."""
+
+import dataclasses
+import functools
+from typing import NamedTuple
+
+import formulas
+import jax
+import jax.numpy as jnp
+import literal
+import numpy as np
+
+import fedavot as fa
+from fedavot import rules, training
+from fedavot.training.local import batch_key, batch_positions
+
+N_CLIENTS, N_EXAMPLES, N_FEATURES = 7, 6, 3
+ROUNDS, LOCAL_STEPS, BATCH = 30, 3, 4
+EMPTY_ROUNDS = (0, 4, 17)
+"""Rounds in which nobody reports, the first among them."""
+SEEDS = (3, 11)
+RADIUS = 0.8
+"""Of the ball, in which the unprojected models do not stay."""
+
+STEP = training.decaying(0.08, 10.0)
+COHORTS = [[0, 1], [2, 3, 4], [5, 6, 0], [1, 3, 5, 6], [2, 6], [4, 1], [3, 0, 2, 4, 5], [6]]
+LAW = fa.Cohorts(COHORTS, [0.2, 0.15, 0.1, 0.1, 0.15, 0.1, 0.1, 0.1])
+P = LAW.expected_weights(np.array([0.9, -0.3, 0.2, 1.1, -0.6, 0.0, 0.4]))
+"""The marginal of a plan, so that alignment is possible."""
+
+
+def availability(rng, rounds):
+    """Draw cohorts from the law, with nobody in some rounds."""
+    drawn = [np.asarray(cohort) for cohort in LAW.sample(rng, rounds)]
+    return [
+        np.zeros(0, dtype=np.int64) if number in EMPTY_ROUNDS else cohort
+        for number, cohort in enumerate(drawn)
+    ]
+
+
+def heterogeneous_data(rng):
+    """Draw features and targets of clients who disagree about the slope."""
+    features = rng.normal(size=(N_CLIENTS, N_EXAMPLES, N_FEATURES))
+    slopes = rng.normal(size=(N_CLIENTS, N_FEATURES)) + np.arange(N_CLIENTS)[:, None] / 3
+    targets = np.einsum("ijk,ik->ij", features, slopes) + rng.normal(size=(N_CLIENTS, N_EXAMPLES))
+    return features, targets
+
+
+FEATURES, TARGETS = heterogeneous_data(np.random.default_rng(7))
+START = {"level": np.array(0.3), "slope": np.array([0.1, -0.2, 0.05])}
+
+
+def square_loss(params, batch):
+    features, targets = batch
+    return jnp.mean((features @ params["slope"] + params["level"] - targets) ** 2)
+
+
+TASK = training.Task("regression", (FEATURES, TARGETS), square_loss, lambda key: START)
+PROBLEM = training.Problem(TASK, P, availability)
+SINGLE = training.Problem(
+    dataclasses.replace(TASK, data=(FEATURES.astype(np.float32), TARGETS.astype(np.float32))),
+    P,
+    availability,
+)
+"""The same in single precision."""
+
+
+def flat(params):
+    """Return a model, or one a seed, as the literal loop holds it: the level, then the slope."""
+    level, slope = np.asarray(params["level"]), np.asarray(params["slope"])
+    return np.concatenate([level[..., None], slope], axis=-1)
+
+
+class Options(NamedTuple):
+    """How the loop is varied."""
+
+    batch_size: int | None = BATCH
+    radius: float = np.inf
+
+
+OPTIONS = {
+    "mini-batches": Options(),
+    "mini-batches in a ball": Options(radius=RADIUS),
+    "full batches": Options(batch_size=None),
+}
+
+
+def train(rule, options, problem=PROBLEM):
+    """Run the engine, all seeds at once."""
+    ball = None if np.isinf(options.radius) else training.Ball(options.radius)
+    plan = training.Training(
+        ROUNDS,
+        STEP,
+        local_steps=LOCAL_STEPS,
+        batch_size=options.batch_size,
+        projection=ball,
+        seeds=SEEDS,
+        record_every=ROUNDS,
+    )
+    return training.train(problem, rule, plan)
+
+
+def play(rule, options, seed):
+    """Run the literal loop on the same cohorts and batches."""
+    ones = np.ones((N_CLIENTS, N_EXAMPLES, 1))
+    setting = literal.Setting(
+        features=np.concatenate([ones, FEATURES], axis=-1),
+        targets=TARGETS,
+        start=flat(START),
+        steps=STEP(ROUNDS, LOCAL_STEPS),
+        batches=batches(seed, options.batch_size),
+        radius=options.radius,
+    )
+    return literal.play(rule, setting, cohorts_of(seed))
+
+
+def cohorts_of(seed):
+    return availability(np.random.default_rng([seed, 0]), ROUNDS)
+
+
+@functools.cache
+def batches(seed, size):
+    """Return the positions of every batch, shape (rounds, clients, local steps, size)."""
+    shape = (ROUNDS, N_CLIENTS, LOCAL_STEPS)
+    if size is None:
+        return np.broadcast_to(np.arange(N_EXAMPLES), (*shape, N_EXAMPLES))
+
+    def one(number, client, step):
+        key = batch_key(jax.random.key(seed), number, client, step)
+        return batch_positions(key, N_EXAMPLES, N_EXAMPLES, size)
+
+    numbers, clients, steps = (grid.ravel() for grid in np.indices(shape))
+    positions = jax.jit(jax.vmap(one))(numbers + 1, clients, steps)
+    return np.asarray(positions).reshape(*shape, size)
+
+
+ENTROPY = fa.align(P, LAW)
+VARIANCE = fa.align(P, LAW, objective="variance")
+SOFT = fa.align(P, LAW, softness=0.3)
+INCLUSION = LAW.inclusion()
+ASKED = 2
+"""How many of the available the selecting rules ask."""
+
+
+def drawn(seed):
+    """Return the selection's draws, in turn, from the generator the schedule gives the rule."""
+    rng = np.random.default_rng([seed, 1])
+
+    def draw(cohort):
+        places, weights = fa.select(ENTROPY.weights(cohort), ASKED, rng)
+        return [cohort[place] for place in places], weights
+
+    return draw
+
+
+class Case(NamedTuple):
+    """A rule of the library, and the literal one of a seed."""
+
+    rule: rules.Rule
+    literal: object
+    """A function of the seed."""
+
+
+CASES = [
+    Case(rules.full(P), lambda seed: formulas.Full(P)),
+    Case(rules.fedavg_k(P), lambda seed: formulas.fedavg_k(P)),
+    Case(rules.uniform(), lambda seed: formulas.uniform()),
+    Case(rules.p_normalised(P), lambda seed: formulas.p_normalised(P)),
+    Case(rules.ht(P, INCLUSION), lambda seed: formulas.ht(P, INCLUSION)),
+    Case(rules.snipw(P, INCLUSION), lambda seed: formulas.snipw(P, INCLUSION)),
+    Case(rules.fedavot(ENTROPY), lambda seed: formulas.fedavot(ENTROPY)),
+    Case(rules.fedavot(VARIANCE), lambda seed: formulas.fedavot(VARIANCE)),
+    Case(rules.fedavot(SOFT), lambda seed: formulas.fedavot(SOFT)),
+    Case(rules.fedavot_online(P, step=0.7, bound=None), lambda seed: formulas.Online(P, step=0.7)),
+    Case(rules.fedavot_memory(ENTROPY), lambda seed: formulas.Memory(P, ENTROPY.weights)),
+    Case(rules.fedavot_select(ENTROPY, ASKED), lambda seed: formulas.Selected(drawn(seed))),
+    Case(rules.fedau(P, cutoff=6), lambda seed: formulas.FedAU(P, cutoff=6)),
+    Case(
+        rules.f3ast(P, size=ASKED, smoothing=0.1),
+        lambda seed: formulas.F3ast(P, size=ASKED, smoothing=0.1),
+    ),
+    Case(rules.mifa(P), lambda seed: formulas.Mifa(P)),
+    Case(rules.fedvarp(P), lambda seed: formulas.fedvarp(P)),
+    Case(rules.fedawe(), lambda seed: formulas.FedAWE(N_CLIENTS, flat(START))),
+    Case(rules.fedprox(proximal=0.8), lambda seed: formulas.FedProx(0.8)),
+    Case(rules.scaffold(P), lambda seed: formulas.Scaffold(P, N_FEATURES + 1)),
+    Case(rules.qffl(P, q=1.7), lambda seed: formulas.Qffl(P, q=1.7)),
+    Case(rules.afl(step=0.004), lambda seed: formulas.Afl(N_CLIENTS, step=0.004)),
+]
+NAMES = [case.rule.name for case in CASES]

@@ -1,0 +1,39 @@
+"""Points on a line: f_i(θ) = (θ − target_i)², small enough to work rules out by hand."""
+
+import numpy as np
+
+from fedavot import training
+
+EXACT = 1e-12
+"""Room for the rounding of short sums."""
+
+
+def choose(rule, *cohorts):
+    """Return whom a rule asks in each of these rounds."""
+    return rule.choose([np.array(c, dtype=np.int64) for c in cohorts], np.random.default_rng(1))
+
+
+def point_task(targets):
+    """Return a task with f_i(θ) = (θ − target_i)², one example a client."""
+    data = np.asarray(targets, dtype=np.float64)[:, None]
+    return training.Task("points", data, distance, start_at_zero)
+
+
+def distance(params, batch):
+    return ((params - batch) ** 2).mean()
+
+
+def start_at_zero(key):
+    return np.zeros(())
+
+
+def run_points(rule, targets, cohorts, *, importance=None, step=0.1, local_steps=2):
+    """Train on points with given cohorts; return the last model, a number."""
+    task = point_task(targets)
+    shares = np.full(task.n_clients, 1 / task.n_clients) if importance is None else importance
+    rows = [np.array(cohort, dtype=np.int64) for cohort in cohorts]
+    problem = training.Problem(task, shares, lambda rng, rounds: rows)
+    plan = training.Training(
+        len(rows), training.constant(step), local_steps=local_steps, record_every=len(rows)
+    )
+    return float(training.train(problem, rule, plan).params[0])

@@ -1,0 +1,179 @@
+"""Each rival against examples worked by hand, and against what it is for."""
+
+import formulas
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from points import EXACT, choose, run_points, start_at_zero
+
+import fedavot as fa
+from fedavot import rules, training
+from fedavot.rules.afl import onto_simplex
+from fedavot.rules.f3ast import most_owed
+from fedavot.rules.fedau import Intervals
+
+UNEVEN = np.array([0.3, 0.1, 0.25, 0.2, 0.15])
+
+
+def test_fedau_weights_a_short_history_as_worked_by_hand():
+    # Client 0 takes part in rounds 1, 4, 5 and 8: intervals 1, 3, 1, 3, with means 1, 2, 5/3, 2.
+    # Client 1 in 4 and 8: three absences are cut off before either, and leave intervals of 1.
+    history = [[0], [], [], [0, 1], [0], [], [], [0, 1], [0, 1]]
+    asked = choose(rules.fedau([0.75, 0.25], cutoff=3), *history)
+    given = {
+        (number, int(client)): weight
+        for number, one in enumerate(asked, 1)
+        for client, weight in zip(one.members, one.weights, strict=True)
+    }
+    expected = {
+        (1, 0): 0.75 * 1,
+        (4, 0): 0.75 * 1,
+        (5, 0): 0.75 * 2,
+        (8, 0): 0.75 * 5 / 3,
+        (9, 0): 0.75 * 2,
+        (4, 1): 0.25 * 3,
+        (8, 1): 0.25 * (3 + 1 + 3) / 3,
+        (9, 1): 0.25 * (3 + 1 + 3 + 1) / 4,
+    }
+    assert given.keys() == expected.keys()
+    for place, weight in expected.items():
+        assert abs(given[place] - weight) < EXACT, place
+
+
+@pytest.mark.parametrize("cutoff", [None, 4])
+def test_fedau_estimates_the_inverse_of_the_inclusion_probability(cutoff):
+    chances, rounds = np.array([0.15, 0.5, 0.9, 1.0]), 20_000
+    rng, intervals = np.random.default_rng(5), Intervals(4, cutoff)
+    for present in rng.random((rounds, 4)) < chances:
+        intervals.observe(np.flatnonzero(present))
+    missed = 0.0 if cutoff is None else (1 - chances) ** cutoff
+    # A mean of at least π·rounds intervals, each of deviation below 1/π: four of its deviations.
+    room = 4 / np.sqrt(chances * rounds) / chances
+    assert (np.abs(intervals.mean - (1 - missed) / chances) <= room).all()
+
+
+@given(st.lists(st.sets(st.integers(0, 3)), max_size=40), st.integers(1, 8))
+def test_fedau_intervals_are_means_of_a_list_kept_by_hand(sets, cutoff):
+    intervals, kept = Intervals(4, cutoff), formulas.FedAU(np.ones(4), cutoff)
+    for cohort in sets:
+        np.testing.assert_allclose(intervals.mean, kept.weights(range(4)), rtol=EXACT)
+        intervals.observe(np.array(sorted(cohort), dtype=np.int64))
+        kept.observe(cohort)
+
+
+def test_f3ast_asks_and_weighs_as_worked_by_hand():
+    # First rates are 2/4 for all: the two of largest importance are asked. Then theirs are higher,
+    # 3/4, and those of the others lower, 1/4, so that 0 (.4/.75) yields to 2 (.2/.25).
+    rule = rules.f3ast([0.4, 0.3, 0.2, 0.1], size=2, smoothing=0.5)
+    first, second, third = choose(rule, [0, 1, 2, 3], [0, 2, 3], [3])
+    assert first.members.tolist() == [0, 1]
+    np.testing.assert_allclose(first.weights, [0.4 / 0.75, 0.3 / 0.75])
+    assert second.members.tolist() == [0, 2]
+    np.testing.assert_allclose(second.weights, [0.4 / 0.875, 0.2 / 0.625])
+    assert third.members.tolist() == [3]
+    np.testing.assert_allclose(third.weights, [0.1 / 0.5625])
+
+
+def test_f3ast_asks_the_one_most_owed():
+    rule = rules.f3ast([0.4, 0.3, 0.2, 0.1], size=1, smoothing=0.5)
+    asked = choose(rule, *[[0, 1, 2, 3]] * 3)
+    assert [int(one.members[0]) for one in asked] == [0, 1, 2]
+
+
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=8), st.integers(1, 9))
+def test_f3ast_leaves_out_nobody_who_is_owed_more(ratios, size):
+    places = most_owed(np.array(ratios), size)
+    assert places.size == min(size, len(ratios))
+    left = np.delete(np.array(ratios), places)
+    assert not left.size or left.max() <= np.array(ratios)[places].min()
+
+
+def test_f3ast_weights_are_bounded_by_importance_over_smoothing():
+    rule = rules.f3ast(UNEVEN, smoothing=0.05)
+    asked = choose(rule, *[[1]] * 50, range(5))
+    assert (asked[-1].weights <= UNEVEN / 0.05 + EXACT).all()
+
+
+def test_memories_make_up_for_those_who_never_come_back():
+    # Client 1 reports once and disappears: its last update goes on counting in MIFA, with what it
+    # asked for at that time; without memory the model would end at client 0's target.
+    targets, cohorts = [1.0, -1.0], [[0, 1]] + [[0]] * 300
+    remembered = run_points(rules.mifa([0.5, 0.5]), targets, cohorts, local_steps=1)
+    assert abs(remembered - 0.0) < 1e-6
+    assert abs(run_points(rules.uniform(), targets, cohorts, local_steps=1) - 1.0) < 1e-6
+
+
+@pytest.mark.parametrize("local_steps", [1, 5])
+def test_with_memory_uneven_availability_leaves_no_bias(local_steps):
+    # Client 2 is there every sixth round only, far less than its importance asks for.
+    importance, targets = np.array([0.2, 0.2, 0.6]), np.array([1.0, 2.0, -3.0])
+    cohorts = [[0, 1], [0], [1], [0, 1], [1], [2, 0]] * 150
+    optimum = importance @ targets
+    alignment = fa.align(importance, fa.Cohorts(cohorts[:6]))
+    assert alignment.gap > 0.3
+    for rule in (rules.mifa(importance), rules.fedavot_memory(alignment)):
+        end = run_points(rule, targets, cohorts, step=0.02, local_steps=local_steps)
+        assert abs(end - optimum) < 1e-6
+    biased = run_points(rules.fedavot(alignment), targets, cohorts, step=0.02)
+    assert abs(biased - optimum) > 0.5
+
+
+def test_an_echoed_update_counts_once_for_every_round_missed():
+    # θ_i moves to target by a fifth of the way: client 1 starts at 0 and moves by .2, three times.
+    end = run_points(rules.fedawe(), [0.0, 1.0], [[0], [0], [1]], local_steps=1)
+    assert abs(end - 3 * 0.2) < EXACT
+
+
+def test_control_variates_remove_client_drift():
+    # Unequal curvatures and many local steps: plain averages end off the optimum of the mean.
+    def curved(params, batch):
+        return (batch[..., 0] * (params - batch[..., 1]) ** 2).mean()
+
+    data = np.array([[[1.0, 0.0]], [[4.0, 1.0]]])
+    task = training.Task("curved", data, curved, start_at_zero)
+    everybody = [np.array([0, 1])] * 200
+    problem = training.Problem(task, [0.5, 0.5], lambda rng, rounds: everybody)
+    plan = training.Training(200, training.constant(0.05), local_steps=8, record_every=200)
+    optimum = 4 / 5
+    corrected = training.train(problem, rules.scaffold([0.5, 0.5]), plan).params[0]
+    plain = training.train(problem, rules.uniform(), plan).params[0]
+    assert abs(corrected - optimum) < 1e-9
+    assert abs(plain - optimum) > 0.05
+
+
+def test_a_larger_q_serves_the_worst_client_better():
+    targets, cohorts = [0.0, 0.0, 0.0, 1.0], [[0, 1, 2, 3]] * 400
+    ends = [
+        run_points(rules.qffl(np.full(4, 0.25), q=q), targets, cohorts) for q in (0.0, 1.0, 5.0)
+    ]
+    assert abs(ends[0] - 0.25) < 1e-3
+    assert ends[0] + 0.05 < ends[1] < ends[2] - 0.02 < 0.5
+
+
+@pytest.mark.parametrize("q", [0.0, 0.5, 1.0, 200.0])
+def test_losses_of_zero_leave_the_model_finite(q):
+    assert run_points(rules.qffl([0.5, 0.5], q=q), [0.0, 0.0], [[0, 1], [1]]) == 0.0
+    assert np.isfinite(run_points(rules.qffl([0.5, 0.5], q=q), [0.0, 2.0], [[0, 1], [0], [1]]))
+
+
+def test_afl_ends_where_the_largest_losses_are_equal():
+    # min over θ of max_i (θ − target_i)² is midway between the extremes, wherever the others are.
+    targets, cohorts = [0.0, 0.1, 0.2, 1.0], [[0, 1, 2, 3]] * 4000
+    end = run_points(rules.afl(step=0.02), targets, cohorts, step=0.02)
+    assert abs(end - 0.5) < 0.02
+
+
+@given(st.lists(st.floats(-3, 3), min_size=1, max_size=9))
+def test_the_simplex_projection_agrees_with_bisection(values):
+    array = np.array(values)
+    found = np.asarray(onto_simplex(array.astype(np.float32)), dtype=np.float64)
+    np.testing.assert_allclose(found, formulas.onto_simplex(array), atol=1e-5)
+
+
+def test_a_stronger_proximal_term_keeps_clients_nearer_to_their_start():
+    ends = [
+        run_points(rules.fedprox(proximal=mu), [1.0], [[0]], local_steps=20)
+        for mu in (0.0, 1.0, 4.0)
+    ]
+    assert ends[0] > ends[1] > ends[2] > 0

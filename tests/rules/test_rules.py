@@ -1,0 +1,227 @@
+"""Laws of all rules: when they coincide, what their weights promise, what an empty round does."""
+
+import inspect
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from points import EXACT, choose, run_points
+
+import fedavot as fa
+import strategies
+from fedavot import rules
+from fedavot.errors import ImportanceError, OptionError, RuleError
+
+ALIGNED = 1e-8
+"""Room for an alignment's tolerance."""
+
+N = 5
+EVEN = np.full(N, 1 / N)
+UNEVEN = np.array([0.3, 0.1, 0.25, 0.2, 0.15])
+TARGETS = np.array([0.7, -1.2, 0.4, 2.1, -0.5])
+EVERYBODY = np.arange(N)
+
+
+def reducing_rules(p):
+    """Return the rules that are full participation when everybody always takes part."""
+    law = fa.Cohorts([EVERYBODY])
+    return [
+        rules.p_normalised(p),
+        rules.ht(p, np.ones(N)),
+        rules.snipw(p, np.ones(N)),
+        rules.fedavot(fa.align(p, law)),
+        rules.fedavot(fa.align(p, law, objective="variance")),
+        rules.fedavot_memory(fa.align(p, law)),
+        rules.fedavot_select(fa.align(p, law), N),
+        rules.fedau(p),
+        rules.f3ast(p),
+        rules.mifa(p),
+        rules.fedvarp(p),
+        rules.fedavg_k(p),
+    ]
+
+
+def plain_rules():
+    """Return the further rules that are so for the plain mean alone."""
+    return [
+        rules.uniform(),
+        rules.fedavot_online(EVEN),
+        rules.fedawe(),
+        rules.fedprox(proximal=0.0),
+        rules.qffl(EVEN, q=0.0),
+    ]
+
+
+@pytest.mark.parametrize("rule", reducing_rules(UNEVEN), ids=lambda rule: rule.name)
+def test_with_everybody_there_the_rule_is_full_participation(rule):
+    cohorts = [EVERYBODY] * 4
+    full = run_points(rules.full(UNEVEN), TARGETS, cohorts)
+    assert abs(run_points(rule, TARGETS, cohorts) - full) < ALIGNED
+
+
+@pytest.mark.parametrize("rule", plain_rules(), ids=lambda rule: rule.name)
+def test_with_everybody_there_and_alike_the_rule_is_full_participation(rule):
+    cohorts = [EVERYBODY] * 4
+    full = run_points(rules.full(EVEN), TARGETS, cohorts)
+    assert abs(run_points(rule, TARGETS, cohorts) - full) < EXACT
+
+
+@pytest.mark.parametrize("rule", [rules.scaffold(EVEN), rules.afl()], ids=lambda rule: rule.name)
+def test_the_first_round_with_everybody_there_is_full_participation(rule):
+    cohorts = [EVERYBODY]
+    full = run_points(rules.full(EVEN), TARGETS, cohorts)
+    assert abs(run_points(rule, TARGETS, cohorts) - full) < EXACT
+
+
+def normalising_rules(p, law):
+    alignment = fa.align(p, law)
+    return [
+        rules.full(p),
+        rules.uniform(),
+        rules.p_normalised(p),
+        rules.snipw(p, law.inclusion()),
+        rules.fedavot(alignment),
+        rules.fedavot(fa.align(p, law, softness=0.2)),
+        rules.fedavot_online(p),
+        rules.fedavot_memory(alignment),
+        rules.fedavot_select(alignment, 2),
+        rules.fedprox(),
+        rules.fedawe(),
+        rules.afl(),
+    ]
+
+
+@given(
+    st.lists(st.sets(st.integers(0, N - 1), min_size=1), min_size=1, max_size=6),
+    strategies.importances(N),
+)
+def test_weights_that_promise_to_sum_to_one_do(sets, importance):
+    cohorts = [sorted(cohort) for cohort in sets]
+    law = fa.IndependentClients(np.linspace(0.2, 0.9, N))
+    for rule in normalising_rules(importance, law):
+        for asked in choose(rule, *cohorts):
+            assert abs(asked.weights.sum() - 1) < EXACT, rule.name
+
+
+@given(strategies.any_law(6), st.data())
+def test_expected_horvitz_thompson_weights_are_the_importance(law, data):
+    inclusion = law.inclusion()
+    importance = data.draw(strategies.importances(law.n_clients)) * (inclusion > 0)
+    if not importance.any():
+        return
+    importance = importance / importance.sum()
+    cohorts = strategies.enumerate_cohorts(law)
+    expected = np.zeros(law.n_clients)
+    rule = rules.ht(importance, inclusion)
+    for (cohort, chance), asked in zip(
+        cohorts.items(), choose(rule, *map(sorted, cohorts)), strict=True
+    ):
+        assert set(asked.members) <= cohort
+        expected[asked.members] += float(chance) * asked.weights
+    np.testing.assert_allclose(expected, importance, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("build", [rules.fedavg_k, rules.fedvarp, rules.scaffold])
+def test_weights_scaled_by_cohort_size_are_the_importance_under_uniform_cohorts(build):
+    cohorts = strategies.enumerate_cohorts(fa.UniformCohorts(N, 2))
+    expected = np.zeros(N)
+    for asked in choose(build(UNEVEN), *map(sorted, cohorts)):
+        expected[asked.members] += asked.weights / len(cohorts)
+    np.testing.assert_allclose(expected, UNEVEN, rtol=EXACT)
+
+
+def test_nobody_is_asked_in_an_empty_round_except_by_full_participation():
+    law = fa.UniformCohorts(N, 2)
+    for rule in [*normalising_rules(EVEN, law), *reducing_rules(EVEN), rules.scaffold(EVEN)]:
+        first, second, third = choose(rule, [], [0, 1], [])
+        empty = N if rule.name == "full" else 0
+        assert (first.members.size, third.members.size) == (empty, empty), rule.name
+        assert second.members.size > 0
+
+
+def every_rule():
+    alignment = fa.align(UNEVEN, fa.UniformCohorts(N, 3))
+    return [
+        *normalising_rules(UNEVEN, fa.UniformCohorts(N, 3))[1:],
+        rules.ht(UNEVEN, np.full(N, 0.6)),
+        rules.fedavg_k(UNEVEN),
+        rules.fedavot_memory(alignment),
+        rules.fedau(UNEVEN),
+        rules.f3ast(UNEVEN, size=1),
+        rules.mifa(UNEVEN),
+        rules.fedvarp(UNEVEN),
+        rules.scaffold(UNEVEN),
+        rules.qffl(UNEVEN),
+    ]
+
+
+@pytest.mark.parametrize("rule", every_rule(), ids=lambda rule: rule.name)
+def test_rounds_without_anybody_leave_the_model_as_it_is(rule):
+    cohorts = [[0, 1, 2], [2, 3, 4]]
+    once = run_points(rule, TARGETS, cohorts)
+    assert once != 0.0
+    assert abs(run_points(rule, TARGETS, [*cohorts, [], []]) - once) < EXACT
+
+
+@pytest.mark.parametrize(
+    "build",
+    [rules.fedau, rules.f3ast, rules.mifa, rules.fedvarp, rules.scaffold, rules.qffl],
+    ids=lambda build: build.__name__,
+)
+def test_what_a_client_without_importance_holds_changes_nothing(build):
+    importance = np.array([0.4, 0.0, 0.3, 0.2, 0.1])
+    cohorts = [[0, 1, 2], [1, 3], [1], [0, 1, 4], [2, 1]]
+    moved = TARGETS + 100.0 * (EVERYBODY == 1)
+    rule = build(importance)
+    assert run_points(rule, TARGETS, cohorts) == run_points(rule, moved, cohorts)
+
+
+def test_every_rule_says_what_it_knows_and_stores():
+    for rule in [*every_rule(), rules.full(EVEN), rules.fedavot_online(EVEN)]:
+        assert rule.name == rule.name.lower()
+        assert 0 < len(rule.knows) < 60
+        assert 0 < len(rule.stores) < 40
+
+
+def test_steps_are_shared_so_that_programs_are_compiled_once():
+    for build in (rules.mifa, rules.fedvarp, rules.scaffold, rules.qffl):
+        assert build(EVEN).step is build(UNEVEN).step
+    assert rules.afl(step=0.1).step is rules.afl(step=0.2).step
+    for rule in every_rule():
+        for hook in (rule.step, rule.start, rule.correct):
+            assert hook is None or inspect.getmodule(hook).__dict__[hook.__name__] is hook
+
+
+def test_rules_choose_afresh_for_every_seed():
+    cohorts = [[0, 1], [2], [0, 3, 4], [1, 2], [0]]
+    for rule in every_rule():
+        first, second = choose(rule, *cohorts), choose(rule, *cohorts)
+        for one, other in zip(first, second, strict=True):
+            np.testing.assert_array_equal(one.members, other.members)
+            np.testing.assert_array_equal(one.weights, other.weights)
+
+
+def test_rules_refuse_what_they_cannot_use():
+    with pytest.raises(ImportanceError, match="importance sums to 0.75"):
+        rules.fedau([0.5, 0.25])
+    with pytest.raises(OptionError, match="cutoff is 0; it must be at least 1"):
+        rules.fedau(EVEN, cutoff=0)
+    with pytest.raises(OptionError, match="size is 0; it must be at least 1"):
+        rules.f3ast(EVEN, size=0)
+    with pytest.raises(OptionError, match="smoothing is 1.5; it must be above 0 and at most 1"):
+        rules.f3ast(EVEN, smoothing=1.5)
+    with pytest.raises(OptionError, match="smoothing is 0.0; it must be finite and above 0"):
+        rules.f3ast(EVEN, smoothing=0.0)
+    with pytest.raises(OptionError, match="proximal is -1.0; it must be finite and at least 0"):
+        rules.fedprox(proximal=-1.0)
+    with pytest.raises(OptionError, match="q is nan; it must be finite and at least 0"):
+        rules.qffl(EVEN, q=float("nan"))
+    with pytest.raises(OptionError, match="step is 0.0; it must be finite and above 0"):
+        rules.afl(step=0.0)
+    with pytest.raises(RuleError, match="rule 'ht' needs inclusion probabilities"):
+        rules.ht(EVEN, None)
+    with pytest.raises(RuleError, match="client 1 has importance 0.1 and inclusion probability 0"):
+        rules.snipw(UNEVEN, [1, 0, 1, 1, 1])
+    with pytest.raises(RuleError, match="rule 'fedavot' needs an alignment"):
+        rules.fedavot(None)

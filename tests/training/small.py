@@ -1,0 +1,174 @@
+"""Small tasks, and federated averaging on them as plain NumPy loops.
+
+The regression is trained for real; the fragile task is built to break: its only parameter counts
+the rounds, and a client's gradient or loss is no longer finite once the count reaches its limit.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedavot import rules, training
+from fedavot.rules import Asked, Rule
+from fedavot.rules._rule import add_updates
+from fedavot.training.local import batch_key, batch_positions
+
+N_CLIENTS, N_EXAMPLES, N_FEATURES = 4, 5, 2
+P = np.array([0.4, 0.3, 0.2, 0.1])
+SEEDS = (3, 11)
+BATCH = 2
+STEP = training.constant(0.05)
+
+_rng = np.random.default_rng(5)
+FEATURES = _rng.normal(size=(N_CLIENTS, N_EXAMPLES, N_FEATURES))
+TARGETS = _rng.normal(size=(N_CLIENTS, N_EXAMPLES)) + np.arange(N_CLIENTS)[:, None]
+
+
+def square_loss(params, batch):
+    features, targets = batch
+    return jnp.mean((features @ params["slope"] + params["level"] - targets) ** 2)
+
+
+def drawn_model(key):
+    level, slope = jax.random.split(key)
+    return {
+        "level": jax.random.normal(level, ()),
+        "slope": jax.random.normal(slope, (N_FEATURES,)),
+    }
+
+
+def zero_model(key):
+    return {"level": jnp.zeros(()), "slope": jnp.zeros(N_FEATURES)}
+
+
+def everybody(rng, rounds):
+    return [np.arange(N_CLIENTS)] * rounds
+
+
+def some(rng, rounds):
+    """Draw each client with probability .6; now and then nobody comes."""
+    present = rng.random((rounds, N_CLIENTS)) < 0.6
+    present[0, 0] = True
+    return [np.flatnonzero(row) for row in present]
+
+
+TASK = training.Task("regression", (FEATURES, TARGETS), square_loss, drawn_model)
+PROBLEM = training.Problem(TASK, P, some)
+SHARES = rules.p_normalised(P)
+"""A rule without memory."""
+
+
+def options(rounds=6, **given):
+    """Return a training; runs of less than twenty rounds share one compiled program."""
+    return training.Training(rounds, **{"step": STEP, "seeds": SEEDS, "batch_size": BATCH} | given)
+
+
+def asking(weigh, name="given"):
+    """Return a plain rule: ``weigh`` gives a round's members and weights, from (number, cohort)."""
+
+    def choose(cohorts, rng):
+        return [Asked(*weigh(number, cohort)) for number, cohort in enumerate(cohorts, start=1)]
+
+    return Rule(name, "nothing", "nothing", choose, add_updates)
+
+
+def flat(params):
+    """Return a model, or one a seed, as one vector: the level, then the slope."""
+    level, slope = np.asarray(params["level"]), np.asarray(params["slope"])
+    return np.concatenate([level[..., None], slope], axis=-1)
+
+
+def start_of(seed):
+    """Return the first model of a seed."""
+    with jax.enable_x64(True):
+        return flat(drawn_model(jax.random.key(seed)))
+
+
+def cohorts_of(seed, rounds):
+    return some(np.random.default_rng([seed, 0]), rounds)
+
+
+def square(theta, features, targets):
+    return np.mean((features @ theta[1:] + theta[0] - targets) ** 2)
+
+
+def slope_of_square(theta, features, targets):
+    errors = features @ theta[1:] + theta[0] - targets
+    return 2 / targets.size * np.concatenate([[errors.sum()], features.T @ errors])
+
+
+def objective(theta, clients, shares=P):
+    """Return Σ p_i f_i, over clients' own arrays."""
+    return sum(
+        share * square(theta, *client) for share, client in zip(shares, clients, strict=True)
+    )
+
+
+def positions(seed, number, client, step, *, room, count, size):
+    """Return which examples the engine draws."""
+    key = batch_key(jax.random.key(seed), number, client, step)
+    return np.asarray(batch_positions(key, room, count, size))
+
+
+def average_plainly(theta, clients, cohorts, *, seed, step, local_steps=1, batch_size=None):
+    """Play federated averaging by normalised importance; return the model after every round."""
+    room = max(targets.size for _, targets in clients)
+    models = []
+    for number, cohort in enumerate(cohorts, start=1):
+        ends = []
+        for client in cohort:
+            features, targets = clients[client]
+            local = theta
+            for turn in range(local_steps):
+                rows = np.arange(targets.size)
+                if batch_size is not None:
+                    shape = {"room": room, "count": targets.size, "size": batch_size}
+                    rows = positions(seed, number, client, turn, **shape)
+                local = local - step * slope_of_square(local, features[rows], targets[rows])
+            ends.append(local)
+        if len(cohort):
+            weights = P[cohort] / P[cohort].sum()
+            theta = sum(weight * end for weight, end in zip(weights, ends, strict=True))
+        models.append(theta)
+    return np.array(models)
+
+
+CLIENTS = list(zip(FEATURES, TARGETS, strict=True))
+
+
+def fragile_loss(params, batch):
+    """Return −x, whose gradient step of size 1 adds 1 to x, until x reaches the limit.
+
+    From there on the loss is infinite, and unless the client is silent its gradient NaN.
+    """
+    limit, silent = batch
+    broken = params["x"] >= limit
+    slope = jnp.where(broken & ~silent, jnp.nan, 1.0)
+    return jnp.mean(-slope * params["x"] + jnp.where(broken, jnp.inf, 0.0))
+
+
+def fragile(limits, importance, *, silent=False, availability=some):
+    """Return a problem whose clients break when the model has come to their limits."""
+    data = (np.array(limits, float)[:, None], np.full((N_CLIENTS, 1), silent))
+    task = training.Task("fragile", data, fragile_loss, lambda key: {"x": jnp.zeros(())})
+    return training.Problem(task, importance, availability)
+
+
+def first_break(limits, importance, cohorts_by_seed, *, silent=False):
+    """Play the fragile task with plain means, up to the first break.
+
+    Returns its round, client, kind (update or loss) and seed. Within a round, seeds are looked at
+    in order.
+    """
+    counts = dict.fromkeys(cohorts_by_seed, 0.0)
+    n_rounds = len(next(iter(cohorts_by_seed.values())))
+    for number in range(1, n_rounds + 1):
+        for seed, cohorts in cohorts_by_seed.items():
+            for client in cohorts[number - 1]:
+                if counts[seed] >= limits[client] and not silent:
+                    return number, client, "update", seed
+            counts[seed] += bool(len(cohorts[number - 1]))
+            for client in range(N_CLIENTS):
+                if importance[client] > 0 and counts[seed] >= limits[client]:
+                    return number, client, "loss", seed
+    return None

@@ -1,0 +1,204 @@
+"""Whom rounds ask: cohorts of any size, weights in their places, and what is refused."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import small
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedavot as fa
+from fedavot import rules, training
+from fedavot.errors import CohortError, RuleError
+from fedavot.rules import Asked
+from fedavot.training import Ending, train
+from fedavot.training.schedule import schedule
+
+AGREE = 1e-12
+"""Room for sums taken in another order; models are of order one."""
+EXACT = 1e-14
+"""Room for means of few weights."""
+
+
+def problem_of(cohorts):
+    """Return a problem with the same cohorts for every seed."""
+
+    def availability(rng, rounds):
+        return [np.asarray(cohort, dtype=np.int64) for cohort in cohorts]
+
+    return training.Problem(small.TASK, small.P, availability)
+
+
+some_cohorts = st.lists(
+    st.lists(st.integers(0, 3), max_size=4, unique=True), min_size=1, max_size=8
+).filter(any)
+
+
+@given(some_cohorts, st.integers(0, 2**32 - 1), st.integers(0, 9))
+def test_a_schedule_holds_every_member_and_weight_in_its_place(cohorts, entropy, rounds):
+    rng = np.random.default_rng(entropy)
+    weights = [rng.uniform(-1, 2, len(cohort)) for cohort in cohorts]
+    rule = small.asking(lambda number, cohort: (cohort, weights[number - 1]))
+    plan = schedule(problem_of(cohorts), rule, (1, 2), len(cohorts))
+    size = max(map(len, cohorts))
+    assert plan.members.shape == plan.weights.shape == (2, len(cohorts), size)
+    for seed in range(2):
+        for number, cohort in enumerate(cohorts):
+            held = len(cohort)
+            assert plan.members[seed, number, :held].tolist() == cohort
+            assert plan.weights[seed, number, :held].tolist() == weights[number].tolist()
+            assert (plan.members[seed, number, held:] == 4).all()
+            assert (plan.weights[seed, number, held:] == 0).all()
+    assert plan.padded == (len(set(map(len, cohorts))) > 1)
+    assert plan.alike
+    means = np.zeros(4)
+    asked = sum(1 for cohort in cohorts[:rounds] if cohort)
+    for cohort, given_weights in zip(cohorts[:rounds], weights[:rounds], strict=True):
+        for client, weight in zip(cohort, given_weights, strict=True):
+            means[client] += weight / asked
+    np.testing.assert_allclose(plan.realised(rounds), [means, means], rtol=0, atol=EXACT)
+
+
+def test_a_shorter_run_reports_the_weights_of_its_own_rounds():
+    cohorts = [[0, 1], [], [2, 3], [0]]
+    plan = schedule(problem_of(cohorts), rules.uniform(), (0,), 4)
+    np.testing.assert_allclose(plan.realised(3), [[0.25, 0.25, 0.25, 0.25]])
+    np.testing.assert_allclose(plan.realised(4), [[1 / 2, 1 / 6, 1 / 6, 1 / 6]])
+    np.testing.assert_array_equal(plan.realised(0), np.zeros((1, 4)))
+
+
+def test_seeds_that_ask_differently_are_not_alike():
+    plan = schedule(small.PROBLEM, rules.uniform(), (1, 2), 10)
+    assert not plan.alike
+    cohorts = [[0, 1], [2, 3]]
+    other_weights = dataclasses.replace(
+        rules.uniform(),
+        choose=lambda cohorts, rng: [Asked(cohort, rng.random(cohort.size)) for cohort in cohorts],
+    )
+    assert not schedule(problem_of(cohorts), other_weights, (1, 2), 2).alike
+
+
+def test_rules_are_compared_on_the_same_cohorts():
+    one, other = (
+        schedule(small.PROBLEM, rule, (7,), 10) for rule in (rules.uniform(), rules.mifa(small.P))
+    )
+    np.testing.assert_array_equal(one.members, other.members)
+
+
+def test_a_law_samples_the_cohorts():
+    law = fa.Cohorts([[0, 1], [2], [1, 2, 3]], [0.2, 0.5, 0.3])
+    problem = dataclasses.replace(small.PROBLEM, availability=law.sample)
+    plan = schedule(problem, rules.uniform(), (0,), 50)
+    found = {tuple(row[row < 4].tolist()) for row in plan.members[0]}
+    assert found == {(0, 1), (2,), (1, 2, 3)}
+
+
+COHORTS = [[], [2], [0, 1, 3], [], [3, 1], [0, 1, 2, 3]]
+
+
+def test_cohorts_of_any_size_train_as_in_a_plain_loop_and_empty_ones_change_nothing():
+    run = train(problem_of(COHORTS), small.SHARES, small.options(6))
+    for at, seed in enumerate(small.SEEDS):
+        models = small.average_plainly(
+            small.start_of(seed),
+            small.CLIENTS,
+            COHORTS,
+            seed=seed,
+            step=0.05,
+            batch_size=small.BATCH,
+        )
+        np.testing.assert_allclose(small.flat(run.params)[at], models[-1], rtol=AGREE, atol=AGREE)
+    assert run.losses[0, 2] == run.losses[0, 3] != run.losses[0, 4]
+
+
+def test_cohorts_may_be_lists():
+    problem = dataclasses.replace(small.PROBLEM, availability=lambda rng, rounds: COHORTS)
+    listed = train(problem, small.SHARES, small.options(6))
+    arrays = train(problem_of(COHORTS), small.SHARES, small.options(6))
+    np.testing.assert_array_equal(small.flat(listed.params), small.flat(arrays.params))
+
+
+def test_a_rule_may_ask_nobody_in_a_round():
+    rule = small.asking(
+        lambda number, cohort: (cohort, small.P[cohort]) if number > 1 else (cohort[:0], [])
+    )
+    problem = dataclasses.replace(small.PROBLEM, availability=small.everybody)
+    run = train(problem, rule, small.options(1 + 1))
+    assert run.ending is Ending.FINISHED
+    np.testing.assert_allclose(run.weights, [small.P, small.P], atol=EXACT)
+    starts = [small.objective(small.start_of(seed), small.CLIENTS) for seed in small.SEEDS]
+    np.testing.assert_allclose(run.losses[:, 0], starts, rtol=AGREE)
+
+
+@pytest.mark.parametrize(
+    ("cohorts", "message"),
+    [
+        ([[0], [1, 1]], "availability of seed 3 names client 1 twice in round 2"),
+        ([[0], [4]], "availability of seed 3 names client 4, but clients run from 0 to 3"),
+        ([[-1], [0]], "names client -1, but clients run from 0 to 3"),
+        ([[0.0], [1.0]], "gave members of type float64, not client numbers"),
+        ([["a"], ["b"]], "gave members of type <U1, not client numbers"),
+        (np.ones((2, 4), dtype=bool), "gave members of type bool, not client numbers"),
+        ([[0]], "gave 1 cohorts for 2 rounds of seed 3"),
+        ([[0]] * 3, "gave 3 cohorts for 2 rounds of seed 3"),
+        ([[], []], "availability of seed 3 has nobody in any of 2 rounds"),
+        ([[0], [[1], [2]]], r"has a cohort of shape \(2, 1\) in round 2; it must be a flat"),
+        ([0, 1], r"has a cohort of shape \(\) in round 1"),
+    ],
+)
+def test_what_is_no_cohort_is_refused(cohorts, message):
+    problem = dataclasses.replace(small.PROBLEM, availability=lambda rng, rounds: cohorts)
+    with pytest.raises(CohortError, match=message):
+        train(problem, rules.uniform(), small.options(2))
+
+
+@pytest.mark.parametrize(
+    ("weigh", "error", "message"),
+    [
+        (
+            lambda number, cohort: (cohort, [np.nan if number == 2 else 0.25] * 4),
+            RuleError,
+            "rule 'given' gave client 0 the weight nan in round 2; it must be finite in float64",
+        ),
+        (
+            lambda number, cohort: (cohort, [0.1, 0.2, 0.3, -np.inf]),
+            RuleError,
+            "gave client 3 the weight -inf in round 1",
+        ),
+        (
+            lambda number, cohort: (cohort, [0.5] * (5 - number)),
+            RuleError,
+            "rule 'given' gave 3 weights to 4 members in round 2",
+        ),
+        (lambda number, cohort: (cohort, 0.25), RuleError, "weights that are no flat arrays"),
+        (lambda number, cohort: (cohort, None), RuleError, "weights that are no flat arrays"),
+        (lambda number, cohort: (cohort, np.ones((4, 1))), RuleError, "float64 in 2 dimensions"),
+        (lambda number, cohort: (cohort, ["a"] * 4), RuleError, "weights of type <U1"),
+        (
+            lambda number, cohort: ([0, 0], [0.5, 0.5]),
+            CohortError,
+            "rule 'given' names client 0 twice in round 1",
+        ),
+        (lambda number, cohort: ([9], [1.0]), CohortError, "rule 'given' names client 9"),
+        (lambda number, cohort: ([], []), CohortError, "rule 'given' has nobody in any of 2"),
+    ],
+)
+def test_a_rule_that_asks_nonsense_is_refused_by_name(weigh, error, message):
+    problem = dataclasses.replace(small.PROBLEM, availability=small.everybody)
+    with pytest.raises(error, match=message):
+        train(problem, small.asking(weigh), small.options(2))
+
+
+def test_a_rule_that_forgets_a_round_is_refused():
+    forgetful = dataclasses.replace(rules.uniform(), choose=lambda cohorts, rng: [])
+    with pytest.raises(RuleError, match="rule 'uniform' chose 0 times in 2 rounds"):
+        train(small.PROBLEM, forgetful, small.options(2))
+
+
+def test_a_weight_too_large_for_single_precision_is_refused():
+    single = dataclasses.replace(small.TASK, data=np.zeros((4, 1, 1), np.float32))
+    problem = training.Problem(single, small.P, small.everybody)
+    rule = small.asking(lambda number, cohort: (cohort, np.full(4, 1e39)))
+    with pytest.raises(RuleError, match="weight 1e.39 in round 1; it must be finite in float32"):
+        train(problem, rule, small.options(2, batch_size=None))

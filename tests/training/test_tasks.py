@@ -1,0 +1,438 @@
+"""Losses against NumPy, gradients against differences, optima against their conditions."""
+
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from scipy.signal import correlate
+
+from fedavot import importance
+from fedavot.errors import ImportanceError, OptionError, TaskError, UnavailableError
+from fedavot.training import from_clients
+from fedavot.training.tasks import cnn, linear, nonsmooth, softmax
+
+DOUBLE = 1e-10
+"""Room for double-precision sums in another order."""
+SINGLE = 1e-5
+"""The same in single precision."""
+DIFFERENCE = 1e-6
+"""Error of central differences with step 1e-5 in double precision."""
+PROGRAM = 1e-6
+"""HiGHS's feasibility and optimality tolerances are 1e-7, on sums of some hundred terms."""
+
+
+def uneven_clients(*, n_features=3, seed=0, labels=None):
+    """Return clients of 1 to 6 examples, targets normal or drawn from the labels."""
+    rng = np.random.default_rng(seed)
+    clients = []
+    for count in (4, 1, 6, 3):
+        features = rng.standard_normal((count, n_features))
+        targets = rng.standard_normal(count) if labels is None else rng.choice(labels, count)
+        clients.append((features, targets))
+    return clients
+
+
+def objective(loss, clients, shares, params):
+    """Return Σ p_i f_i in NumPy; ``loss`` gives one number an example."""
+    return sum(
+        share * np.mean(loss(features @ params, targets))
+        for share, (features, targets) in zip(shares, clients, strict=True)
+    )
+
+
+LINEAR = {
+    "square": (linear.mean_square, lambda score, y: (score - y) ** 2, None),
+    "deviation": (nonsmooth.mean_deviation, lambda score, y: np.abs(score - y), None),
+    "hinge": (nonsmooth.mean_hinge, lambda score, y: np.maximum(0, 1 - y * score), (-1.0, 1.0)),
+}
+
+
+@pytest.mark.parametrize("kind", LINEAR)
+def test_a_linear_loss_is_its_formula_and_its_gradient_the_difference_quotient(kind):
+    loss, formula, labels = LINEAR[kind]
+    rng = np.random.default_rng(1)
+    for features, targets in uneven_clients(labels=labels):
+        params = rng.standard_normal(3)
+
+        def by_hand(point, features=features, targets=targets):
+            return np.mean(formula(features @ point, targets))
+
+        with jax.enable_x64(True):
+            value, slope = jax.value_and_grad(loss)(params, (features, targets))
+        np.testing.assert_allclose(value, by_hand(params), rtol=DOUBLE)
+        steps = 1e-5 * np.eye(3)
+        quotients = [(by_hand(params + step) - by_hand(params - step)) / 2e-5 for step in steps]
+        np.testing.assert_allclose(slope, quotients, atol=DIFFERENCE)
+
+
+def numpy_cross_entropy(scores, labels):
+    chances = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    return -np.mean(np.log(chances[np.arange(labels.size), labels]))
+
+
+def test_the_softmax_loss_and_gradient_are_the_textbook_formulas():
+    rng = np.random.default_rng(2)
+    features, labels = rng.standard_normal((7, 4)), rng.integers(0, 3, 7)
+    params = {"weights": rng.standard_normal((4, 3)), "bias": rng.standard_normal(3)}
+    with jax.enable_x64(True):
+        value, slope = jax.value_and_grad(softmax.softmax_loss)(params, (features, labels))
+    scores = features @ params["weights"] + params["bias"]
+    np.testing.assert_allclose(value, numpy_cross_entropy(scores, labels), rtol=DOUBLE)
+    errors = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True) - np.eye(3)[labels]
+    np.testing.assert_allclose(slope["weights"], features.T @ errors / 7, atol=DOUBLE)
+    np.testing.assert_allclose(slope["bias"], errors.mean(axis=0), atol=DOUBLE)
+
+
+def test_the_softmax_loss_survives_scores_that_would_overflow():
+    params = {"weights": np.array([[1e4, -1e4]], np.float32), "bias": np.zeros(2, np.float32)}
+    batch = (np.ones((2, 1), np.float32), np.array([0, 1]))
+    assert softmax.softmax_loss(params, batch) == 1e4
+
+
+def test_a_softmax_starts_at_zero_and_at_the_loss_of_guessing():
+    rng = np.random.default_rng(3)
+    clients = [(rng.random((n, 5)).astype(np.float32), rng.integers(0, 4, n)) for n in (3, 5)]
+    task = softmax.softmax_task("guess", clients, n_classes=4)
+    params = task.init(jax.random.key(0))
+    assert {name: leaf.shape for name, leaf in params.items()} == {"weights": (5, 4), "bias": (4,)}
+    assert task.dtype == np.float32
+    assert task.counts.tolist() == [3, 5]
+    np.testing.assert_allclose(softmax.softmax_loss(params, clients[0]), np.log(4), rtol=SINGLE)
+
+
+def numpy_network(params, image):
+    """Return the scores of one image, convolutions by SciPy, maxima one by one."""
+    channels = [image.reshape(28, 28)]
+    for layer in ("first", "second"):
+        kernels = np.asarray(params[layer]["weights"], np.float64)
+        kernels = kernels.reshape(3, 3, len(channels), -1)
+        outputs = []
+        for target, bias in enumerate(np.asarray(params[layer]["bias"])):
+            total = bias + sum(
+                correlate(channel, kernels[:, :, source, target], mode="valid", method="direct")
+                for source, channel in enumerate(channels)
+            )
+            half = total.shape[0] // 2
+            pooled = [
+                [total[2 * r : 2 * r + 2, 2 * c : 2 * c + 2].max() for c in range(half)]
+                for r in range(half)
+            ]
+            outputs.append(np.maximum(pooled, 0))
+        channels = outputs
+    flat = np.stack(channels, axis=-1).ravel()
+    return flat @ np.asarray(params["dense"]["weights"]) + np.asarray(params["dense"]["bias"])
+
+
+def test_the_network_convolves_and_halves_as_scipy_does():
+    rng = np.random.default_rng(4)
+    images, labels = rng.random((3, 784)), rng.integers(0, 10, 3)
+    task = cnn.cnn_task("digits", [(images, labels)])
+    params = jax.tree.map(
+        lambda leaf: leaf + 0.1 * rng.standard_normal(leaf.shape).astype(np.float32),
+        task.init(jax.random.key(1)),
+    )
+    scores = np.stack([numpy_network(params, image) for image in images])
+    np.testing.assert_allclose(
+        cnn.class_scores(params, images.astype(np.float32)), scores, rtol=1e-3, atol=1e-4
+    )
+    np.testing.assert_allclose(
+        task.loss(params, (images.astype(np.float32), labels)),
+        numpy_cross_entropy(scores, labels),
+        rtol=1e-4,
+    )
+
+
+def test_the_network_is_small_single_and_drawn_with_he_variances_from_its_key():
+    task = cnn.cnn_task("digits", [(np.zeros((2, 784)), np.array([0, 1]))])
+    first, again, other = (task.init(jax.random.key(seed)) for seed in (0, 0, 1))
+    sizes = [leaf.size for leaf in jax.tree.leaves(first)]
+    assert sum(sizes) == 5258
+    assert {leaf.dtype for leaf in jax.tree.leaves(first)} == {np.dtype(np.float32)}
+    assert task.dtype == np.float32
+    np.testing.assert_array_equal(first["dense"]["weights"], again["dense"]["weights"])
+    assert not np.array_equal(first["dense"]["weights"], other["dense"]["weights"])
+    for layer in ("second", "dense"):
+        weights = np.asarray(first[layer]["weights"])
+        # More than a thousand weights: the sample variance is within a fifth of 2/fan-in.
+        assert weights.var() == pytest.approx(2 / weights.shape[0], rel=0.2)
+
+
+def test_the_network_learns_what_a_digit_is():
+    rng = np.random.default_rng(5)
+    labels = np.arange(20) % 2
+    images = rng.random((20, 784)) * np.where(labels, 1.0, 0.2)[:, None]
+    task = cnn.cnn_task("light and dark", [(images, labels)], n_classes=2)
+    batch = (images.astype(np.float32), labels)
+    params = task.init(jax.random.key(0))
+    step = jax.jit(
+        lambda p: jax.tree.map(lambda leaf, g: leaf - 0.05 * g, p, jax.grad(task.loss)(p, batch))
+    )
+    for _ in range(60):
+        params = step(params)
+    assert (np.argmax(cnn.class_scores(params, batch[0]), axis=1) == labels).all()
+
+
+@pytest.mark.parametrize("n_clients", [2, 5, 100])
+def test_the_heterogeneous_regression_follows_its_recipe(n_clients):
+    task = linear.heterogeneous_regression(n_clients=n_clients, n_features=4, n_examples=200)
+    features, targets = task.data
+    assert features.shape == (n_clients, 200, 4)
+    assert features.dtype == targets.dtype == np.float64
+    models = np.array([np.linalg.lstsq(x, y)[0] for x, y in zip(features, targets, strict=True)])
+    residuals = targets - np.einsum("nmd,nd->nm", features, models)
+    # 200 residuals a client: their deviation is .1 within 5 standard errors of 5 %.
+    np.testing.assert_allclose(residuals.std(axis=1), 0.1, rtol=0.3)
+    scales = features.std(axis=1).mean(axis=1)
+    assert 0.4 < scales.min() < scales.max() < 1.6
+    if n_clients == 100:
+        drift = (np.arange(1, 101) - 50.5) / 50
+        fitted = np.linalg.lstsq(np.column_stack((np.ones(100), drift)), models)[0]
+        spread = (models - np.column_stack((np.ones(100), drift)) @ fitted).std()
+        assert spread == pytest.approx(0.3, rel=0.2)
+        assert features.mean(axis=1).std() == pytest.approx(0.5, rel=0.2)
+
+
+def test_the_iid_regression_is_the_authors_script():
+    pytest.importorskip("sklearn")
+    task = linear.iid_regression()
+    features, targets = task.data
+    assert features.shape == (100, 30, 100)
+    flat = features.reshape(3000, 100)
+    np.testing.assert_allclose(flat.mean(axis=0), 0, atol=DOUBLE)
+    np.testing.assert_allclose(flat.std(axis=0), 1, rtol=DOUBLE)
+    from sklearn.datasets import make_regression
+
+    raw, responses = make_regression(n_samples=3000, n_features=100, noise=0.1, random_state=0)
+    order = np.random.RandomState(0).permutation(3000)
+    np.testing.assert_array_equal(targets.ravel(), responses[order])
+    wanted = ((raw - raw.mean(axis=0)) / raw.std(axis=0))[order[60]]
+    np.testing.assert_allclose(features[2, 0], wanted, rtol=DOUBLE)
+
+
+def test_without_scikit_learn_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(UnavailableError, match=r"pip install 'fedavot\[experiments\]'"):
+        linear.iid_regression()
+
+
+def test_deviations_share_the_data_of_the_regression():
+    shape = {"n_clients": 3, "n_features": 2, "n_examples": 4, "seed": 9}
+    for one, other in zip(
+        linear.heterogeneous_regression(**shape).data,
+        nonsmooth.absolute_deviations(**shape).data,
+        strict=True,
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+SHARES = np.array([0.1, 0.5, 0.15, 0.25])
+
+
+def test_the_gradient_of_the_weighted_objective_vanishes_at_the_least_squares_optimum():
+    clients = uneven_clients()
+    task = linear.regression_task("uneven", clients)
+    params, value = linear.least_squares_optimum(task, SHARES)
+    slope = sum(
+        share * 2 * x.T @ (x @ params - y) / y.size
+        for share, (x, y) in zip(SHARES, clients, strict=True)
+    )
+    np.testing.assert_allclose(slope, 0, atol=DOUBLE)
+    formula = LINEAR["square"][1]
+    assert value == pytest.approx(objective(formula, clients, SHARES, params), rel=DOUBLE)
+
+
+def test_clients_without_importance_do_not_move_the_optimum():
+    clients = uneven_clients()
+    only = linear.least_squares_optimum(linear.regression_task("one", clients[2:3]), [1.0])
+    task = linear.regression_task("all", clients)
+    found = linear.least_squares_optimum(task, [0, 0, 1, 0])
+    np.testing.assert_allclose(found[0], only[0], rtol=DOUBLE)
+    assert found[1] == pytest.approx(only[1], rel=DOUBLE)
+
+
+CORNERED = {
+    "deviation": (nonsmooth.lad_task, nonsmooth.lad_optimum),
+    "hinge": (nonsmooth.hinge_task, nonsmooth.hinge_optimum),
+}
+
+
+@pytest.mark.parametrize("kind", CORNERED)
+@pytest.mark.parametrize("radius", [None, 0.3])
+@pytest.mark.parametrize("seed", range(5))
+def test_no_direction_leads_down_from_a_cornered_optimum(kind, radius, seed):
+    build, solve = CORNERED[kind]
+    _, formula, labels = LINEAR[kind]
+    clients = uneven_clients(n_features=2, seed=seed, labels=labels)
+    params, value = solve(build("uneven", clients), SHARES, radius=radius)
+    assert value == pytest.approx(objective(formula, clients, SHARES, params), rel=DOUBLE)
+    reach = np.inf if radius is None else radius
+    assert np.abs(params).max() <= reach + PROGRAM
+    # Convex and piecewise linear in two dimensions: looking around in all directions, near and
+    # far, settles it.
+    angles = np.linspace(0, 2 * np.pi, 721)
+    for length in (1e-3, 0.1, 1.0, 10.0):
+        around = params + length * np.column_stack((np.cos(angles), np.sin(angles)))
+        values = [
+            objective(formula, clients, SHARES, point) for point in np.clip(around, -reach, reach)
+        ]
+        assert min(values) >= value - PROGRAM
+
+
+def test_the_median_minimises_absolute_deviations():
+    # One client, a constant feature: the optimum is the median, and the value the mean distance.
+    targets = np.array([3.0, -1.0, 10.0, 4.0, 2.5])
+    task = nonsmooth.lad_task("median", [(np.ones((5, 1)), targets)])
+    params, value = nonsmooth.lad_optimum(task, [1.0])
+    np.testing.assert_allclose(params, [3.0], atol=PROGRAM)
+    assert value == pytest.approx(np.abs(targets - 3.0).mean(), abs=PROGRAM)
+
+
+def test_importance_moves_the_median():
+    clients = [(np.ones((1, 1)), [target]) for target in (0.0, 1.0, 7.0)]
+    task = nonsmooth.lad_task("weighted median", clients)
+    for shares, median in (([0.6, 0.2, 0.2], 0.0), ([0.3, 0.4, 0.3], 1.0), ([0.1, 0.2, 0.7], 7.0)):
+        params, _ = nonsmooth.lad_optimum(task, shares)
+        np.testing.assert_allclose(params, [median], atol=PROGRAM)
+
+
+@pytest.mark.parametrize(
+    ("task", "solve", "loss"),
+    [
+        (nonsmooth.absolute_deviations(n_clients=20), nonsmooth.lad_optimum, "deviation"),
+        (nonsmooth.hinge(n_clients=20), nonsmooth.hinge_optimum, "hinge"),
+    ],
+    ids=["deviations", "hinge"],
+)
+def test_the_ready_made_cornered_tasks_have_a_positive_optimum_that_depends_on_importance(
+    task, solve, loss
+):
+    clients = list(zip(*task.data, strict=True))
+    formula = LINEAR[loss][1]
+    even, skewed = np.full(20, 1 / 20), importance.by_examples(np.arange(20, 0, -1))
+    params, value = solve(task, even)
+    other, other_value = solve(task, skewed)
+    assert value > 0.01
+    assert objective(formula, clients, skewed, params) > other_value + 1e-3
+    assert objective(formula, clients, even, other) > value + 1e-3
+
+
+def test_the_chance_of_a_turned_label_is_the_one_asked_for():
+    shape = {"n_clients": 50, "n_examples": 100, "seed": 3}
+    clean, noisy = (nonsmooth.hinge(flipped=chance, **shape).data[1] for chance in (0.0, 0.2))
+    # 5,000 labels: .2 within five standard errors.
+    assert np.mean(clean != noisy) == pytest.approx(0.2, abs=5 * np.sqrt(0.16 / 5000))
+
+
+@pytest.mark.parametrize("build", [linear.regression_task, nonsmooth.lad_task])
+def test_integers_become_floats_and_single_precision_stays(build):
+    whole = build("whole", [([[1, 2], [3, 4]], [1, 0])])
+    assert {leaf.dtype for leaf in whole.data} == {np.dtype(np.float64)}
+    single = build("single", [(np.ones((2, 3), np.float32), np.ones(2, np.float32))])
+    assert single.dtype == np.float32
+
+
+def test_importing_the_tasks_loads_neither_scikit_learn_nor_matplotlib_nor_jax():
+    modules = ("linear", "softmax", "cnn", "nonsmooth")
+    code = "; ".join(
+        [f"import fedavot.training.tasks.{name}" for name in modules]
+        + ["import fedavot.training.mnist, fedavot.training.partition, sys"]
+        + ["print([m for m in ('jax', 'sklearn', 'mlxtend', 'matplotlib') if m in sys.modules])"]
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+EYE = np.eye(2)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: linear.regression_task("t", []), TaskError, "task 't' has no clients"),
+        (lambda: linear.regression_task("t", [EYE[0]]), TaskError, r"features of shape \(\) and"),
+        (
+            lambda: linear.regression_task("t", [5]),
+            TaskError,
+            "client 0 of task 't' must be a pair",
+        ),
+        (
+            lambda: linear.regression_task("t", [(EYE, [1, 2]), (EYE, EYE)]),
+            TaskError,
+            r"client 1 .* targets of shape \(2, 2\); they must be",
+        ),
+        (
+            lambda: linear.regression_task("t", [(EYE, ["a", "b"])]),
+            TaskError,
+            "client 0 .* targets of type <U1",
+        ),
+        (
+            lambda: linear.regression_task("t", [([[1], [1, 2]], [1, 2])]),
+            TaskError,
+            "client 0 .* line up",
+        ),
+        (
+            lambda: linear.regression_task("t", [(EYE, [1, np.nan])]),
+            TaskError,
+            "client 0 .* not finite",
+        ),
+        (lambda: linear.heterogeneous_regression(n_clients=0), OptionError, "n_clients is 0"),
+        (
+            lambda: softmax.softmax_task("t", [(EYE, [0, 1]), (EYE, [0, 10])]),
+            TaskError,
+            "client 1 of task 't' has label 10, but classes run from 0 to 9",
+        ),
+        (
+            lambda: softmax.softmax_task("t", [(EYE, [0.0, 1.0])]),
+            TaskError,
+            "labels of type float64",
+        ),
+        (lambda: softmax.softmax_task("t", [(EYE, [0, 0])], 1), OptionError, "n_classes is 1"),
+        (lambda: softmax.softmax_task("t", []), TaskError, "no clients"),
+        (lambda: cnn.cnn_task("t", [(EYE, [0, 1])]), TaskError, "images of 2 pixels; .* 784"),
+        (lambda: nonsmooth.hinge_task("t", [(EYE, [0, 1])]), TaskError, r"client 0 .* label 0\.0"),
+        (lambda: nonsmooth.hinge(flipped=1.5), OptionError, "flipped is 1.5; .* at most 1"),
+        (
+            lambda: nonsmooth.lad_optimum(linear.regression_task("t", [(EYE, [1, 2])]), [1.0]),
+            TaskError,
+            "task 't' has loss mean_square; its optimum needs mean_deviation",
+        ),
+        (
+            lambda: linear.least_squares_optimum(
+                linear.regression_task("t", [(EYE, [1, 2])]), [0.5, 0.5]
+            ),
+            ImportanceError,
+            "importance has 2 entries",
+        ),
+        (
+            lambda: nonsmooth.lad_optimum(
+                nonsmooth.lad_task("t", [(EYE, [1, 2])]), [1.0], radius=0
+            ),
+            OptionError,
+            "radius is 0.0",
+        ),
+        (
+            lambda: nonsmooth.lad_optimum(nonsmooth.lad_task("t", [(1e200 * EYE, [1, 2])]), [1.0]),
+            TaskError,
+            "linear program of task 't' was not solved",
+        ),
+    ],
+)
+def test_what_is_no_task_is_refused_with_the_client_and_the_value(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+@pytest.mark.parametrize("build", [linear.regression_task, nonsmooth.lad_task])
+def test_a_linear_model_starts_at_zero_with_one_entry_a_feature(build):
+    start = build("any", uneven_clients(n_features=5)).init(jax.random.key(0))
+    np.testing.assert_array_equal(start, np.zeros(5))
+
+
+def test_the_losses_are_shared_between_tasks_of_a_kind():
+    one, other = (linear.regression_task(name, uneven_clients()) for name in ("one", "other"))
+    assert one.loss is other.loss is linear.mean_square
+    assert from_clients("own", uneven_clients(), loss=one.loss, init=one.init).loss is one.loss
