@@ -33,7 +33,7 @@ def test_every_error_is_of_the_one_tree():
     ([0.5, 0.5, 1e-7], r"sums to 1\.0000001"),
     ([0.0, 0.0, 0.0], r"sums to 0\.0, not 1"),
     ([1e308, 1e308, 0.0], r"importance of client 0 is 1e\+308, more than 1"),
-    ([0.5, 0.5], r"2 entries, but the law has 3 clients"),
+    ([0.5, 0.5], r"2 entries, but there are 3 clients"),
     ([], r"sums to 0\.0|0 entries"),
     ([[0.5, 0.25, 0.25]], r"one dimension, found shape \(1, 3\)"),
     (1.0, r"one dimension, found shape \(\)"),

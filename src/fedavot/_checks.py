@@ -66,7 +66,7 @@ def as_importance(values: ArrayLike, n_clients: int) -> Floats:
     array = as_distribution(values, what="importance", item="client", error=ImportanceError)
     if array.size != n_clients:
         raise ImportanceError(
-            f"importance has {array.size} entries, but the law has {n_clients} clients"
+            f"importance has {array.size} entries, but there are {n_clients} clients"
         )
     return array
 

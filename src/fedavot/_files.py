@@ -7,7 +7,9 @@ values are refused (no content of ours has any), NaN likewise.
 
 import json
 import os
-import tempfile
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -15,6 +17,12 @@ from typing import IO, Any
 from fedavot.errors import FileFormatError
 
 PathLike = str | os.PathLike[str]
+
+ARCHIVE_FAILURES = (
+    *(OSError, ValueError, TypeError, EOFError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
+)
+"""What NumPy and zipfile raise on an .npz that is cut off, damaged or something else."""
 
 
 def write_document(path: PathLike, *, format: str, version: int, content: dict[str, Any]) -> None:
@@ -34,18 +42,16 @@ def write_whole(path: PathLike, write: Callable[[IO[bytes]], Any]) -> None:
         Writes the content.
     """
     target = Path(path)
-    descriptor, temporary = tempfile.mkstemp(
-        dir=target.parent, prefix=f".{target.stem}.", suffix=target.suffix
-    )
+    temporary = target.parent / f".{target.stem}.{os.urandom(8).hex()}{target.suffix}"
     try:
-        with os.fdopen(descriptor, "wb") as stream:
+        # With the permissions the umask leaves; to read that would be to set it, for all threads.
+        with temporary.open("xb") as stream:
             write(stream)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -70,9 +76,3 @@ def read_document(path: PathLike, *, format: str, version: int) -> dict[str, Any
             f"{version}; upgrade fedavot"
         )
     return document
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

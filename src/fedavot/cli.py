@@ -13,6 +13,7 @@ from typing import Any
 import click
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -187,7 +188,7 @@ def _conduct(page: Any, cases: Sequence[Any], folder: Path, console: Console) ->
     total = sum(len(case.rules) for case in cases)
     interrupted = False
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -222,7 +223,7 @@ def _bars(bars: Progress, overall: Any) -> Callable[[str, int, int], None]:
             bars.update(shown[label], visible=False)
             bars.advance(overall)
             if not bars.console.is_terminal:
-                bars.console.print(f"{label}: done")
+                bars.console.print(f"{label}: done", markup=False)
 
     return notify
 
@@ -248,18 +249,18 @@ def _tell(
         without = ("final_loss",) if sheet.excess else ()
         _show(console, f"{page.name}: {sheet.setting}", table(held, without=without))
         for finding in findings(held):
-            console.print(f"  {finding.replace('**', '')}")
+            console.print(f"  {finding.replace('**', '')}", markup=False)
     for path in (*figures, folder / "summary.md", folder / "results.json"):
-        console.print(f"{path}", soft_wrap=True)
+        console.print(f"{path}", soft_wrap=True, markup=False)
 
 
 def _show(console: Console, title: str, cells: list[list[str]]) -> None:
     """Print a table whose first row is its heading."""
-    shown = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0))
+    shown = Table(title=escape(title), box=box.SIMPLE, padding=(0, 1, 0, 0))
     for at, name in enumerate(cells[0]):
         shown.add_column(name, justify="right" if at else "left", no_wrap=True)
     for row in cells[1:]:
-        shown.add_row(*row)
+        shown.add_row(*map(escape, row))
     console.print(shown)
 
 
@@ -289,7 +290,7 @@ def simulate(config: Path, out: Path | None, seeds: int | None, redraw: bool) ->
     if redraw:
         _tell(page, *reopen(page, folder), folder, console)
         return
-    with console.status(f"setting up {read.name}"):
+    with console.status(f"setting up {escape(read.name)}"):
         found = cases(read, seeds=seeds)
     _conduct(page, found, folder, console)
 

@@ -93,7 +93,7 @@ def test_what_is_done_is_not_run_again(finished, monkeypatch):
         case("fedavot", averaged=True),
     ],
 )
-def test_what_was_done_with_other_options_is_run_again(changed, finished, tmp_path):
+def test_what_was_done_with_other_options_is_run_again(changed, tmp_path):
     before = conduct([case("fedavot")], tmp_path, notify=silent)
     after = conduct([changed], tmp_path, notify=silent)
     assert before[0].metrics != after[0].metrics

@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 from tiny import ARRAYS, LOG, arrays, case_of, refused
 
+from fedavot.errors import FedavotError
+from fedavot.experiments.inputs import read_examples
+
 
 @pytest.mark.parametrize(
     ("changes", "where", "match"),
@@ -59,6 +62,19 @@ def test_targets_that_do_not_suit_the_loss_are_refused(tmp_path, loss, targets, 
 def test_a_file_that_is_no_archive_is_refused(tmp_path, content):
     (tmp_path / "mine.npz").write_bytes(content)
     refused(tmp_path, "task.file", r"not an .npz of plain arrays", task=ARRAYS)
+
+
+def test_a_damaged_archive_is_refused_or_harmless(tmp_path):
+    path, times_refused = tmp_path / "mine.npz", 0
+    np.savez_compressed(path, features=np.arange(60.0).reshape(20, 3), targets=np.zeros(20))
+    content = path.read_bytes()
+    for at in range(len(content)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        try:
+            assert read_examples(path).features.shape == (20, 3)
+        except FedavotError:
+            times_refused += 1
+    assert times_refused > len(content) / 2
 
 
 def test_a_single_array_is_refused(tmp_path):

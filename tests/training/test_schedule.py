@@ -119,6 +119,17 @@ def test_cohorts_may_be_lists():
     np.testing.assert_array_equal(small.flat(listed.params), small.flat(arrays.params))
 
 
+@pytest.mark.parametrize("rule", [rules.uniform(), rules.fedau(small.P), rules.f3ast(small.P)])
+def test_cohorts_may_be_lists_and_integers_of_any_type(rule):
+    # Client 1 alone in 64 bits has the bytes of clients 1 and 0 in 32.
+    given = [[], [2, 3], np.array([1, 0], np.int32), np.array([1], np.int64), []]
+    problem = dataclasses.replace(small.PROBLEM, availability=lambda rng, rounds: given)
+    found, expected = (schedule(one, rule, (0,), 5) for one in (problem, problem_of(given)))
+    np.testing.assert_array_equal(found.members, expected.members)
+    np.testing.assert_array_equal(found.weights, expected.weights)
+    assert (found.members[0] < 4).sum(axis=1).tolist() == [0, 2, 2, 1, 0]
+
+
 def test_a_rule_may_ask_nobody_in_a_round():
     rule = small.asking(
         lambda number, cohort: (cohort, small.P[cohort]) if number > 1 else (cohort[:0], [])

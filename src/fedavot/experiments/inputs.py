@@ -6,7 +6,6 @@ Clients are 0..n_clients−1 here; a log with names is for ``fedavot audit``.
 
 import json
 import re
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats
+from fedavot._files import ARCHIVE_FAILURES
 from fedavot.errors import FileFormatError, ImportanceError, LawError, TaskError
 
 _BETWEEN = re.compile(r"[,;\s]+")
@@ -52,7 +52,7 @@ def read_examples(path: Path) -> Examples:
         with path.open("rb") as stream:
             held = np.load(stream, allow_pickle=False)
             arrays = {name: held[name] for name in getattr(held, "files", ())}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as cause:
+    except ARCHIVE_FAILURES as cause:
         raise FileFormatError(
             f"{path} is not an .npz of plain arrays ({cause}); write it with numpy.savez"
         ) from None

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot._files import PathLike, read_document, write_document, write_whole
-from fedavot.errors import FileFormatError
+from fedavot.errors import FileFormatError, UnavailableError
 
 METRICS = ("tail_loss", "final_loss", "excess", "realised_gap", "rounds_to_target", "seconds")
 _FORMAT = "fedavot-outcome"
@@ -65,7 +65,9 @@ class Outcome:
     def excess_curve(self) -> Floats:
         """Losses over the optimum, shape (n_seeds, n_records)."""
         if self.optimum is None:
-            raise FileFormatError(f"the optimum of {self.setting!r} is not known")
+            raise UnavailableError(
+                f"the optimum of setting {self.setting!r} is not known; take its losses instead"
+            )
         return np.asarray(self.losses - self.optimum[:, None])
 
     def mean(self, metric: str) -> float | None:
@@ -137,7 +139,9 @@ class Outcome:
                 fingerprint=str(held["fingerprint"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as cause:
-            raise FileFormatError(f"{path} is not a valid outcome: {cause!r}") from None
+            raise FileFormatError(
+                f"{path} is not a valid outcome ({cause!r}); remove it to run it again"
+            ) from None
 
 
 def row(setting: str, rule: str, metric: str, values: Floats | None, seeds: int) -> dict[str, Any]:

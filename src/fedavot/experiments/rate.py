@@ -74,6 +74,8 @@ class Objective:
         θ*.
     least : float
         F(θ*).
+    minimise : function of (task, importance)
+        What gave them.
     """
 
     name: str
@@ -81,11 +83,12 @@ class Objective:
     importance: Floats
     minimiser: Floats
     least: float
+    minimise: Minimise
 
     @classmethod
     def of(cls, name: str, task: Task, importance: Floats, minimise: Minimise) -> "Objective":
         """Return a task's objective, with the optimum that ``minimise`` gives."""
-        return cls(name, task, importance, *minimise(task, importance))
+        return cls(name, task, importance, *minimise(task, importance), minimise)
 
     @property
     def distance(self) -> float:
@@ -219,9 +222,6 @@ def _without_noise(lad: Objective) -> Task:
     return lad_task("sharp", [(own, own @ lad.minimiser) for own in features])
 
 
-_MINIMISERS = (lad_optimum, hinge_optimum, lad_optimum)
-
-
 def biases() -> list[dict[str, Any]]:
     """Return rows of what is left of the excess as T → ∞, for the rules that do not aim at p.
 
@@ -233,10 +233,10 @@ def biases() -> list[dict[str, Any]]:
         "uniform": np.zeros(setting.importance.size),
     }
     found = []
-    for one, minimise in zip(objectives(), _MINIMISERS, strict=True):
+    for one in objectives():
         problem = Problem(one.task, setting.importance, setting.law.sample)
         for rule, values in potentials.items():
-            aimed_at = minimise(one.task, setting.law.expected_weights(values))[0]
+            aimed_at = one.minimise(one.task, setting.law.expected_weights(values))[0]
             bias = objective(problem, aimed_at[None]) - one.least
             found.append(row(f"{one.name}, K=2", rule, "bias", bias, 1))
     return found

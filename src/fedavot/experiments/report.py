@@ -128,7 +128,9 @@ def reopen(page: Page, folder: Path) -> tuple[list[Sheet], list[Outcome]]:
             for one in held["settings"]
         ]
     except (KeyError, TypeError, ValueError) as cause:
-        raise FileFormatError(f"{path} is not a valid study: {cause!r}") from None
+        raise FileFormatError(
+            f"{path} is not a valid study ({cause!r}); run it again without --redraw"
+        ) from None
     return sheets, [Outcome.load(file) for file in sorted((folder / "runs").glob("*.json"))]
 
 

@@ -59,7 +59,7 @@ def findings(outcomes: Sequence[Outcome]) -> list[str]:
     values = {rule: by_rule[rule].mean(metric) for rule in SIMPLER if rule in by_rule}
     known = {rule: value for rule, value in values.items() if value is not None}
     better = [f"{rule} ({value:.3g})" for rule, value in known.items() if value < ours]
-    worse = [f"{rule} ({value:.3g})" for rule, value in known.items() if value >= ours]
+    worse = [f"{rule} ({value:.3g})" for rule, value in known.items() if value > ours]
     name = COLUMNS[metric]
     if better:
         found.append(f"FedAVOT **loses** to {', '.join(better)}: its {name} is {ours:.3g}.")

@@ -134,6 +134,16 @@ def by_cohort(weigh: Callable[[Integers], Floats]) -> Choose:
     return choose
 
 
+def equal_weights(cohort: Integers) -> Floats:
+    """Return 1/|S| for every member, shape (n_members,)."""
+    return np.full(cohort.size, 1.0 / cohort.size)
+
+
+def scaled_importance(shares: Floats) -> Callable[[Integers], Floats]:
+    """Return weights N p_i/|S| of a cohort: p on average, if clients take part equally often."""
+    return lambda cohort: shares.size / cohort.size * shares[cohort]
+
+
 def trained(members: Integers, weights: Floats) -> Asked:
     """Leave out the members whose weight is zero: their answers would be thrown away."""
     kept = weights != 0
@@ -175,6 +185,13 @@ def scaled(factor: Any, tree: Params) -> Params:
     import jax
 
     return jax.tree.map(lambda leaf: factor * leaf, tree)
+
+
+def precision(params: Params) -> Any:
+    """Return the type of a model's entries, which all its leaves share."""
+    import jax
+
+    return jax.tree.leaves(params)[0].dtype
 
 
 def zeros_like(params: Params) -> Params:

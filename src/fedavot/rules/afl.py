@@ -18,10 +18,18 @@ Source: Mohri, Sivek & Suresh, *Agnostic federated learning*, ICML 2019, Algorit
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fedavot._checks import as_amount
-from fedavot.rules._rule import Params, Report, Rule, State, by_cohort, plus, weighted
+from fedavot.rules._rule import (
+    Params,
+    Report,
+    Rule,
+    State,
+    by_cohort,
+    equal_weights,
+    plus,
+    precision,
+    weighted,
+)
 
 
 class Adversary(NamedTuple):
@@ -47,7 +55,7 @@ def afl(*, step: float = 0.01) -> Rule:
         "afl",
         "nothing",
         "one number a client",
-        by_cohort(lambda cohort: np.full(cohort.size, 1.0 / cohort.size)),
+        by_cohort(equal_weights),
         descend_and_ascend,
         init=lambda params, n_clients: even_mixture(size, params, n_clients),
         needs_losses=True,
@@ -56,10 +64,9 @@ def afl(*, step: float = 0.01) -> Rule:
 
 def even_mixture(step: float, params: Params, n_clients: int) -> Adversary:
     """Return equal weights, in the precision of the model."""
-    import jax
     import jax.numpy as jnp
 
-    dtype = jax.tree.leaves(params)[0].dtype
+    dtype = precision(params)
     return Adversary(jnp.full(n_clients, 1.0 / n_clients, dtype=dtype), jnp.asarray(step, dtype))
 
 

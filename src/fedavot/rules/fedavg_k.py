@@ -14,7 +14,17 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from fedavot.rules._known import as_shares
-from fedavot.rules._rule import Params, Report, Rule, State, by_cohort, plus, scaled, weighted
+from fedavot.rules._rule import (
+    Params,
+    Report,
+    Rule,
+    State,
+    by_cohort,
+    plus,
+    scaled,
+    scaled_importance,
+    weighted,
+)
 
 
 def fedavg_k(importance: ArrayLike) -> Rule:
@@ -26,7 +36,7 @@ def fedavg_k(importance: ArrayLike) -> Rule:
         A distribution over the clients.
     """
     shares = as_shares(importance)
-    choose = by_cohort(lambda cohort: shares.size / cohort.size * shares[cohort])
+    choose = by_cohort(scaled_importance(shares))
     return Rule("fedavg-k", "importance", "nothing", choose, add_models)
 
 

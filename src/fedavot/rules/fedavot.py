@@ -7,7 +7,7 @@ importance is out of reach, E Y is the nearest attainable one. It knows the impo
 availability law, both by way of the alignment, and stores nothing. Members whose weight is zero
 are not asked.
 
-Source: the FedAVOT paper, Algorithm 2; THEORY sections 2, 4 and 6 for the plans.
+Source: the FedAVOT paper, Algorithm 2; docs/theory.md, sections 1, 3 and 7, for the plans.
 """
 
 from fedavot.alignment import Alignment

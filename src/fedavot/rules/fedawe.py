@@ -14,14 +14,13 @@ and non-stationary client unavailability*, NeurIPS 2024, Algorithm 1, with serve
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fedavot.rules._rule import (
     Params,
     Report,
     Rule,
     State,
     by_cohort,
+    equal_weights,
     pick,
     plus,
     put,
@@ -50,7 +49,7 @@ def fedawe() -> Rule:
         "fedawe",
         "nothing",
         "one model a client, on the client",
-        by_cohort(lambda cohort: np.full(cohort.size, 1.0 / cohort.size)),
+        by_cohort(equal_weights),
         step,
         init=init,
         start=start,

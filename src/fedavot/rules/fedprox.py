@@ -11,10 +11,8 @@ Source: Li, Sahu, Zaheer, Sanjabi, Talwalkar & Smith, *Federated optimization in
 networks*, MLSys 2020, Algorithm 2.
 """
 
-import numpy as np
-
 from fedavot._checks import as_amount
-from fedavot.rules._rule import Rule, add_updates, by_cohort
+from fedavot.rules._rule import Rule, add_updates, by_cohort, equal_weights
 
 
 def fedprox(*, proximal: float = 1.0) -> Rule:
@@ -30,7 +28,7 @@ def fedprox(*, proximal: float = 1.0) -> Rule:
         "fedprox",
         "nothing",
         "nothing",
-        by_cohort(lambda cohort: np.full(cohort.size, 1.0 / cohort.size)),
+        by_cohort(equal_weights),
         add_updates,
         proximal=as_amount(proximal, what="proximal"),
     )

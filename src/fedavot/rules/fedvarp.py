@@ -17,7 +17,7 @@ client participation in federated learning*, UAI 2022, Algorithm 2, with server 
 from numpy.typing import ArrayLike
 
 from fedavot.rules._known import as_shares
-from fedavot.rules._rule import Rule, by_cohort
+from fedavot.rules._rule import Rule, by_cohort, scaled_importance
 from fedavot.rules.memory import empty_memory, step
 
 
@@ -34,7 +34,7 @@ def fedvarp(importance: ArrayLike) -> Rule:
         "fedvarp",
         "importance",
         "one model a client",
-        by_cohort(lambda cohort: shares.size / cohort.size * shares[cohort]),
+        by_cohort(scaled_importance(shares)),
         step,
         init=lambda params, n_clients: empty_memory(shares, params, n_clients),
         remembers=True,

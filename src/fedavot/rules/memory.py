@@ -8,8 +8,8 @@ variance. It knows the importance and the availability law (by way of the alignm
 one model a client. All members of a cohort train, those of weight zero too: they refresh their
 memory.
 
-Source: THEORY section 10; its memory is that of FedVARP (Jhunjhunwala et al. 2022) and MIFA (Gu et
-al. 2021), its weights are aligned.
+Source: ours. Its memory is that of FedVARP (Jhunjhunwala et al. 2022) and MIFA (Gu et al. 2021),
+its weights are aligned.
 """
 
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ from fedavot.rules._rule import (
     one_each,
     pick,
     plus,
+    precision,
     put,
     scaled,
     weighted,
@@ -42,8 +43,11 @@ class Memory(NamedTuple):
     """The last update of every client, and their sum by importance."""
 
     importance: Any
+    """p, shape (n_clients,)."""
     last: Params
+    """y_i, with a leading axis of clients."""
     total: Params
+    """Σ p_i y_i."""
 
 
 def fedavot_memory(
@@ -86,11 +90,9 @@ def fedavot_memory(
 
 def empty_memory(importance: Floats, params: Params, n_clients: int) -> Memory:
     """Return the memory before anybody has reported."""
-    import jax
     import jax.numpy as jnp
 
-    dtype = jax.tree.leaves(params)[0].dtype
-    weights = jnp.asarray(importance, dtype=dtype)
+    weights = jnp.asarray(importance, dtype=precision(params))
     return Memory(weights, one_each(params, n_clients), zeros_like(params))
 
 

@@ -2,11 +2,11 @@
 
     θ ← Σ_{i∈A} Y_i θ_i,   Y = softmax of x over A,   x ← x + η (p − Y)
 
-The potentials learn from the cohorts as they come; the realised mean weights approach p for any
-sequence of cohorts whose absences are bounded. It knows the importance alone, and stores one
-number a client.
+The potentials learn from the cohorts as they come. The realised mean weights approach p for any
+sequence of cohorts under which the potentials stay bounded; where p is out of reach they do not.
+One absence adds at most ``bound``. It knows the importance alone, and stores one number a client.
 
-Source: THEORY section 7; `OnlineAligner`.
+Source: docs/theory.md, section 8; `OnlineAligner`.
 """
 
 import numpy as np

@@ -6,7 +6,7 @@
 It minimises Σ p_i f_i^{q+1}/(q+1); h_i bounds the curvature of a term, so that one step size
 serves every q. q = 0 is the average by importance. It knows the importance, needs each client's
 loss at the model it starts from, and stores nothing. Losses must not be negative; one of zero
-counts as 1e-10, as in the authors' program.
+counts as 1e-10, which the authors' program adds to every loss.
 
 The paper draws clients by p and sums without weights. Clients here come as they are available, so
 their terms are weighted by p_i; for p_i = 1/N this is the published sum. The mean weights a run
@@ -22,7 +22,17 @@ from numpy.typing import ArrayLike
 
 from fedavot._checks import as_amount
 from fedavot.rules._known import as_shares
-from fedavot.rules._rule import Params, Report, Rule, State, by_cohort, plus, scaled, weighted
+from fedavot.rules._rule import (
+    Params,
+    Report,
+    Rule,
+    State,
+    by_cohort,
+    plus,
+    precision,
+    scaled,
+    weighted,
+)
 
 LEAST_LOSS = 1e-10
 """What a loss of zero counts as: f^{q−1} is infinite there for q < 1."""
@@ -60,10 +70,9 @@ def qffl(importance: ArrayLike, *, q: float = 1.0) -> Rule:
 
 def with_exponent(q: float, params: Params) -> Fairness:
     """Return the state, q in the precision of the model."""
-    import jax
     import jax.numpy as jnp
 
-    return Fairness(jnp.asarray(q, dtype=jax.tree.leaves(params)[0].dtype))
+    return Fairness(jnp.asarray(q, dtype=precision(params)))
 
 
 def step(params: Params, state: State, report: Report) -> tuple[Params, State]:

@@ -31,8 +31,10 @@ from fedavot.rules._rule import (
     one_each,
     pick,
     plus,
+    precision,
     put,
     scaled,
+    scaled_importance,
     weighted,
     zeros_like,
 )
@@ -62,7 +64,7 @@ def scaffold(importance: ArrayLike) -> Rule:
         "scaffold",
         "importance",
         "one model a client, on the client",
-        by_cohort(lambda cohort: shares.size / cohort.size * shares[cohort]),
+        by_cohort(scaled_importance(shares)),
         step,
         init=lambda params, n_clients: no_controls(shares, params, n_clients),
         correct=correct,
@@ -72,11 +74,9 @@ def scaffold(importance: ArrayLike) -> Rule:
 
 def no_controls(importance: Floats, params: Params, n_clients: int) -> Controls:
     """Return the control variates before the first round, all zero."""
-    import jax
     import jax.numpy as jnp
 
-    dtype = jax.tree.leaves(params)[0].dtype
-    shares = jnp.asarray(importance, dtype=dtype)
+    shares = jnp.asarray(importance, dtype=precision(params))
     return Controls(shares, one_each(params, n_clients), zeros_like(params))
 
 

@@ -2,12 +2,12 @@
 
     choose i with probability π_i = min(1, c w_i), w = Y[·, A];   θ ← Σ_{chosen} (w_i/π_i) θ_i
 
-The aggregate of K answers is unbiased for Σ_{i∈A} w_i θ_i, and its weights sum to one. With
-everyone available and w = p any importance at all is aligned exactly. It knows the importance and
-the law of availability (by way of the alignment), sees who is available before asking, and stores
-nothing.
+c makes the π_i sum to K. The aggregate is unbiased for Σ_{i∈A} w_i θ_i, and its weights sum to one.
+With everyone available and w = p any importance at all is aligned exactly. It knows the importance
+and the law of availability (by way of the alignment), sees who is available before asking, and
+stores nothing.
 
-Source: THEORY section 8; systematic sampling (Madow 1949), `fedavot.select`.
+Source: docs/theory.md, section 9; systematic sampling (Madow 1949), `fedavot.select`.
 """
 
 import numpy as np

@@ -2,9 +2,10 @@
 
     θ ← Σ_{i∈S} w_i θ_i,   w_i = (p_i/π_i) / Σ_{k∈S} p_k/π_k
 
-Weights sum to one in every round, at the price of a bias: E w_i is not p_i. It is one step of the
-scaling that FedAVOT iterates, from potentials log(p_i/π_i). It knows the importance and the
-inclusion probabilities, and stores nothing.
+Weights sum to one in every round, at the price of a bias: E w_i is not p_i. For cohorts of one size
+they are what the first step of the scaling that FedAVOT iterates makes of equal weights. A cohort
+of clients without importance is averaged plainly. It knows the importance and the inclusion
+probabilities, and stores nothing.
 
 Source: Hájek, comment on Basu, in *Foundations of Statistical Inference*, 1971.
 """

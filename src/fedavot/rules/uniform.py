@@ -9,12 +9,10 @@ Source: McMahan et al., *Communication-efficient learning of deep networks from 
 data*, AISTATS 2017, with clients of equal size.
 """
 
-import numpy as np
-
-from fedavot.rules._rule import Rule, add_updates, by_cohort
+from fedavot.rules._rule import Rule, add_updates, by_cohort, equal_weights
 
 
 def uniform() -> Rule:
     """Return the plain average."""
-    choose = by_cohort(lambda cohort: np.full(cohort.size, 1.0 / cohort.size))
+    choose = by_cohort(equal_weights)
     return Rule("uniform", "nothing", "nothing", choose, add_updates)

@@ -5,12 +5,10 @@ are what was announced: what stands under the name is whole. One that is there a
 not fetched again; one that is there and differs is never overwritten.
 """
 
-import contextlib
+import functools
 import hashlib
 import http.client
-import os
 import ssl
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
@@ -18,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from fedavot._files import write_whole
 from fedavot.errors import FileFormatError, UnavailableError
 
 CHUNK = 1 << 16
@@ -70,21 +69,15 @@ def fetch(
         if target.exists():
             _refuse_if_different(target, file)
             continue
-        descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=f".{file.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                _transfer(stream, file, f"{mirror.rstrip('/')}/{file.name}", timeout, progress)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, target)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
+        address = f"{mirror.rstrip('/')}/{file.name}"
+        transfer = functools.partial(
+            _transfer, file=file, address=address, timeout=timeout, progress=progress
+        )
+        write_whole(target, transfer)
 
 
 def _transfer(
-    stream: IO[bytes], file: Remote, address: str, timeout: float, progress: Progress | None
+    stream: IO[bytes], *, file: Remote, address: str, timeout: float, progress: Progress | None
 ) -> None:
     """Copy one file from its address into the stream, and check it."""
     digest = hashlib.sha256()

@@ -6,7 +6,6 @@ A file with another fingerprint is refused; so is one that is cut off.
 """
 
 import hashlib
-import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +14,10 @@ from typing import Any
 import numpy as np
 
 from fedavot._checks import Floats, Integers
-from fedavot._files import PathLike, write_whole
+from fedavot._files import ARCHIVE_FAILURES, PathLike, write_whole
 from fedavot.errors import FileFormatError, OptionError
 
 _FORMAT = "fedavot-training-2"
-
-# What NumPy and zipfile raise on files that are cut off, damaged or something else.
-_FAILURES = (
-    *(OSError, ValueError, TypeError, EOFError, RuntimeError, NotImplementedError),
-    zipfile.BadZipFile,
-)
 
 
 def fingerprint(words: Iterable[str], arrays: Iterable[Any]) -> str:
@@ -115,7 +108,7 @@ class Checkpoint:
             try:
                 with np.load(stream, allow_pickle=False) as archive:
                     return dict(archive)
-            except _FAILURES as cause:
+            except ARCHIVE_FAILURES as cause:
                 raise FileFormatError(
                     f"{self._path} is not a complete checkpoint ({cause}); remove it to start "
                     "afresh"

@@ -140,5 +140,6 @@ def _check_batches(task: Task, size: int | None) -> None:
         client = int(counts.argmin())
         raise TaskError(
             f"batches of {size} need as many examples, and client {client} of task "
-            f"{task.name!r} has {counts.min()}; use smaller batches, or all examples (none given)"
+            f"{task.name!r} has {counts.min()}; use smaller batches, or leave batch_size out to "
+            "use all of a client's examples"
         )

