@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from fedavot.cli import main
+from fedavot.errors import InterruptedStudyError
 from fedavot.experiments import studies
-from fedavot.experiments.study import InterruptedStudyError
 
 CONFIG = """
 name = "Two rules"
@@ -100,6 +100,13 @@ def test_a_mistake_in_a_configuration_is_one_error_and_nothing_is_written(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_folder_that_cannot_be_made_is_one_error(config, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = run("simulate", config, "--out", tmp_path / "file" / "out")
+    assert done.exit_code == 2
+    assert "Not a directory" in done.output.replace("\n", " ")
+
+
 def test_an_interrupted_study_says_so_and_tells_what_is_done(config, tmp_path, monkeypatch):
     def interrupted(cases, folder, *, notify):
         raise InterruptedStudyError([])
@@ -124,6 +131,20 @@ def test_download_needs_a_folder():
     assert "--download needs --data-dir" in done.output
 
 
+def test_download_fetches_into_the_folder_before_the_study_reads_it(tmp_path, monkeypatch):
+    fetched = []
+
+    def fetch(folder, *, progress):
+        progress("train-images-idx3-ubyte.gz", 1, 2)
+        fetched.append(folder)
+
+    monkeypatch.setattr("fedavot.training.mnist.fetch_mnist", fetch)
+    done = run("reproduce", "mnist", "--download", "--data-dir", tmp_path)
+    assert fetched == [tmp_path]
+    assert done.exit_code == 2  # what was fetched is not there, as nothing was
+    assert str(tmp_path) in done.output.replace("\n", "")
+
+
 def test_a_folder_without_digits_is_refused(tmp_path):
     done = run("reproduce", "mnist", "--quick", "--data-dir", tmp_path, "--out", tmp_path / "out")
     assert done.exit_code == 2
@@ -135,8 +156,10 @@ def test_every_study_is_a_command_with_help():
     for name in (*studies.STUDIES, "all"):
         done = run("reproduce", name, "--help")
         assert done.exit_code == 0
-        for option in ("--seeds", "--out", "--quick", "--redraw", "--data-dir", "--download"):
+        for option in ("--seeds", "--out", "--quick", "--redraw"):
             assert option in done.output
+        assert ("--data-dir" in done.output) == (name in ("mnist", "rivals", "all"))
+        assert ("--download" in done.output) == (name in ("mnist", "rivals", "all"))
 
 
 @pytest.mark.slow

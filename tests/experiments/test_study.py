@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from fedavot import UniformCohorts
-from fedavot.errors import FileFormatError, InputError
+from fedavot.errors import FileFormatError, InputError, InterruptedStudyError
 from fedavot.experiments import study as studies
 from fedavot.experiments.figures import LOOKS
 from fedavot.experiments.outcome import METRICS, Outcome, row, write_results
 from fedavot.experiments.report import Page, reopen, report, sheet_of
-from fedavot.experiments.study import Case, Instance, InterruptedStudyError, conduct
+from fedavot.experiments.study import Case, Instance, conduct
 from fedavot.experiments.summary import findings, plus_minus, table
 from fedavot.rules import NAMES, build
 from fedavot.rules.catalogue import Known
@@ -210,6 +210,33 @@ def test_a_folder_without_the_study_is_not_redrawn(finished, tmp_path):
     report(PAGE, [sheet_of(case("full", "fedavot", "uniform"))], outcomes, folder)
     with pytest.raises(InputError, match="holds the study 'tiny', not 'other'"):
         reopen(dataclasses.replace(PAGE, name="other"), folder)
+
+
+@pytest.mark.parametrize("damage", ['{"settings": [{}]', '{"settings": 3'])
+def test_a_damaged_study_is_refused(damage, tmp_path):
+    text = f'{damage}, "format": "fedavot-study", "version": 1, "name": "tiny"}}'
+    (tmp_path / "study.json").write_text(text)
+    with pytest.raises(FileFormatError, match="not a valid study"):
+        reopen(PAGE, tmp_path)
+
+
+def test_a_combined_page_has_one_table_of_excesses_and_what_follows(finished, tmp_path):
+    def derive(outcomes):
+        return [row("tiny", "fedavot", "slope", np.array([-0.5]), 2)]
+
+    page = dataclasses.replace(PAGE, combined=True, derive=derive)
+    sheets = [sheet_of(case("full", "fedavot", "uniform"))]
+    report(page, sheets, finished[1], tmp_path)
+    text = (tmp_path / "summary.md").read_text()
+    assert "| setting | rule | excess |" in text
+    assert "| tiny | fedavot | slope | -0.5 |" in text
+    assert json.loads((tmp_path / "results.json").read_text())[-1]["metric"] == "slope"
+
+
+def test_a_setting_that_has_not_run_is_said_to_be_missing(finished, tmp_path):
+    missing = dataclasses.replace(sheet_of(case("full")), setting="later")
+    report(PAGE, [sheet_of(case("full", "fedavot", "uniform")), missing], finished[1], tmp_path)
+    assert "## later\n\nNot run yet." in (tmp_path / "summary.md").read_text()
 
 
 def test_every_rule_can_be_drawn_and_told_from_every_other():

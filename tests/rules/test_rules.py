@@ -224,3 +224,33 @@ def test_rules_refuse_what_they_cannot_use():
         rules.snipw(UNEVEN, [1, 0, 1, 1, 1])
     with pytest.raises(RuleError, match="rule 'fedavot' needs an alignment"):
         rules.fedavot(None)
+
+
+@pytest.mark.parametrize(
+    ("inclusion", "told"),
+    [
+        ([0.5, 0.5], "inclusion has 2 entries, but importance has 3 clients"),
+        ([0.5, 1.5, 0.5], "inclusion probability of client 1 is 1.5; it must be between 0 and 1"),
+        ([0.5, float("nan"), 0.5], "inclusion probability of client 1 is nan"),
+    ],
+)
+@pytest.mark.parametrize("build", [rules.ht, rules.snipw])
+def test_inclusion_probabilities_are_checked_where_they_enter(build, inclusion, told):
+    with pytest.raises(RuleError, match=told):
+        build([0.5, 0.25, 0.25], inclusion)
+
+
+@pytest.mark.parametrize("name", ["fedavot", "fedavot-memory", "fedavot-variance", "fedavot-soft"])
+def test_a_rule_that_needs_a_law_says_so_and_what_to_use_instead(name):
+    with pytest.raises(RuleError, match="needs an availability law.*use fedavot-online"):
+        rules.build(name, rules.Known([0.5, 0.5]))
+
+
+def test_a_name_that_is_none_is_answered_with_all_there_are():
+    with pytest.raises(RuleError, match="'fedavrg' is unknown; it must be one of full, fedavg-k"):
+        rules.build("fedavrg", rules.Known([0.5, 0.5]))
+
+
+def test_an_option_a_rule_does_not_have_is_refused():
+    with pytest.raises(RuleError, match="'uniform'.*softness"):
+        rules.build("uniform", rules.Known([0.5, 0.5]), softness=1.0)

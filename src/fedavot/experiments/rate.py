@@ -17,7 +17,8 @@ subgradients anywhere, a round of H local steps of size η from the start 0 give
 
     excess ≤ R²/(2ηHT) + ηG²H/2 = RG/√T   at   η = R/(GH√T) = c/√(TH),   c = R/(G√H):
 
-one constant for a loss, the same for every K and every rule, and a bound without K.
+one constant for a loss, the same for every K and every rule, and a bound without K. (It is a bound
+for the mean over θ_0..θ_{T−1}; the average here is over θ_1..θ_T, as in the paper's algorithm.)
 
 A bound is not a rate: an average of 3,000 deviations or hinges is nearly smooth at the scale of
 the steps, where the averaged iterate does better, so slopes well below −1/2 are to be expected.
@@ -222,7 +223,8 @@ def _without_noise(lad: Objective) -> Task:
     return lad_task("sharp", [(own, own @ lad.minimiser) for own in features])
 
 
-def biases() -> list[dict[str, Any]]:
+@functools.cache
+def biases() -> tuple[dict[str, Any], ...]:
     """Return rows of what is left of the excess as T → ∞, for the rules that do not aim at p.
 
     F at the optimum of Σ E[w_i] f_i, less F*, at cohorts of two.
@@ -239,7 +241,7 @@ def biases() -> list[dict[str, Any]]:
             aimed_at = one.minimise(one.task, setting.law.expected_weights(values))[0]
             bias = objective(problem, aimed_at[None]) - one.least
             found.append(row(f"{one.name}, K=2", rule, "bias", bias, 1))
-    return found
+    return tuple(found)
 
 
 def _horizons(quick: bool) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from fedavot import __version__
 from fedavot._checks import Floats
+from fedavot.errors import InterruptedStudyError
 from fedavot.experiments.outcome import Outcome
 from fedavot.rules import Rule
 from fedavot.training import Ending, Problem, Run, Training, objective, train
@@ -81,14 +82,6 @@ class Case:
         return self.instances[0].problem.shares
 
 
-class InterruptedStudyError(Exception):
-    """Ctrl-C: what was finished is saved."""
-
-    def __init__(self, outcomes: list[Outcome]) -> None:
-        super().__init__("interrupted")
-        self.outcomes = outcomes
-
-
 def conduct(
     cases: Sequence[Case], folder: Path, *, notify: Notify, workers: int = 2
 ) -> list[Outcome]:
@@ -134,7 +127,7 @@ def conduct(
     order = [(case.setting, rule.name) for case in cases for rule in case.rules]
     done = [outcomes[key] for key in order if key in outcomes]
     if stop.is_set():
-        raise InterruptedStudyError(done)
+        raise InterruptedStudyError(list(done))
     return done
 
 

@@ -6,6 +6,9 @@ Where a simpler rule does better than FedAVOT the text says so, by name and figu
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from fedavot._checks import Floats
 from fedavot.experiments.outcome import Outcome
 
 SIMPLER = ("uniform", "p-normalised", "snipw", "ht")
@@ -49,27 +52,39 @@ def table(
 
 
 def findings(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return what the outcomes of one setting say about FedAVOT, wins and losses alike."""
+    """Return what the outcomes of one setting say about FedAVOT, wins and losses alike.
+
+    Rules are compared seed by seed, as they see the same cohorts. A mean difference within two
+    standard errors counts as none.
+    """
     by_rule = {outcome.rule: outcome for outcome in outcomes}
     metric = "excess" if any(_has(outcome, "excess") for outcome in outcomes) else "tail_loss"
-    ours = by_rule["fedavot"].mean(metric) if "fedavot" in by_rule else None
     found = [f"{outcome.message}." for outcome in outcomes if outcome.message]
+    ours = by_rule["fedavot"].values(metric) if "fedavot" in by_rule else None
     if ours is None:
         return found
-    values = {rule: by_rule[rule].mean(metric) for rule in SIMPLER if rule in by_rule}
-    known = {rule: value for rule, value in values.items() if value is not None}
-    better = [f"{rule} ({value:.3g})" for rule, value in known.items() if value < ours]
-    worse = [f"{rule} ({value:.3g})" for rule, value in known.items() if value > ours]
     name = COLUMNS[metric]
-    if better:
-        found.append(f"FedAVOT **loses** to {', '.join(better)}: its {name} is {ours:.3g}.")
-    if worse:
-        found.append(f"FedAVOT beats {', '.join(worse)}: its {name} is {ours:.3g}.")
+    verdicts: dict[str, list[str]] = {}
+    for rule in SIMPLER:
+        theirs = by_rule[rule].values(metric) if rule in by_rule else None
+        if theirs is not None:
+            text = f"{rule} ({theirs.mean():.3g})"
+            verdicts.setdefault(_verdict(ours - theirs), []).append(text)
+    for verdict, rules in verdicts.items():
+        found.append(f"FedAVOT {verdict} {', '.join(rules)}: its {name} is {ours.mean():.3g}.")
     for other in ("fedavot-memory", "fedavot-select", "full"):
         value = by_rule[other].mean(metric) if other in by_rule else None
         if value is not None:
             found.append(f"{other}: {name} {value:.3g}.")
     return found
+
+
+def _verdict(differences: Floats) -> str:
+    """Return what differences by seed, ours less theirs, amount to."""
+    error = differences.std(ddof=1) / np.sqrt(differences.size) if differences.size > 1 else 0.0
+    if abs(differences.mean()) <= 2 * error:
+        return "is level with"
+    return "**loses** to" if differences.mean() > 0 else "beats"
 
 
 def summary(title: str, text: str, settings: Sequence[str], outcomes: Sequence[Outcome]) -> str:

@@ -139,9 +139,9 @@ class Course:
 
     def keep(self, piece: Piece) -> None:
         """Make a piece that went well part of the run."""
-        self.carry, self.done = piece.carry, piece.recorded[-1]
         self.recorded += piece.recorded
         self.losses += list(piece.losses.T)
+        self.carry, self.done = piece.carry, piece.recorded[-1]
 
     def save(self, saved: Checkpoint) -> None:
         """Write the run as it stands."""

@@ -5,6 +5,7 @@ and ``loss(params, batch)`` is its mean loss over a batch, a pytree of arrays wh
 counts examples. A problem adds who matters (importance) and who turns up (availability).
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -151,7 +152,7 @@ class Problem:
     importance: ArrayLike
     availability: Availability
 
-    @property
+    @functools.cached_property
     def shares(self) -> Floats:
         """The importance as a checked array, shape (n_clients,)."""
         return as_importance(self.importance, self.task.n_clients)
