@@ -41,6 +41,9 @@ class _Group(click.Group):
             raise  # whoever read the output has left: click ends quietly
         except (FedavotError, OSError) as error:
             raise click.UsageError(str(error)) from None
+        except KeyboardInterrupt:
+            click.echo("Interrupted before anything was run.", err=True)
+            sys.exit(INTERRUPTED)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
