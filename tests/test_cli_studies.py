@@ -33,6 +33,13 @@ def run(*arguments):
     return CliRunner(env={"COLUMNS": "120"}).invoke(main, [str(one) for one in arguments])
 
 
+def test_a_name_with_dollars_and_other_letters_is_a_name(config, tmp_path):
+    config.write_text(CONFIG.replace("Two rules", "cost $x^$ für ß"))
+    done = run("simulate", config, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "out" / "cost-x-für-ß.png").exists()
+
+
 @pytest.fixture
 def config(tmp_path):
     path = tmp_path / "study.toml"
@@ -116,7 +123,7 @@ def test_an_interrupted_study_says_so_and_tells_what_is_done(config, tmp_path, m
     assert done.exit_code == 130
     assert "0 of 3 runs finished" in done.output
     assert "The same command goes on from here." in done.output
-    assert (tmp_path / "out" / "results.json").read_text() == "[\n\n]\n"
+    assert not (tmp_path / "out" / "results.json").exists()
 
 
 def test_redraw_without_results_is_refused(tmp_path):
@@ -171,3 +178,4 @@ def test_a_quick_regression_draws_its_figure_and_tables(tmp_path):
     assert list(rows[0]) == ["setting", "rule", "metric", "mean", "std", "seeds"]
     assert (tmp_path / "regression.png").read_bytes().startswith(b"\x89PNG")
     assert "loses" in done.output
+    assert "quick: not for its numbers" in (tmp_path / "summary.md").read_text()

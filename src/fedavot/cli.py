@@ -5,7 +5,7 @@ and of the file system become one line and exit status 2, an interruption leaves
 exits with 130.
 """
 
-import re
+import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -109,7 +109,7 @@ def _study_options(*, digits: bool) -> Callable[[Callable[..., None]], Callable[
     options = [
         click.option(
             "--seeds",
-            type=click.IntRange(min=1),
+            type=click.IntRange(min=1, max=1000),
             default=5,
             show_default=True,
             help="How many seeds, counted from 0.",
@@ -186,11 +186,14 @@ def _run_study(name: str, options: Any, folder: Path, redraw: bool) -> None:
     console = Console()
     study = STUDIES[name]
     if redraw:
-        _tell(study.page, *reopen(study.page, folder), folder, console)
+        _tell(*reopen(study.page, folder), folder, console)
         return
     with console.status(f"setting up {name}"):
         cases = study.cases(options)
-    _conduct(study.page, cases, folder, console)
+    page = study.page
+    if options.quick:
+        page = dataclasses.replace(page, title=f"{page.title} (quick: not for its numbers)")
+    _conduct(page, cases, folder, console)
 
 
 def _conduct(page: Any, cases: Sequence[Any], folder: Path, console: Console) -> None:
@@ -214,7 +217,8 @@ def _conduct(page: Any, cases: Sequence[Any], folder: Path, console: Console) ->
             outcomes = conduct(cases, folder / "runs", notify=notify)
         except InterruptedStudyError as stopped:
             outcomes, interrupted = stopped.outcomes, True
-    _tell(page, sheets, outcomes, folder, console)
+    if outcomes:
+        _tell(page, sheets, outcomes, folder, console)
     if interrupted:
         console.print(
             f"[yellow]Interrupted[/yellow] with {len(outcomes)} of {total} runs finished; they are "
@@ -261,7 +265,9 @@ def _tell(
         if not held:
             continue
         # The excess is the tail's: beside it the last round's loss is noise.
-        without = ("final_loss",) if sheet.excess else ()
+        without: tuple[str, ...] = ("final_loss",) if sheet.excess else ()
+        if any("rounds_to_target" in one.metrics for one in held):
+            without = ("final_loss", "seconds")
         _show(console, f"{page.name}: {sheet.setting}", table(held, without=without))
         for finding in findings(held):
             console.print(f"  {finding.replace('**', '')}", markup=False)
@@ -296,14 +302,15 @@ def simulate(config: Path, out: Path | None, seeds: int | None, redraw: bool) ->
     from fedavot.experiments.config import read_config
     from fedavot.experiments.report import Page, reopen
     from fedavot.experiments.simulate import cases
+    from fedavot.experiments.study import slug
 
     console = Console()
     read = read_config(config)
-    words = re.sub(r"[^a-z0-9]+", "-", read.name.lower()).strip("-") or "study"
+    words = slug(read.name) or "study"
     page = Page(words, read.name, f"As configured in `{config.name}`.")
     folder = out or Path("results") / words
     if redraw:
-        _tell(page, *reopen(page, folder), folder, console)
+        _tell(*reopen(page, folder), folder, console)
         return
     with console.status(f"setting up {escape(read.name)}"):
         found = cases(read, seeds=seeds)

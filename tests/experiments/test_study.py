@@ -198,9 +198,42 @@ def test_a_report_has_results_summary_and_figures_and_redraws_alike(finished):
     for outcome in outcomes:
         assert f"| {outcome.rule} |" in text
     before = {path: path.read_bytes() for path in (png, pdf, folder / "results.json")}
-    sheets, again = reopen(PAGE, folder)
-    report(PAGE, sheets, again, folder)
+    report(*reopen(PAGE, folder), folder)
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_runs_made_since_with_other_options_are_not_mixed_in(tmp_path):
+    held = case("full", "uniform")
+    outcomes = conduct([held], tmp_path / "runs", notify=silent)
+    report(PAGE, [sheet_of(held)], outcomes, tmp_path)
+    conduct([case("uniform", seeds=(5,))], tmp_path / "runs", notify=silent)
+    with pytest.raises(InputError, match="'uniform' on 'tiny'.*made with other options since"):
+        reopen(PAGE, tmp_path)
+
+
+def test_files_of_others_among_the_runs_are_left_alone(tmp_path):
+    held = case("full")
+    report(PAGE, [sheet_of(held)], conduct([held], tmp_path / "runs", notify=silent), tmp_path)
+    (tmp_path / "runs" / "notes.json").write_text("mine")
+    assert [one.rule for one in reopen(PAGE, tmp_path)[2]] == ["full"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("recorded", [1, 2], "losses of shape"),
+        ("optimum", [1.0], "optimum of shape"),
+        ("metrics", {"tail_loss": []}, "metrics not of 2 seeds"),
+    ],
+)
+def test_an_edited_outcome_whose_arrays_do_not_belong_together_is_refused(
+    finished, tmp_path, key, value, told
+):
+    finished[1][0].save(tmp_path / "one.json")
+    held = json.loads((tmp_path / "one.json").read_text())
+    (tmp_path / "one.json").write_text(json.dumps(held | {key: value}))
+    with pytest.raises(FileFormatError, match=told):
+        Outcome.load(tmp_path / "one.json")
 
 
 def test_a_folder_without_the_study_is_not_redrawn(finished, tmp_path):

@@ -213,3 +213,14 @@ def test_a_weight_too_large_for_single_precision_is_refused():
     rule = small.asking(lambda number, cohort: (cohort, np.full(4, 1e39)))
     with pytest.raises(RuleError, match="weight 1e.39 in round 1; it must be finite in float32"):
         train(problem, rule, small.options(2, batch_size=None))
+
+
+def test_a_rule_made_for_other_clients_is_refused():
+    rule = rules.p_normalised(np.full(9, 1 / 9))
+    with pytest.raises(RuleError, match="was made for 9 clients, and task 'regression' has 4"):
+        train(small.PROBLEM, rule, training.Training(3, small.STEP))
+
+
+def test_what_is_no_rule_is_refused():
+    with pytest.raises(RuleError, match="the rule is 'uniform'; give a Rule"):
+        train(small.PROBLEM, "uniform", training.Training(3, small.STEP))

@@ -16,6 +16,8 @@ from fedavot._checks import Floats
 from fedavot._files import write_whole
 from fedavot.experiments.outcome import Outcome
 
+_LEGEND_COLUMN = 2.45
+"""Inches the longest label takes with its line."""
 WINDOW = 50
 """Curves are moving means over this fraction of the run: one in so many rounds."""
 
@@ -98,7 +100,8 @@ def draw_curves(
     title : str
         Above the figure.
     """
-    figure = new_figure(width=max(3.4 * len(sheets), 5.2), height=5.6)
+    width = max(3.4 * len(sheets), 5.2)
+    figure = new_figure(width=width, height=5.6)
     grid = figure.add_gridspec(2, len(sheets), height_ratios=(3.2, 1))
     handles: dict[str, Any] = {}
     for column, sheet in enumerate(sheets):
@@ -106,7 +109,7 @@ def draw_curves(
         for outcome in outcomes:
             if outcome.setting == sheet.setting and outcome.recorded.size:
                 handles[outcome.rule] = _curve(upper, outcome, excess=sheet.excess)
-        _name_axes(upper, sheet)
+        _name_axes(upper, sheet, title)
         _draw_shares(lower, sheet)
         if column == 0:
             what = "loss above the least possible" if sheet.excess else "loss"
@@ -116,10 +119,10 @@ def draw_curves(
         handles.values(),
         [LOOKS[rule].label for rule in handles],
         loc="outside lower center",
-        ncols=min(4, 2 + len(sheets)),
+        ncols=int(width // _LEGEND_COLUMN),
         frameon=False,
     )
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)
     return save(figure, stem)
 
 
@@ -156,10 +159,13 @@ def _curve(axes: Any, outcome: Outcome, *, excess: bool) -> Any:
     return line
 
 
-def _name_axes(axes: Any, sheet: Sheet) -> None:
+def _name_axes(axes: Any, sheet: Sheet, above: str) -> None:
+    """Label the axes; a setting named like the whole figure needs no heading of its own."""
     axes.set_yscale("log")
     axes.set_xlabel("round")
-    axes.set_title(f"{sheet.setting}: {sheet.caption}" if sheet.caption else sheet.setting, size=9)
+    heading = f"{sheet.setting}: {sheet.caption}" if sheet.caption else sheet.setting
+    if heading != above:
+        axes.set_title(heading, size=9, parse_math=False)
     axes.grid(alpha=0.25, linewidth=0.5)
     axes.margins(x=0)
 
@@ -187,7 +193,8 @@ def _draw_shares(axes: Any, sheet: Sheet) -> None:
             color="#D55E00",
             fontsize=8,
         )
-    axes.set_xlabel("client")
+    axes.set_xlabel("client, counted from 1")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.margins(x=0)
     axes.set_ylim(0, 1.3 * axes.get_ylim()[1])
     axes.grid(alpha=0.25, linewidth=0.5)

@@ -94,6 +94,16 @@ class Outcome:
         """Whether a diverged run owes this metric."""
         return not self.metrics and metric in ("tail_loss", "final_loss")
 
+    def _refuse_if_ragged(self) -> None:
+        """Refuse arrays that do not belong together, as an edited file may have them."""
+        n_seeds = len(self.seeds)
+        if self.losses.shape != (n_seeds, self.recorded.size):
+            raise ValueError(f"losses of shape {self.losses.shape}")
+        if self.optimum is not None and self.optimum.shape != (n_seeds,):
+            raise ValueError(f"optimum of shape {self.optimum.shape}")
+        if any(len(values) != n_seeds for values in self.metrics.values()):
+            raise ValueError(f"metrics not of {n_seeds} seeds")
+
     def save(self, path: PathLike) -> None:
         """Write it, whole or not at all."""
         content = {
@@ -121,7 +131,7 @@ class Outcome:
         held = read_document(path, format=_FORMAT, version=_VERSION)
         try:
             optimum = held["optimum"]
-            return cls(
+            outcome = cls(
                 setting=str(held["setting"]),
                 rule=str(held["rule"]),
                 knows=str(held["knows"]),
@@ -138,6 +148,8 @@ class Outcome:
                 message=str(held["message"]),
                 fingerprint=str(held["fingerprint"]),
             )
+            outcome._refuse_if_ragged()
+            return outcome
         except (KeyError, TypeError, ValueError, AttributeError) as cause:
             raise FileFormatError(
                 f"{path} is not a valid outcome ({cause!r}); remove it to run it again"

@@ -5,6 +5,7 @@ The folder holds ``runs/`` (one file a setting and rule, and checkpoints of unfi
 `report`, from the outcomes alone.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from fedavot._files import read_document, write_document, write_whole
 from fedavot.errors import FileFormatError, InputError
 from fedavot.experiments.figures import LOOKS, Sheet, draw_curves
 from fedavot.experiments.outcome import Outcome, write_results
-from fedavot.experiments.study import Case
+from fedavot.experiments.study import Case, file_name
 from fedavot.experiments.summary import combined, derived_table, excess_table, summary
 
 _FORMAT = "fedavot-study"
@@ -82,7 +83,7 @@ def report(
     derived = page.derive(outcomes) if page.derive else []
     rows = [row for outcome in outcomes for row in outcome.rows()]
     write_results(folder / "results.json", rows + derived)
-    _save_sheets(folder, page.name, sheets)
+    _save_sheets(folder, page, sheets, outcomes)
     if not page.combined:
         settings = [sheet.setting for sheet in sheets]
         text = summary(page.title, page.text, settings, outcomes)
@@ -99,8 +100,8 @@ def report(
     return draw_curves(shown, sheets, stem, title=page.title)
 
 
-def reopen(page: Page, folder: Path) -> tuple[list[Sheet], list[Outcome]]:
-    """Return what `report` needs, from a folder it wrote.
+def reopen(page: Page, folder: Path) -> tuple[Page, list[Sheet], list[Outcome]]:
+    """Return what `report` needs, from a folder it wrote: the outcomes it told, and no others.
 
     Parameters
     ----------
@@ -127,11 +128,23 @@ def reopen(page: Page, folder: Path) -> tuple[list[Sheet], list[Outcome]]:
             )
             for one in held["settings"]
         ]
-    except (KeyError, TypeError, ValueError) as cause:
+        told = {str(name): str(mark) for name, mark in held["runs"].items()}
+        page = dataclasses.replace(page, title=str(held["title"]))
+        if any(sheet.importance.ndim != 1 for sheet in sheets):
+            raise ValueError("importance must be flat")
+    except (AttributeError, KeyError, TypeError, ValueError) as cause:
         raise FileFormatError(
             f"{path} is not a valid study ({cause!r}); run it again without --redraw"
         ) from None
-    return sheets, [Outcome.load(file) for file in sorted((folder / "runs").glob("*.json"))]
+    found = [Outcome.load(folder / "runs" / name) for name in told]
+    changed = [one for one in found if told[file_name(one.setting, one.rule)] != one.fingerprint]
+    if changed:
+        one = changed[0]
+        raise InputError(
+            f"the run of {one.rule!r} on {one.setting!r} in {folder} was made with other options "
+            "since; run the study without --redraw"
+        )
+    return page, sheets, found
 
 
 def in_order(outcomes: Sequence[Outcome], sheets: Sequence[Sheet]) -> list[Outcome]:
@@ -141,7 +154,9 @@ def in_order(outcomes: Sequence[Outcome], sheets: Sequence[Sheet]) -> list[Outco
     return [found[key] for key in keys if key in found]
 
 
-def _save_sheets(folder: Path, name: str, sheets: Sequence[Sheet]) -> None:
+def _save_sheets(
+    folder: Path, page: Page, sheets: Sequence[Sheet], outcomes: Sequence[Outcome]
+) -> None:
     settings = [
         {
             "setting": sheet.setting,
@@ -153,5 +168,6 @@ def _save_sheets(folder: Path, name: str, sheets: Sequence[Sheet]) -> None:
         }
         for sheet in sheets
     ]
-    content = {"name": name, "settings": settings}
+    runs = {file_name(one.setting, one.rule): one.fingerprint for one in outcomes}
+    content = {"name": page.name, "title": page.title, "settings": settings, "runs": runs}
     write_document(folder / "study.json", format=_FORMAT, version=_VERSION, content=content)

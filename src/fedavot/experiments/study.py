@@ -131,6 +131,16 @@ def conduct(
     return done
 
 
+def file_name(setting: str, rule: str) -> str:
+    """Return what the file of an outcome is called."""
+    return f"{slug(f'{setting} {rule}')}.json"
+
+
+def slug(words: str) -> str:
+    """Return words as a file name: letters, digits and dots, in lower case, joined by dashes."""
+    return re.sub(r"[^\w.]+", "-", words.lower()).strip("-")
+
+
 def _as_they_finish(waiting: set["Future[Outcome | None]"]) -> Iterator[Outcome | None]:
     left = set(waiting)
     while left:
@@ -156,8 +166,7 @@ class _Job:
 
     @property
     def path(self) -> Path:
-        words = f"{self.case.setting} {self.rule.name}".lower()
-        return self.folder / f"{re.sub(r'[^a-z0-9.]+', '-', words).strip('-')}.json"
+        return self.folder / file_name(self.case.setting, self.rule.name)
 
     def find(self) -> Outcome | None:
         """Return what an earlier run of the same options left."""
@@ -188,7 +197,7 @@ class _Job:
         outcome.save(self.path)
         self._say(self._total)
         for left in self.folder.glob(f"{self.path.stem}.*.npz"):
-            left.unlink()
+            left.unlink(missing_ok=True)
         return outcome
 
     def _checkpoint(self, number: int) -> Path:

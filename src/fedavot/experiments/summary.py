@@ -11,8 +11,8 @@ import numpy as np
 from fedavot._checks import Floats
 from fedavot.experiments.outcome import Outcome
 
-SIMPLER = ("uniform", "p-normalised", "snipw", "ht")
-"""Rules that need no alignment."""
+OURS = "fedavot"
+"""The rule the others, its variants included, are compared with."""
 
 ROUNDING = 1e-12
 """What is smaller is shown as 0."""
@@ -60,22 +60,21 @@ def findings(outcomes: Sequence[Outcome]) -> list[str]:
     by_rule = {outcome.rule: outcome for outcome in outcomes}
     metric = "excess" if any(_has(outcome, "excess") for outcome in outcomes) else "tail_loss"
     found = [f"{outcome.message}." for outcome in outcomes if outcome.message]
-    ours = by_rule["fedavot"].values(metric) if "fedavot" in by_rule else None
+    ours = by_rule[OURS].values(metric) if OURS in by_rule else None
     if ours is None:
         return found
     name = COLUMNS[metric]
     verdicts: dict[str, list[str]] = {}
-    for rule in SIMPLER:
-        theirs = by_rule[rule].values(metric) if rule in by_rule else None
-        if theirs is not None:
+    for rule, outcome in by_rule.items():
+        theirs = outcome.values(metric)
+        if rule not in ("full", OURS) and theirs is not None:
             text = f"{rule} ({theirs.mean():.3g})"
             verdicts.setdefault(_verdict(ours - theirs), []).append(text)
     for verdict, rules in verdicts.items():
         found.append(f"FedAVOT {verdict} {', '.join(rules)}: its {name} is {ours.mean():.3g}.")
-    for other in ("fedavot-memory", "fedavot-select", "full"):
-        value = by_rule[other].mean(metric) if other in by_rule else None
-        if value is not None:
-            found.append(f"{other}: {name} {value:.3g}.")
+    whole = by_rule["full"].mean(metric) if "full" in by_rule else None
+    if whole is not None:
+        found.append(f"Full participation has {whole:.3g}.")
     return found
 
 

@@ -90,6 +90,8 @@ class Rule:
         μ of a term μ/2 ‖θ − start‖² in the local objective.
     needs_losses : bool
         Whether `step` reads the report's losses, and weighs by them.
+    n_clients : int, optional
+        How many clients what it knows is about, where it knows anything.
     remembers : bool
         Whether earlier updates count beside a round's own, whose weights then tell only part.
     """
@@ -105,6 +107,7 @@ class Rule:
     proximal: float = 0.0
     needs_losses: bool = False
     remembers: bool = False
+    n_clients: int | None = None
 
     @property
     def weights_tell(self) -> bool:

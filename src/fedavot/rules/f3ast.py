@@ -63,7 +63,7 @@ def f3ast(importance: ArrayLike, *, size: int | None = None, smoothing: float = 
         return asked
 
     knows = "importance, who is available"
-    return Rule("f3ast", knows, "one number a client", choose, add_updates)
+    return Rule("f3ast", knows, "one number a client", choose, add_updates, n_clients=shares.size)
 
 
 def most_owed(ratios: Floats, size: int | None) -> Integers:

@@ -79,4 +79,6 @@ def fedau(importance: ArrayLike, *, cutoff: int | None = 50) -> Rule:
             intervals.observe(cohort)
         return asked
 
-    return Rule("fedau", "importance", "three numbers a client", choose, add_updates)
+    return Rule(
+        "fedau", "importance", "three numbers a client", choose, add_updates, n_clients=shares.size
+    )

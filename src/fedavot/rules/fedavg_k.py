@@ -37,7 +37,7 @@ def fedavg_k(importance: ArrayLike) -> Rule:
     """
     shares = as_shares(importance)
     choose = by_cohort(scaled_importance(shares))
-    return Rule("fedavg-k", "importance", "nothing", choose, add_models)
+    return Rule("fedavg-k", "importance", "nothing", choose, add_models, n_clients=shares.size)
 
 
 def add_models(params: Params, state: State, report: Report) -> tuple[Params, State]:

@@ -28,7 +28,14 @@ def fedavot(alignment: Alignment, *, allow_unconverged: bool = False) -> Rule:
     name = _name(alignment) if isinstance(alignment, Alignment) else "fedavot"
     aligned = as_converged(name, alignment, allow_unconverged=allow_unconverged)
     choose = by_cohort(aligned.weights)
-    return Rule(name, "importance, availability law", "nothing", choose, add_updates)
+    return Rule(
+        name,
+        "importance, availability law",
+        "nothing",
+        choose,
+        add_updates,
+        n_clients=aligned.n_clients,
+    )
 
 
 def _name(alignment: Alignment) -> str:

@@ -38,4 +38,5 @@ def fedvarp(importance: ArrayLike) -> Rule:
         step,
         init=lambda params, n_clients: empty_memory(shares, params, n_clients),
         remembers=True,
+        n_clients=shares.size,
     )

@@ -30,4 +30,6 @@ def full(importance: ArrayLike) -> Rule:
     def choose(cohorts: Cohorts, rng: np.random.Generator) -> list[Asked]:
         return [everyone] * len(cohorts)
 
-    return Rule("full", "importance; asks everyone", "nothing", choose, add_updates)
+    return Rule(
+        "full", "importance; asks everyone", "nothing", choose, add_updates, n_clients=shares.size
+    )

@@ -26,4 +26,11 @@ def ht(importance: ArrayLike, inclusion: ArrayLike | None) -> Rule:
     """
     ratios = inverse_inclusion("ht", importance, inclusion)
     choose = by_cohort(lambda cohort: ratios[cohort])
-    return Rule("ht", "importance, inclusion probabilities", "nothing", choose, add_updates)
+    return Rule(
+        "ht",
+        "importance, inclusion probabilities",
+        "nothing",
+        choose,
+        add_updates,
+        n_clients=ratios.size,
+    )

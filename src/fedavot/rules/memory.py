@@ -85,6 +85,7 @@ def fedavot_memory(
         step,
         init=lambda params, n_clients: empty_memory(shares, params, n_clients),
         remembers=True,
+        n_clients=aligned.n_clients,
     )
 
 

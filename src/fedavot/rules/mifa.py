@@ -39,4 +39,5 @@ def mifa(importance: ArrayLike) -> Rule:
         step,
         init=lambda params, n_clients: empty_memory(shares, params, n_clients),
         remembers=True,
+        n_clients=shares.size,
     )

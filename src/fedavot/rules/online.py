@@ -47,4 +47,11 @@ def fedavot_online(
             for cohort in cohorts
         ]
 
-    return Rule("fedavot-online", "importance", "one number a client", choose, add_updates)
+    return Rule(
+        "fedavot-online",
+        "importance",
+        "one number a client",
+        choose,
+        add_updates,
+        n_clients=shares.size,
+    )

@@ -27,7 +27,7 @@ def p_normalised(importance: ArrayLike) -> Rule:
     """
     shares = as_shares(importance)
     choose = by_cohort(lambda cohort: normalised(shares[cohort]))
-    return Rule("p-normalised", "importance", "nothing", choose, add_updates)
+    return Rule("p-normalised", "importance", "nothing", choose, add_updates, n_clients=shares.size)
 
 
 def normalised(values: Floats) -> Floats:

@@ -65,6 +65,7 @@ def qffl(importance: ArrayLike, *, q: float = 1.0) -> Rule:
         step,
         init=lambda params, n_clients: with_exponent(exponent, params),
         needs_losses=True,
+        n_clients=shares.size,
     )
 
 

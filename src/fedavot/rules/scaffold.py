@@ -69,6 +69,7 @@ def scaffold(importance: ArrayLike) -> Rule:
         init=lambda params, n_clients: no_controls(shares, params, n_clients),
         correct=correct,
         remembers=True,
+        n_clients=shares.size,
     )
 
 

@@ -44,4 +44,6 @@ def fedavot_select(alignment: Alignment, size: int, *, allow_unconverged: bool =
         return [ask(cohort, rng) for cohort in cohorts]
 
     knows = "importance, availability law, who is available"
-    return Rule("fedavot-select", knows, "nothing", choose, add_updates)
+    return Rule(
+        "fedavot-select", knows, "nothing", choose, add_updates, n_clients=aligned.n_clients
+    )

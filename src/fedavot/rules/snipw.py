@@ -27,4 +27,11 @@ def snipw(importance: ArrayLike, inclusion: ArrayLike | None) -> Rule:
     """
     ratios = inverse_inclusion("snipw", importance, inclusion)
     choose = by_cohort(lambda cohort: normalised(ratios[cohort]))
-    return Rule("snipw", "importance, inclusion probabilities", "nothing", choose, add_updates)
+    return Rule(
+        "snipw",
+        "importance, inclusion probabilities",
+        "nothing",
+        choose,
+        add_updates,
+        n_clients=ratios.size,
+    )

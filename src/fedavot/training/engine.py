@@ -17,7 +17,7 @@ import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot._files import PathLike
-from fedavot.errors import TaskError
+from fedavot.errors import RuleError, TaskError
 from fedavot.rules._rule import Rule
 from fedavot.training.checkpoint import Checkpoint
 from fedavot.training.course import Course, clients_of, local_training
@@ -64,6 +64,8 @@ def train(
         returned.
     """
     begin = time.perf_counter()
+    if not isinstance(rule, Rule):
+        raise RuleError(f"the rule is {rule!r}; give a Rule, such as rules.uniform()")
     notify = (lambda done, total: None) if progress is None else _as_outside(progress)
     _check_batches(problem.task, training.batch_size)
     plan = schedule(problem, rule, training.seeds, training.rounds)
@@ -121,9 +123,12 @@ def _play(course: Course, progress: Progress, saved: Checkpoint | None) -> tuple
             piece = course.advance(at, to)
             if not piece.finite:
                 number, what = diagnose(course, piece)
+                # In the first round the loss itself is suspect, and no step size would help.
+                advice = "check the loss and its gradient at the first model, or "
                 return Ending.DIVERGED, (
                     f"rule {course.rule.name!r} diverged in round {number}: {what}; "
-                    f"the run keeps its first {course.done} rounds; lower the step size"
+                    f"the run keeps its first {course.done} rounds; "
+                    f"{advice if number == 1 else ''}lower the step size"
                 )
             course.keep(piece)
             if saved is not None:

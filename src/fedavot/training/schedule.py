@@ -82,6 +82,11 @@ def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) ->
         How many.
     """
     n_clients = problem.task.n_clients
+    if rule.n_clients not in (None, n_clients):
+        raise RuleError(
+            f"rule {rule.name!r} was made for {rule.n_clients} clients, and task "
+            f"{problem.task.name!r} has {n_clients}; make it from what is known of these clients"
+        )
     asked: list[Asked] = []
     for seed in seeds:
         drawn = problem.availability(np.random.default_rng([seed, 0]), rounds)
