@@ -292,6 +292,26 @@ def test_losses_to_simpler_rules_are_said():
 
 
 @pytest.mark.parametrize(
+    ("theirs", "verdict"),
+    [
+        ([0.2, 0.5], "is level with"),
+        ([0.5, 90.0], "beats"),
+        ([0.1, 0.12], "**loses** to"),
+    ],
+)
+def test_differences_within_the_noise_are_no_wins(theirs, verdict):
+    def outcome(rule, values):
+        arrays = {"recorded": np.array([1]), "losses": np.ones((2, 1)), "optimum": np.zeros(2)}
+        return Outcome(
+            "tiny", rule, "", "", (0, 1), **arrays,
+            metrics={"excess": values}, seconds=0.0, message="", fingerprint="",
+        )  # fmt: skip
+
+    told = findings([outcome("fedavot", [0.3, 0.4]), outcome("uniform", theirs)])
+    assert told[0].startswith(f"FedAVOT {verdict} uniform")
+
+
+@pytest.mark.parametrize(
     ("mean", "std", "shown"),
     [
         (0.34629, 0.00049, "0.3463 ± 0.0005"),

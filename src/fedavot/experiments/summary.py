@@ -55,7 +55,8 @@ def findings(outcomes: Sequence[Outcome]) -> list[str]:
     """Return what the outcomes of one setting say about FedAVOT, wins and losses alike.
 
     Rules are compared seed by seed, as they see the same cohorts. A mean difference within two
-    standard errors counts as none.
+    standard errors counts as none, unless every seed has the same sign: one wild seed does not
+    make a draw.
     """
     by_rule = {outcome.rule: outcome for outcome in outcomes}
     metric = "excess" if any(_has(outcome, "excess") for outcome in outcomes) else "tail_loss"
@@ -81,7 +82,8 @@ def findings(outcomes: Sequence[Outcome]) -> list[str]:
 def _verdict(differences: Floats) -> str:
     """Return what differences by seed, ours less theirs, amount to."""
     error = differences.std(ddof=1) / np.sqrt(differences.size) if differences.size > 1 else 0.0
-    if abs(differences.mean()) <= 2 * error:
+    agreed = bool((differences > 0).all() or (differences < 0).all())
+    if abs(differences.mean()) <= 2 * error and not agreed:
         return "is level with"
     return "**loses** to" if differences.mean() > 0 else "beats"
 
