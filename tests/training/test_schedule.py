@@ -224,3 +224,17 @@ def test_a_rule_made_for_other_clients_is_refused():
 def test_what_is_no_rule_is_refused():
     with pytest.raises(RuleError, match="the rule is 'uniform'; give a Rule"):
         train(small.PROBLEM, "uniform", training.Training(3, small.STEP))
+
+
+@pytest.mark.parametrize("drawn", [None, [[[1, 2], [3]]]])
+def test_an_availability_that_gives_no_cohorts_is_refused(drawn):
+    problem = dataclasses.replace(small.PROBLEM, availability=lambda rng, rounds: drawn)
+    with pytest.raises(CohortError, match="the availability of seed 0 gave no list of cohorts"):
+        train(problem, small.SHARES, training.Training(1, small.STEP))
+
+
+@pytest.mark.parametrize("chosen", [None, [([0], [1.0])]])
+def test_a_rule_that_chooses_no_asked_is_refused(chosen):
+    rule = dataclasses.replace(small.SHARES, choose=lambda cohorts, rng: chosen)
+    with pytest.raises(RuleError, match="'p-normalised' must choose a list of Asked"):
+        train(small.PROBLEM, rule, training.Training(1, small.STEP))

@@ -90,7 +90,12 @@ def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) ->
     asked: list[Asked] = []
     for seed in seeds:
         drawn = problem.availability(np.random.default_rng([seed, 0]), rounds)
-        cohorts = [np.asarray(cohort) for cohort in drawn]
+        try:
+            cohorts = [np.asarray(cohort) for cohort in drawn]
+        except (TypeError, ValueError) as cause:
+            raise CohortError(
+                f"the availability of seed {seed} gave no list of cohorts: {cause}"
+            ) from None
         if len(cohorts) != rounds:
             raise CohortError(
                 f"the availability gave {len(cohorts)} cohorts for {rounds} rounds of seed {seed}"
@@ -99,6 +104,8 @@ def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) ->
         # Of one type, empty ones too: rules index by cohorts, and know them by their bytes.
         cohorts = [cohort.astype(np.int64, copy=False) for cohort in cohorts]
         chosen = rule.choose(cohorts, np.random.default_rng([seed, 1]))
+        if not (isinstance(chosen, list) and all(isinstance(one, Asked) for one in chosen)):
+            raise RuleError(f"rule {rule.name!r} must choose a list of Asked, one a round")
         if len(chosen) != rounds:
             raise RuleError(f"rule {rule.name!r} chose {len(chosen)} times in {rounds} rounds")
         if any(one.members is not cohort for one, cohort in zip(chosen, cohorts, strict=True)):
