@@ -37,11 +37,14 @@ def fedavot_online(
         As in `OnlineAligner`, of which every seed gets its own.
     """
     shares = as_shares(importance)
-    options = {"step": step, "potentials": potentials, "bound": bound}
-    OnlineAligner(shares, **options)  # type: ignore[arg-type]  # bad options are refused here
+
+    def fresh() -> OnlineAligner:
+        return OnlineAligner(shares, step=step, potentials=potentials, bound=bound)
+
+    fresh()  # bad options are refused here, not when training starts
 
     def choose(cohorts: Cohorts, rng: np.random.Generator) -> list[Asked]:
-        aligner = OnlineAligner(shares, **options)  # type: ignore[arg-type]
+        aligner = fresh()
         return [
             trained(cohort, aligner.observe(cohort) if cohort.size else np.zeros(0))
             for cohort in cohorts
