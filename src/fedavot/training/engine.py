@@ -99,7 +99,8 @@ def precision(task: Task) -> AbstractContextManager[Any]:
     """Return a context in which JAX computes in the task's precision."""
     import jax
 
-    return jax.enable_x64(task.dtype == np.float64)  # type: ignore[no-any-return]
+    context: AbstractContextManager[Any] = jax.enable_x64(task.dtype == np.float64)
+    return context
 
 
 def _as_outside(progress: Progress) -> Progress:
