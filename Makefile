@@ -7,20 +7,26 @@ BIN := .venv/bin
 demo: .venv/ready
 	$(BIN)/fedavot reproduce regression
 
-test: .venv/ready
+test: .venv/ready .venv/ready-flower
 	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
 
-lint: .venv/ready
+lint: .venv/ready .venv/ready-flower
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: .venv/ready-bench .venv/ready-peers
+bench: .venv/ready-bench .venv/ready-flower .venv/ready-peers
 	$(BIN)/python -m benchmarks.run
 
 .venv/ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,experiments]"
+	touch $@
+
+# PyTorch and Ray are for the Flower example and its tests alone; the demonstration needs neither.
+.venv/ready-flower: .venv/ready examples/flower-mnist/pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		-e ".[flower,tensorboard,mlflow]" "flwr[simulation]" torch
 	touch $@
 
 .venv/ready-bench: .venv/ready

@@ -22,7 +22,7 @@ import fedavot as fa
 def main(kind: str, path: str) -> None:
     """Load, build, align, and print what it took."""
     _small_alignment()
-    figures = {"code": _resident()}
+    figures = {"code": resident()}
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files}
     importance, tol = arrays.pop("importance"), float(arrays.pop("tol"))
@@ -33,11 +33,11 @@ def main(kind: str, path: str) -> None:
     else:
         law = fa.IndependentClients(arrays["probabilities"])
     arrays.clear()
-    figures["problem"] = _resident()
-    before = _peak()
-    _forget_peak()
+    figures["problem"] = resident()
+    before = peak()
+    forget_peak()
     residual = fa.align(importance, law, tol=tol).residual
-    figures["align"] = _peak()
+    figures["align"] = peak()
     figures["process"] = max(before, figures["align"])
     print(json.dumps(figures | {"residual": residual}))
 
@@ -49,20 +49,21 @@ def _small_alignment() -> None:
     fa.align(np.full(40, 1 / 40), law)
 
 
-def _resident() -> float:
+def resident() -> float:
     """Return the resident bytes, freed memory handed back first."""
     gc.collect()
     _c_library().malloc_trim(0)
     return _status("VmRSS")
 
 
-def _peak() -> float:
+def peak() -> float:
+    """Return the most bytes resident so far, or since the mark was last forgotten."""
     if Path("/proc/self/status").exists():
         return _status("VmHWM")
     return 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _forget_peak() -> None:
+def forget_peak() -> None:
     """Start the kernel's high-water mark over: building the law must not hide the alignment."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 

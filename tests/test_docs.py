@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import fedavot as fa
-from fedavot import cli, rules, selection, training
+from fedavot import cli, flower, rules, selection, training
 from fedavot.experiments.alignment import measure
 from fedavot.experiments.settings import paper_settings
 from fedavot.training import mnist, partition
@@ -21,7 +21,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"```python\n(.*?)```(?:\s*```text\n(.*?)```)?", re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(#[^)]*)?\)")
 # The API page writes names as `from fedavot import rules, training` brings them.
-PACKAGES = {"rules": rules, "training": training}
+PACKAGES = {"flower": flower, "rules": rules, "training": training}
 READY_MADE = {
     "training.partition": (partition, "iid", "two_digits", "dirichlet", "by_group"),
     "training.mnist": (mnist, "load", "standardised"),
@@ -58,7 +58,7 @@ CALLABLES = {
     "fedavot.selection.inclusion_probabilities": selection.inclusion_probabilities,
 }
 # Results are handed out, not constructed; an enumeration or a protocol has no signature of its own.
-HANDED_OUT = {"Alignment", "Certificate", "Status", "rules.Report", "training.Run"}
+HANDED_OUT = {"Alignment", "Certificate", "Status", "flower.Round", "rules.Report", "training.Run"}
 CONSTRUCTED = sorted(set(CALLABLES) - HANDED_OUT - {"training.Ending", "training.Projection"})
 
 

@@ -1,12 +1,15 @@
 """Importance helpers return distributions, and name what stops them."""
 
+import csv
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedavot import importance as fi
-from fedavot.errors import ImportanceError, OptionError
+from fedavot.errors import FedavotError, FileFormatError, ImportanceError, OptionError
 
 ROUNDING = 1e-14
 """A few units in the last place of a sum of at most a few dozen shares."""
@@ -131,3 +134,105 @@ def test_a_negative_exponent_is_refused():
 def test_no_clients_have_no_uniform_importance():
     with pytest.raises(OptionError, match="n_clients is 0; it must be at least 1"):
         fi.uniform(0)
+
+
+def written(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "client,importance\nlyon,3\nporto,0.5\nrome,0\n"),
+        ("a.csv", "client,importance\r\nlyon,3\r\nporto,5e-1\r\nrome,0\r\n"),
+        ("a.csv", "importance,country,client\n3,FR,lyon\n0.5,PT,porto\n0,IT,rome\n"),
+        ("a.csv", " Client , Importance \nlyon,3\n\nporto, 0.5\nrome,0"),
+        ("a.csv", '\ufeffclient,importance\n"lyon",3\n"porto","0.5"\nrome,0\n'),
+        ("a.csv", "client,examples\nlyon,3\nporto,0.5\nrome,0\n"),
+        ("a.csv", "client,examples,importance\nlyon,900,3\nporto,1,0.5\nrome,7,0\n"),
+        ("a.txt", "client,importance\nlyon,3\nporto,0.5\nrome,0\n"),
+        ("a.json", '{"lyon": 3, "porto": 0.5, "rome": 0}'),
+        ("a.JSON", '\ufeff \n{"lyon": 3.0, "porto": 5e-1, "rome": 0}\n'),
+    ],
+)
+def test_read_mapping_reads_what_is_meant(tmp_path, name, content):
+    mapping = fi.read_mapping(written(tmp_path / name, content))
+    assert mapping == {"lyon": 3.0, "porto": 0.5, "rome": 0.0}
+    assert list(mapping) == ["lyon", "porto", "rome"]
+
+
+NAMES = st.text(
+    st.characters(exclude_categories=("Cs",), exclude_characters="\r\x00"), min_size=1, max_size=8
+)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json"])
+@given(st.dictionaries(NAMES, st.floats(0, 1e300), min_size=1).filter(lambda m: any(m.values())))
+def test_read_mapping_gives_back_any_names_and_numbers(tmp_path_factory, suffix, mapping):
+    path = tmp_path_factory.mktemp("mapping") / f"a.{suffix}"
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        if suffix == "json":
+            json.dump(mapping, stream)
+        else:
+            rows = csv.writer(stream)
+            rows.writerow(["client", "importance"])
+            rows.writerows((name, repr(value)) for name, value in mapping.items())
+    assert fi.read_mapping(path) == mapping
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error", "message"),
+    [
+        ("a.csv", "", FileFormatError, r"a\.csv, line 1: the columns are \[\]"),
+        ("a.csv", "lyon,3\nporto,1\n", FileFormatError, "it must have client, and importance"),
+        ("a.csv", "client,weight\na,1\n", FileFormatError, r"\['client', 'weight'\]"),
+        ("a.csv", "client,importance\na,1,2\n", FileFormatError, "line 2: 3 fields where .* has 2"),
+        ("a.csv", "client,importance\na\n", FileFormatError, "line 2: 1 fields"),
+        ("a.csv", 'client,importance\n"a,1\n', FileFormatError, "line 2"),
+        (
+            "a.csv",
+            "client,importance\na,1\nb,2\na,3\n",
+            FileFormatError,
+            "line 4: client 'a' is li",
+        ),
+        ("a.csv", "client,importance\na,-1\n", ImportanceError, "line 2: .* 'a' is '-1'"),
+        ("a.csv", "client,importance\na,nan\n", ImportanceError, "'a' is 'nan'; it must be a fin"),
+        ("a.csv", "client,importance\na,inf\n", ImportanceError, "'a' is 'inf'"),
+        ("a.csv", "client,importance\na,1e400\n", ImportanceError, "'a' is '1e400'"),
+        ("a.csv", "client,importance\na,\n", ImportanceError, "'a' is ''"),
+        ("a.csv", "client,importance\na,1 000\n", ImportanceError, "'a' is '1 000'"),
+        ("a.csv", "client,importance\n,1\n", FileFormatError, "line 2: .*name"),
+        ("a.csv", "client,importance\na,0\n", ImportanceError, "above 0 to none of its 1 clients"),
+        ("a.csv", "client,importance\n", ImportanceError, "above 0 to none of its 0 clients"),
+        ("a.csv", b"client,importance\n\xff,1\n", FileFormatError, "is not UTF-8 text"),
+        ("a.csv", b"\xff\xfec\x00l\x00", FileFormatError, "is not UTF-8 text"),
+        ("a.json", "", FileFormatError, "not a complete JSON document"),
+        ("a.json", '{"a": 1', FileFormatError, "not a complete JSON document"),
+        ("a.json", "[" * 100_000, FileFormatError, "not a complete JSON document"),
+        ("a.json", "[1, 2]", FileFormatError, "must hold one object"),
+        ("a.json", "3", FileFormatError, "must hold one object"),
+        ("a.json", "null", FileFormatError, "must hold one object"),
+        ("a.json", '{"a": 1, "a": 2}', FileFormatError, "client 'a' is listed a second time"),
+        ("a.json", '{"a": true}', ImportanceError, "'a' is True"),
+        ("a.json", '{"a": null}', ImportanceError, "'a' is None"),
+        ("a.json", '{"a": [1]}', ImportanceError, r"'a' is \[1\]"),
+        ("a.json", '{"a": {"b": 1}}', ImportanceError, "'a' is "),
+        ("a.json", '{"a": NaN}', ImportanceError, "'a' is nan"),
+        ("a.json", '{"a": -0.5}', ImportanceError, r"'a' is -0\.5"),
+        ("a.json", '{"a": ' + "9" * 400 + "}", ImportanceError, "'a' is 9"),
+        ("a.json", '{"a": ' + "9" * 5000 + "}", FedavotError, "a"),
+        ("a.json", '{"": 1}', FileFormatError, "name"),
+        ("a.json", "{}", ImportanceError, "above 0 to none of its 0 clients"),
+    ],
+)
+def test_read_mapping_names_the_file_and_the_place(tmp_path, name, content, error, message):
+    path = written(tmp_path / name, content)
+    with pytest.raises(error, match=message) as caught:
+        fi.read_mapping(path)
+    assert name in str(caught.value)
+
+
+def test_read_mapping_of_no_file_says_which(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.csv"):
+        fi.read_mapping(tmp_path / "nowhere.csv")

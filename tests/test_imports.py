@@ -13,7 +13,7 @@ import fedavot
 ROOT = Path(fedavot.__file__).parent
 LEFT_TO_RIGHT = (
     *("errors", "_checks", "_files", "_simplex", "importance", "laws", "certificate"),
-    *("alignment", "solve", "feasibility", "online", "selection"),
+    *("alignment", "solve", "feasibility", "online", "soft_online", "selection"),
     *("rules", "training", "experiments", "audit", "flower", "cli"),
 )
 HEAVY = ("matplotlib", "polars", "flwr", "sklearn", "jax", "ortools", "scipy.optimize")

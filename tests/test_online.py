@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fedavot.errors import CohortError, FileFormatError, ImportanceError, OptionError
 from fedavot.online import LEAST_ACTIVE, OnlineAligner
+from fedavot.selection import select
 
 ROUNDING = 1e-11
 """Room for a few thousand additions to sums of the order of a hundred."""
@@ -521,3 +522,95 @@ def test_not_everyone_with_importance_can_leave():
     with pytest.raises(ImportanceError, match=r"clients \[0, 1\] \(2 in all\) carry all"):
         aligner.leave([0, 1])
     assert aligner.importance.tolist() == [0.5, 0.5, 0.0]
+
+
+def test_the_telescope_holds_for_whatever_weights_were_given():
+    rng = np.random.default_rng(11)
+    aligner = OnlineAligner(linear_importance(12), step=0.7)
+    owed, total = np.zeros(12), np.zeros(12)
+    for cohort in drawn_cohorts(12, 12, 300):
+        shares = rng.dirichlet(np.ones(len(cohort)))
+        np.testing.assert_allclose(aligner.observe(cohort, shares), shares, rtol=1e-15)
+        owed += aligner.importance
+        total[cohort] += shares
+    np.testing.assert_allclose(aligner.realised, total / 300, atol=ROUNDING)
+    np.testing.assert_allclose(aligner.potentials, 0.7 * (owed - total), atol=ROUNDING)
+
+
+def test_its_own_weights_given_back_change_nothing():
+    one, other = (OnlineAligner(linear_importance(12), step=0.7) for _ in range(2))
+    for cohort in drawn_cohorts(13, 12, 300):
+        one.observe(cohort)
+        other.observe(cohort, given=other.weights(cohort))
+    for name in HISTORY:
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=ROUNDING)
+
+
+def test_a_client_given_more_than_its_due_gets_less_next_time():
+    aligner = OnlineAligner([0.5, 0.5], step=1.0)
+    aligner.observe([0, 1], [0.9, 0.1])
+    np.testing.assert_allclose(aligner.effective_potentials, [-0.4, 0.4], rtol=1e-14)
+    assert aligner.weights([0, 1])[0] < 0.5
+
+
+def test_selections_counted_as_given_bring_the_realised_weights_to_the_importance():
+    importance = linear_importance(10)
+    aligner = OnlineAligner(importance, step=1.0)
+    rng = np.random.default_rng(14)
+    for _ in range(2000):
+        here = np.flatnonzero(rng.random(10) < np.linspace(0.9, 0.5, 10))
+        if here.size:
+            chosen, shares = select(aligner.weights(here), 3, rng)
+            aligner.observe(here[chosen], shares)
+    assert np.abs(aligner.realised - importance).sum() / 2 < 0.01
+
+
+@pytest.mark.parametrize(
+    ("shares", "message"),
+    [
+        ([1.0], "given has 1 weights for a cohort of 2"),
+        ([0.5, 0.4], "given weight sums to 0.9"),
+        ([1.5, -0.5], "given weight of member 1 is -0.5"),
+        ([np.nan, 1.0], "given weight of member 0 is nan"),
+        ([[0.5, 0.5]], "given weight must have one dimension"),
+        ("half", "given weight must be a sequence of numbers"),
+    ],
+)
+def test_bad_weights_given_are_refused_and_change_nothing(shares, message):
+    aligner = OnlineAligner([0.25, 0.25, 0.5], step=0.1)
+    before = aligner.state_dict()
+    with pytest.raises(CohortError, match=message):
+        aligner.observe([0, 2], shares)
+    assert aligner.state_dict() == before
+
+
+@pytest.mark.parametrize("bound", [2.3, None])
+def test_an_aligner_made_of_its_state_goes_on_bit_for_bit(bound):
+    aligner = OnlineAligner(linear_importance(20), step=0.41, bound=bound)
+    cohorts = drawn_cohorts(15, 20, 400)
+    for cohort in cohorts[:200]:
+        aligner.observe(cohort)
+    state = json.loads(json.dumps(aligner.state_dict()))
+    other = OnlineAligner.from_state(state | {"of another": "checkpoint"})
+    for cohort in cohorts[200:]:
+        np.testing.assert_array_equal(other.observe(cohort), aligner.observe(cohort))
+    assert other.state_dict() == aligner.state_dict()
+
+
+def test_a_state_is_a_copy():
+    aligner = OnlineAligner([0.5, 0.5], step=0.1)
+    state = aligner.state_dict()
+    aligner.observe([0])
+    assert state["given"] == [0.0, 0.0]
+    other = OnlineAligner.from_state(state)
+    other.observe([1])
+    assert state["given"] == [0.0, 0.0]
+
+
+def test_a_state_that_lacks_something_is_refused_with_its_source():
+    state = OnlineAligner([0.5, 0.5], step=0.1).state_dict()
+    del state["credit"]
+    with pytest.raises(FileFormatError, match="the checkpoint has no 'credit'"):
+        OnlineAligner.from_state(state, source="the checkpoint")
+    with pytest.raises(FileFormatError, match="the state was not written by save: rounds is -1"):
+        OnlineAligner.from_state(state | {"rounds": -1})

@@ -16,6 +16,7 @@ from fedavot.laws.successive import SuccessiveDraws
 from fedavot.laws.uniform import UniformCohorts
 from fedavot.online import OnlineAligner
 from fedavot.selection import select
+from fedavot.soft_online import SoftOnlineAligner
 from fedavot.solve import align
 
 __version__ = "0.1.0"
@@ -27,6 +28,7 @@ __all__ = [
     "IndependentClients",
     "Mixture",
     "OnlineAligner",
+    "SoftOnlineAligner",
     "Status",
     "SuccessiveDraws",
     "UniformCohorts",

@@ -14,6 +14,8 @@
     ├── TooLargeError              would not fit in memory (also a MemoryError)
     ├── InterruptedStudyError      ctrl-C while a study ran; carries what is finished
     ├── FileFormatError            a saved file is truncated, foreign or too new
+    ├── CheckpointError            a checkpoint is of another run, or in the way of a new one
+    ├── MissingPackageError        an optional package is missing or too old (also an ImportError)
     └── UnavailableError           the object does not carry what was asked of it
 
 A message says what was found, where, what was required, and what to do. Infeasible importance
@@ -63,6 +65,14 @@ class TooLargeError(FedavotError, MemoryError):
 
 class FileFormatError(FedavotError, ValueError):
     """A file is truncated, foreign, or written by a newer version of the library."""
+
+
+class CheckpointError(FedavotError, ValueError):
+    """A checkpoint belongs to another run, or a new run would overwrite it."""
+
+
+class MissingPackageError(FedavotError, ImportError):
+    """An optional package is not installed, or too old."""
 
 
 class InterruptedStudyError(FedavotError):

@@ -2,17 +2,23 @@
 
 Every function returns a distribution over the clients, shape (n_clients,), that the rest of the
 library accepts as it is. Where clients have names, :func:`from_mapping` is the place they are
-turned into positions. Whether an importance can be attained is the certificate's question.
+turned into positions, and :func:`read_mapping` reads them from a file. Whether an importance can
+be attained is the certificate's question.
 """
 
+import csv
+import io
+import json
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers, as_amount, as_distribution, as_floats, as_size
-from fedavot.errors import ImportanceError
+from fedavot._files import PathLike
+from fedavot.errors import FileFormatError, ImportanceError
 
 
 def uniform(n_clients: int) -> Floats:
@@ -141,6 +147,91 @@ def from_mapping(mapping: Mapping[str, float], names: Sequence[str]) -> Floats:
         )
     values = _non_negative([mapping[name] for name in names], what="importance", names=names)
     return _normalised(values, what="the mapping's numbers")
+
+
+def read_mapping(path: PathLike) -> dict[str, float]:
+    """Read importance by client name from a file.
+
+    Parameters
+    ----------
+    path : path
+        A CSV file with the columns ``client`` and ``importance`` (or ``examples``), others being
+        ignored; or, with the suffix .json, one object from client name to number.
+
+    Returns
+    -------
+    dict from str to float
+        Non-negative numbers on the file's own scale, not all zero.
+    """
+    source = Path(path)
+    try:
+        text = source.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as cause:
+        raise FileFormatError(f"{source} is not UTF-8 text ({cause}); save it as UTF-8") from None
+    read = _json_pairs if source.suffix.lower() == ".json" else _csv_pairs
+    mapping: dict[str, float] = {}
+    for client, value, place in read(text, source):
+        if not client:
+            raise FileFormatError(f"{source}, {place}: a client has no name")
+        amount = _amount(value, f"{source}, {place}: importance of client {client!r}")
+        if client in mapping:
+            raise FileFormatError(f"{source}, {place}: client {client!r} is listed a second time")
+        mapping[client] = amount
+    if not any(mapping.values()):
+        raise ImportanceError(
+            f"{source} gives importance above 0 to none of its {len(mapping)} clients"
+        )
+    return mapping
+
+
+def _json_pairs(text: str, source: Path) -> list[tuple[str, object, str]]:
+    def pairs(items: list[tuple[str, object]]) -> list[tuple[str, object]]:
+        return items  # a dict would drop a client's first mention without a word
+
+    try:
+        content = json.loads(text, object_pairs_hook=pairs)
+    except (ValueError, RecursionError) as cause:
+        raise FileFormatError(f"{source} is not a complete JSON document: {cause}") from None
+    if not text.lstrip().startswith("{"):
+        raise FileFormatError(f"{source} must hold one object from client name to number")
+    return [(client, value, f"key {client!r}") for client, value in content]
+
+
+def _csv_pairs(text: str, source: Path) -> list[tuple[str, object, str]]:
+    # Not splitlines, which also ends lines at characters that a name may have.
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = [column.strip().lower() for column in next(rows, [])]
+        value = next((name for name in ("importance", "examples") if name in header), None)
+        if "client" not in header or value is None:
+            raise FileFormatError(
+                f"{source}, line 1: the columns are {header}; it must have client, and importance "
+                "or examples"
+            )
+        client, amount = header.index("client"), header.index(value)
+        found: list[tuple[str, object, str]] = []
+        for row in rows:
+            if not row:
+                continue
+            if len(row) != len(header):
+                raise FileFormatError(
+                    f"{source}, line {rows.line_num}: {len(row)} fields where the header has "
+                    f"{len(header)}"
+                )
+            found.append((row[client], row[amount], f"line {rows.line_num}"))
+    except csv.Error as cause:
+        raise FileFormatError(f"{source}, line {rows.line_num}: {cause}") from None
+    return found
+
+
+def _amount(value: object, what: str) -> float:
+    try:
+        number = float(value) if isinstance(value, str | int | float) else np.nan
+    except (ValueError, OverflowError):
+        number = np.nan
+    if isinstance(value, bool) or not 0 <= number < np.inf:
+        raise ImportanceError(f"{what} is {value!r}; it must be a finite number, at least 0")
+    return number
 
 
 def _non_negative(values: ArrayLike, *, what: str, names: Sequence[str] | None = None) -> Floats:

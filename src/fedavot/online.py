@@ -21,6 +21,8 @@ charged for weights that nobody is owed.) Under a stationary feasible law an abs
 than one absence in a hundred, ten steps by none to speak of, and then both potentials are equal.
 """
 
+import os
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -36,7 +38,13 @@ from fedavot._checks import (
     as_size,
 )
 from fedavot._files import PathLike, read_document, write_document
-from fedavot.errors import FileFormatError, ImportanceError, InputError, OptionError
+from fedavot.errors import (
+    CohortError,
+    FileFormatError,
+    ImportanceError,
+    InputError,
+    OptionError,
+)
 
 FORMAT = "fedavot-online-aligner"
 VERSION = 1
@@ -98,7 +106,7 @@ class OnlineAligner:
             least = LEAST_BOUND_IN_STEPS * self._step
             self._bound = max(as_amount(bound, what="bound", positive=True), least)
         start = np.zeros(n_clients) if potentials is None else potentials
-        self._start = _as_finite(start, n_clients, what="potentials")
+        self._start = as_finite(start, n_clients, what="potentials")
         # What the raw potentials follow from; owed counts the rounds up to the settled one.
         self._rounds = 0
         self._settled = 0
@@ -185,7 +193,7 @@ class OnlineAligner:
         members = as_cohort(cohort, self.n_clients)
         return self._softmax(members, self._effective(members))
 
-    def observe(self, cohort: ArrayLike) -> Floats:
+    def observe(self, cohort: ArrayLike, given: ArrayLike | None = None) -> Floats:
         """Take one step: the cohort reported and was given its weights.
 
         The work is in proportion to the cohort, all clients being settled once in n_clients
@@ -195,28 +203,31 @@ class OnlineAligner:
         ----------
         cohort : array_like of int, shape (n_members,)
             Distinct clients.
+        given : array_like of shape (n_members,), optional
+            The weights the members were given, where they were others than :meth:`weights` says,
+            such as after a selection among the available. The realised mean weights count these.
 
         Returns
         -------
         ndarray of shape (n_members,)
-            The weights given, as :meth:`weights` returned them before the step.
+            The weights given; by default as :meth:`weights` returned them before the step.
         """
         members = as_cohort(cohort, self.n_clients)
         importance = self._importance[members]
         effective = self._effective(members)
-        given = self._softmax(members, effective)
+        shares = self._softmax(members, effective) if given is None else as_given(given, members)
         self._active += float(importance[self._credit[members] >= self._bound].sum())
         rate = 1.0 / max(self._active, LEAST_ACTIVE)
         self._clock += rate
         self._rounds += 1
         self._touches += members.size
-        self._given[members] += given
-        self._standing[members] = effective + self._step * (importance * rate - given)
+        self._given[members] += shares
+        self._standing[members] = effective + self._step * (importance * rate - shares)
         self._credit[members] = 0.0
         self._clock_at[members] = self._clock
         if self._touches >= self.n_clients and self._bound < np.inf:
             self._settle()
-        return given
+        return shares
 
     def join(self, importance: ArrayLike) -> Integers:
         """Add clients, each at the importance-weighted mean of the effective potentials.
@@ -232,7 +243,7 @@ class OnlineAligner:
         ndarray of int64, shape (n_new,)
             The new clients' indices.
         """
-        shares = _as_shares(importance)
+        shares = as_new_shares(importance)
         self._settle()
         start = np.full(shares.size, self._importance @ self._standing)
         self._start = np.concatenate([self._start, start])
@@ -268,15 +279,32 @@ class OnlineAligner:
 
     def save(self, path: PathLike) -> None:
         """Write the state to ``path`` as versioned JSON, whole or not at all."""
-        content: dict[str, Any] = {"step": self._step, "bound": self.bound}
-        content |= {name: getattr(self, f"_{name}") for name in _COUNTS + _AMOUNTS}
-        content |= {name: getattr(self, f"_{name}").tolist() for name in _ARRAYS}
-        write_document(path, format=FORMAT, version=VERSION, content=content)
+        write_document(path, format=FORMAT, version=VERSION, content=self.state_dict())
 
     @classmethod
     def load(cls, path: PathLike) -> Self:
         """Read what :meth:`save` wrote; the aligner goes on bit for bit as the saved one would."""
         content = read_document(path, format=FORMAT, version=VERSION)
+        return cls.from_state(content, source=os.fspath(path))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the whole state as numbers and lists, for a checkpoint that holds more."""
+        content: dict[str, Any] = {"step": self._step, "bound": self.bound}
+        content |= {name: getattr(self, f"_{name}") for name in _COUNTS + _AMOUNTS}
+        content |= {name: getattr(self, f"_{name}").tolist() for name in _ARRAYS}
+        return content
+
+    @classmethod
+    def from_state(cls, content: Mapping[str, Any], *, source: str = "the state") -> Self:
+        """Return the aligner that :meth:`state_dict` was taken of.
+
+        Parameters
+        ----------
+        content : mapping
+            What :meth:`state_dict` returned; further keys are ignored.
+        source : str
+            Where it comes from, for messages.
+        """
         try:
             aligner = cls(content["importance"], step=content["step"], bound=content["bound"])
             for name in _COUNTS:
@@ -284,12 +312,12 @@ class OnlineAligner:
             for name in _AMOUNTS:
                 setattr(aligner, f"_{name}", as_amount(content[name], what=name))
             for name in _ARRAYS:
-                values = _as_finite(content[name], aligner.n_clients, what=name)
+                values = as_finite(content[name], aligner.n_clients, what=name)
                 setattr(aligner, f"_{name}", values)
         except KeyError as cause:
-            raise FileFormatError(f"{path} has no {cause}; it was not written by save") from None
+            raise FileFormatError(f"{source} has no {cause}; it was not written by save") from None
         except InputError as cause:
-            raise FileFormatError(f"{path} was not written by save: {cause}") from None
+            raise FileFormatError(f"{source} was not written by save: {cause}") from None
         return aligner
 
     def _effective(self, members: Integers) -> Floats:
@@ -325,7 +353,15 @@ class OnlineAligner:
         self._touches = 0
 
 
-def _as_finite(values: ArrayLike, n_clients: int, *, what: str) -> Floats:
+def as_given(given: ArrayLike, members: Integers) -> Floats:
+    """Return the weights that members were given: non-negative, summing to one."""
+    weights = as_distribution(given, what="given weight", item="member", error=CohortError)
+    if weights.size != members.size:
+        raise CohortError(f"given has {weights.size} weights for a cohort of {members.size}")
+    return weights
+
+
+def as_finite(values: ArrayLike, n_clients: int, *, what: str) -> Floats:
     """Return one finite number a client."""
     array = as_floats(values, what=what, error=OptionError)
     if array.size != n_clients:
@@ -336,7 +372,7 @@ def _as_finite(values: ArrayLike, n_clients: int, *, what: str) -> Floats:
     return array.copy()
 
 
-def _as_shares(importance: ArrayLike) -> Floats:
+def as_new_shares(importance: ArrayLike) -> Floats:
     """Return the shares of new clients, which leave some for the others."""
     listed = np.array([importance]) if np.isscalar(importance) else importance
     shares = as_floats(listed, what="importance", error=ImportanceError)

@@ -1,0 +1,181 @@
+"""Weights of fedavot in APPFL: an aggregator for its synchronous scheduler.
+
+APPFL's `FedAvgAggregator` can weigh clients by the sizes they announce. The adapter puts the
+weights of the round in the place of those sizes, and leaves the averaging to APPFL.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from appfl.algorithm.aggregator import FedAvgAggregator
+from appfl.algorithm.scheduler import SyncScheduler
+from appfl.vsim import ClientProfile, SyncSimDriver
+from omegaconf import DictConfig, OmegaConf
+
+from fedavot import Alignment, OnlineAligner
+
+State = Mapping[str, torch.Tensor]
+
+
+class FedAVOTAggregator(FedAvgAggregator):
+    """Average the models of a round with weights whose mean is the importance.
+
+    Parameters
+    ----------
+    model : torch.nn.Module, optional
+        The model that clients start from. APPFL gives none to an aggregator that it loads from
+        ``aggregator_path``: set ``server.aggregator.model = server.model`` before clients connect.
+    aggregator_configs : DictConfig
+        ``importance``, a mapping of client id to how much the client counts, on any scale;
+        ``step`` of `fedavot.OnlineAligner`, 2 by default; or ``alignment``, the path of a
+        `fedavot.Alignment` for the clients in the order of ``importance``, and then nothing is
+        learned. What `FedAvgAggregator` reads is read too, but for ``client_weights_mode``.
+    logger : object, optional
+        APPFL's logger.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module | None = None,
+        aggregator_configs: DictConfig | None = None,
+        logger: Any = None,
+    ) -> None:
+        configs = OmegaConf.create({}) if aggregator_configs is None else aggregator_configs
+        if configs.get("use_secure_agg", False):
+            raise ValueError("masks cancel in a plain sum only; set use_secure_agg off")
+        super().__init__(model, configs, logger)
+        self.client_weights_mode = "sample_size"
+        self.client_sample_size: dict[str, float] = {}
+        importance = configs.importance
+        self._numbers = {str(client): number for number, client in enumerate(importance)}
+        if configs.get("alignment") is None:
+            total = sum(importance.values())
+            shares = [share / total for share in importance.values()]
+            self.weigh = OnlineAligner(shares, step=configs.get("step", 2.0)).observe
+        else:
+            loaded = Alignment.load(configs.alignment)
+            if loaded.n_clients != len(importance):
+                raise ValueError(
+                    f"{configs.alignment} is for {loaded.n_clients} clients, but "
+                    f"{len(importance)} are named"
+                )
+            self.weigh = loaded.weights
+
+    def set_client_sample_size(self, client_id: str | int, sample_size: int) -> None:
+        """Ignore the size that a client announces: importance takes its place."""
+
+    def aggregate(self, local_models: Mapping[str | int, State], **kwargs: Any) -> State:
+        """Weigh the clients of the round, once even if their models come in chunks, and average."""
+        clients = [str(client) for client in local_models]
+        unknown = [client for client in clients if client not in self._numbers]
+        if unknown:
+            raise ValueError(
+                f"clients {unknown} have no importance; name them in the configuration"
+            )
+        chunks = kwargs.get("_chunk_idx", {})
+        if not any(chunks.get(client, 0) for client in local_models):
+            weights = self.weigh([self._numbers[client] for client in clients])
+            self.client_sample_size = dict(zip(local_models, weights.tolist(), strict=True))
+        elif set(self.client_sample_size) != set(local_models):
+            raise ValueError("a later chunk is not from the clients that the first was from")
+        return super().aggregate(local_models, **kwargs)
+
+
+IMPORTANCE = {"north": 4.0, "east": 3.0, "south": 2.0, "west": 1.0}
+SLOWNESS = {"north": 4.0, "east": 3.0, "south": 2.0, "west": 1.0}  # who matters most is slowest
+ROUNDS, FASTEST = 400, 3
+
+
+class Client:
+    """A client that adds one to its own coordinate: the model sums the weights that were given."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._unit = torch.tensor([float(name == other) for other in IMPORTANCE])
+
+    def get_id(self) -> str:
+        """Return the name."""
+        return self._name
+
+    def load_parameters(self, parameters: State) -> None:
+        """Start from the global model."""
+        self._total = parameters["total"]
+
+    def train(self) -> None:
+        """Step along the own coordinate."""
+        self._total = self._total + self._unit
+
+    def get_parameters(self) -> tuple[State, dict[str, int]]:
+        """Return the model, and how many steps it took."""
+        return {"total": self._total}, {"current_local_steps": 1}
+
+
+class Server:
+    """As much of APPFL's server agent as its simulation needs."""
+
+    def __init__(self, aggregator: FedAvgAggregator) -> None:
+        configs = OmegaConf.create({"num_clients": len(IMPORTANCE), "optimize_memory": False})
+        self.scheduler = SyncScheduler(configs, aggregator, logger=None)
+        self.get_parameters = self.scheduler.get_parameters
+
+    def global_update(
+        self, client_id: str, local_model: State, blocking: bool, **meta: Any
+    ) -> None:
+        """Hand a client's model to the scheduler, which aggregates once it has all of a round."""
+        self.scheduler.schedule(client_id, local_model, **meta)
+
+    def training_finished(self) -> bool:
+        """Leave the end to the driver, who counts the rounds."""
+        return False
+
+
+class Device(ClientProfile):
+    """A device that takes a random while."""
+
+    def __init__(self, slowness: float, rng: np.random.Generator) -> None:
+        super().__init__(compute_factor=slowness)
+        self._rng = rng
+
+    def compute_time(self, *args: Any, **kwargs: Any) -> float:
+        """Return the time of the profile, times an exponential draw."""
+        return super().compute_time(*args, **kwargs) * self._rng.exponential()
+
+
+def mean_weights(kind: type[FedAvgAggregator], **configs: Any) -> np.ndarray:
+    """Return the mean weights of a run, shape (n_clients,), read off the model."""
+    model = torch.nn.ParameterDict({"total": torch.zeros(len(IMPORTANCE))})
+    # APPFL saves memory by collecting garbage several times a round, which takes long.
+    server = Server(kind(model, OmegaConf.create({"optimize_memory": False, **configs})))
+    rng = np.random.default_rng(0)
+    driver = SyncSimDriver(
+        server,
+        [Client(name) for name in IMPORTANCE],
+        {name: Device(slowness, rng) for name, slowness in SLOWNESS.items()},
+        participants_per_round=len(IMPORTANCE),
+        logger=logging.getLogger("quiet"),
+        base_step_time=1.0,
+        min_responses=FASTEST,
+        target_rounds=ROUNDS,
+    )
+    driver.run()
+    return server.get_parameters(serial_run=True)["total"].detach().numpy() / ROUNDS
+
+
+def main() -> None:
+    """Print how far either aggregator's mean weights are from the importance."""
+    importance = np.array(list(IMPORTANCE.values())) / sum(IMPORTANCE.values())
+    print(f"{'importance':18} {importance}")
+    for kind, configs in (
+        (FedAvgAggregator, {}),
+        (FedAVOTAggregator, {"importance": IMPORTANCE, "step": 1.0}),
+    ):
+        weights = mean_weights(kind, **configs)
+        gap = np.abs(weights - importance).sum() / 2
+        print(f"{kind.__name__:18} {weights.round(3)} gap {gap:.3f}")
+
+
+if __name__ == "__main__":
+    main()

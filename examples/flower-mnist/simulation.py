@@ -1,0 +1,142 @@
+"""Flower's simulation runtime, from a script: a SuperLink of its own, ended with the script.
+
+``flwr run`` leaves a SuperLink behind for the next run. Here it is a child process, on a free port
+of this machine and with a Flower home of its own, so that nothing is left and nobody's
+configuration is touched. ``flwr run --stream`` returns 0 whatever became of the run: its status is
+asked for.
+"""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+APP = Path(__file__).parent
+FEDERATION = "num-supernodes=30 client-resources-num-cpus=1"
+"""One node a client, one core a node."""
+CONNECTION = "comparison"
+"""What the SuperLink is called in the Flower home."""
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A SuperLink to run the app on.
+
+    Attributes
+    ----------
+    environment : dict
+        Of Flower's commands.
+    """
+
+    environment: dict[str, str]
+
+    def run(self, config: Mapping[str, Any], log: Path) -> None:
+        """Run the app to its end; raise if it did not complete.
+
+        Parameters
+        ----------
+        config : mapping
+            What to set in the run configuration.
+        log : Path
+            Where what the run prints goes.
+        """
+        settings = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
+        command = ["run", str(APP), CONNECTION, "--stream"]
+        command += ["--federation-config", FEDERATION, "--run-config", settings]
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(self._flwr(*command))
+        started = re.search(r"started run (\d+)", log.read_text())
+        if started is None:
+            raise RuntimeError(f"the run did not start; {log} says why")
+        status = self._status(started[1])
+        if status != "finished:completed":
+            raise RuntimeError(f"the run ended as {status}; {log} says why")
+
+    def _status(self, run: str) -> str:
+        """Return a run's final status."""
+        while True:
+            listed = self._flwr("list", CONNECTION, "--run-id", run, "--format", "json")
+            status = str(json.loads(listed[listed.index("{") :])["runs"][0]["status"])
+            if status.startswith("finished"):
+                return status
+            time.sleep(1.0)
+
+    def _flwr(self, *arguments: str) -> str:
+        """Return what a command of Flower's prints."""
+        done = subprocess.run(
+            [_program("flwr"), *arguments],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        return done.stdout
+
+
+@contextmanager
+def simulation() -> Iterator[Simulation]:
+    """Start a SuperLink, and end it afterwards."""
+    with tempfile.TemporaryDirectory(prefix="flower-mnist-") as home:
+        port = _free_port()
+        address = f"127.0.0.1:{port}"
+        Path(home, "config.toml").write_text(
+            f'[superlink.{CONNECTION}]\naddress = "{address}"\ninsecure = true\n'
+        )
+        programs = str(Path(sys.executable).parent)
+        environment = os.environ | {
+            "FLWR_HOME": home,
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "PATH": os.pathsep.join([programs, os.environ.get("PATH", os.defpath)]),
+        }
+        command = [_program("flower-superlink"), "--insecure", "--simulation"]
+        command += ["--host", "127.0.0.1", "--port", str(port)]
+        command += ["--disable-runtime-dependency-installation"]
+        with Path(home, "superlink.log").open("w") as log:
+            superlink = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        try:
+            _await_health(superlink, address, Path(home, "superlink.log"))
+            yield Simulation(environment)
+        finally:
+            superlink.terminate()
+            try:
+                superlink.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                superlink.kill()
+                superlink.wait()
+
+
+def _await_health(superlink: subprocess.Popen[bytes], address: str, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and superlink.poll() is None:
+        try:
+            with urllib.request.urlopen(f"http://{address}/health", timeout=1.0):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    raise RuntimeError(f"the SuperLink did not start:\n{log.read_text()[-2000:]}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _program(name: str) -> str:
+    """Return the path of a command installed next to this Python."""
+    return str(Path(sys.executable).with_name(name))

@@ -1,0 +1,161 @@
+"""Checkpoints: a Flower run as one file, written whole or not at all after every round.
+
+Flower has no resume of its own. A checkpoint holds the model, what the wrapped strategy keeps
+between rounds, the aligner, Python's and NumPy's global random states (Flower samples nodes and
+draws noise with them), and the metrics so far. Of a wrapped strategy, that is every attribute that
+is a number, text, array, record or container of these and changed since the run began; settings
+that did not change are taken from the code, so that they can be changed for the rest of a run. A
+strategy that keeps anything else says so itself with ``state_dict`` and ``load_state_dict``.
+"""
+
+import copy
+import json
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from flwr.serverapp.strategy import Strategy
+
+from fedavot._files import ARCHIVE_FAILURES, write_whole
+from fedavot.errors import CheckpointError, FileFormatError
+from fedavot.flower.packing import Arrays, Packer, is_same, unpack
+from fedavot.flower.records import view
+
+FILE = "checkpoint.npz"
+FORMAT = "fedavot-flower-checkpoint"
+VERSION = 1
+
+
+@dataclass
+class Checkpoint:
+    """A run after some round: everything but its arrays is in ``meta``, as JSON."""
+
+    meta: dict[str, Any]
+    arrays: Arrays = field(default_factory=dict)
+
+    def save(self, folder: Path) -> None:
+        """Write the file."""
+        text = json.dumps({"format": FORMAT, "version": VERSION, **self.meta})
+        content: Any = {"meta": np.frombuffer(text.encode(), dtype=np.uint8), **self.arrays}
+        write_whole(folder / FILE, lambda stream: np.savez(stream, **content))
+
+    @classmethod
+    def load(cls, folder: Path) -> "Checkpoint":
+        """Read what :meth:`save` wrote."""
+        path = folder / FILE
+        try:
+            # Opened here: NumPy leaves a file it cannot read open.
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+                arrays = {key: archive[key] for key in archive.files}
+            meta = json.loads(arrays.pop("meta").tobytes())
+        except (*ARCHIVE_FAILURES, KeyError) as cause:
+            raise FileFormatError(f"{path} is not a checkpoint, or cut off: {cause}") from None
+        if meta.get("format") != FORMAT or meta.get("version") != VERSION:
+            raise FileFormatError(
+                f"{path} holds {meta.get('format')!r} version {meta.get('version')!r}, not "
+                f"{FORMAT!r} version {VERSION}"
+            )
+        return cls(meta, arrays)
+
+
+def layers(strategy: Strategy) -> Iterator[Strategy]:
+    """Yield a strategy and the strategies it wraps, outermost first."""
+    inner: Any = strategy
+    while inner is not None:
+        yield inner
+        inner = getattr(inner, "strategy", None)
+
+
+def settings(strategy: Strategy) -> list[dict[str, Any]]:
+    """Return the attributes of every layer as they are before a run, to tell state from them."""
+    return [copy.deepcopy(dict(_attributes(layer))) for layer in layers(strategy)]
+
+
+def refuse_unsaveable(strategy: Strategy) -> None:
+    """Raise if a layer keeps something that a checkpoint cannot hold."""
+    for layer in layers(strategy):
+        if not hasattr(layer, "state_dict"):
+            for name, value in _attributes(layer):
+                Packer().pack(value, f"{type(layer).__name__}.{name}")
+
+
+def pack_strategy(strategy: Strategy, before: list[dict[str, Any]]) -> tuple[Any, Arrays]:
+    """Return what has changed in a strategy since ``before``, as JSON and arrays."""
+    packer = Packer()
+    packed = []
+    for layer, old in zip(layers(strategy), before, strict=True):
+        label = type(layer).__name__
+        if hasattr(layer, "state_dict"):
+            state = packer.pack(layer.state_dict(), f"{label}.state_dict()")
+            packed.append({"class": label, "own": state})
+            continue
+        changed = {
+            name: packer.pack(value, f"{label}.{name}")
+            for name, value in _attributes(layer)
+            if name not in old or not is_same(value, old[name])
+        }
+        packed.append({"class": label, "attributes": changed})
+    return packed, packer.arrays
+
+
+def unpack_strategy(strategy: Strategy, packed: Any, arrays: Arrays) -> None:
+    """Set in a strategy what :func:`pack_strategy` found."""
+    own = list(layers(strategy))
+    names = [type(layer).__name__ for layer in own]
+    if names != [state["class"] for state in packed]:
+        saved = " around ".join(state["class"] for state in packed)
+        raise CheckpointError(f"the checkpoint is of {saved}, and this is {' around '.join(names)}")
+    for layer, state in zip(own, packed, strict=True):
+        if "own" in state:
+            layer.load_state_dict(unpack(state["own"], arrays))  # type: ignore[attr-defined]
+            continue
+        for name, value in state["attributes"].items():
+            setattr(layer, name, unpack(value, arrays))
+
+
+def pack_model(model: ArrayRecord) -> Arrays:
+    """Return a model's arrays under the names they have in the file."""
+    return {f"model/{key}": view(array) for key, array in model.items()}
+
+
+def unpack_model(arrays: Arrays, like: ArrayRecord) -> ArrayRecord:
+    """Return the model of a checkpoint, or raise if it is another one's."""
+    saved = {key.removeprefix("model/"): a for key, a in arrays.items() if key[:6] == "model/"}
+    wanted = {key: (tuple(array.shape), array.dtype) for key, array in like.items()}
+    found = {key: (array.shape, str(array.dtype)) for key, array in saved.items()}
+    if found != wanted:
+        differing = sorted(found.keys() ^ wanted.keys()) or [
+            key for key in wanted if found[key] != wanted[key]
+        ]
+        key = differing[0]
+        raise CheckpointError(
+            f"the checkpoint is of another model: array {key!r} is {found.get(key, 'missing')} "
+            f"there and {wanted.get(key, 'missing')} here"
+        )
+    return ArrayRecord({key: Array(np.asarray(saved[key])) for key in wanted})
+
+
+def random_state() -> dict[str, Any]:
+    """Return the states of the global generators that Flower draws from."""
+    version, internal, gauss = random.getstate()
+    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002
+    numbers = [kind, np.asarray(keys).tolist(), position, has_gauss, cached]
+    return {"python": [version, list(internal), gauss], "numpy": numbers}
+
+
+def set_random_state(state: Mapping[str, Any]) -> None:
+    """Restore what :func:`random_state` returned."""
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))  # noqa: NPY002
+
+
+def _attributes(layer: Strategy) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(layer).items():
+        if name != "strategy" and not callable(value):
+            yield name, value

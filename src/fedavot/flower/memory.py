@@ -1,0 +1,160 @@
+"""What every client said last, on disk: memory that removes the bias of the absent.
+
+    θ ← θ + Σ_j p_j m_j + Σ_{i∈A} w_i (Δ_i − m_i),   then m_i ← Δ_i for i ∈ A
+
+with Δ_i = θ_i − θ and m_j client j's last update. The wrapped strategy still averages by weight:
+since the weights sum to one, handing it θ + Σ p m + Δ_i − m_i in client i's name gives exactly
+this. Only floating-point arrays are remembered.
+
+The rows are one memory-mapped file, n_clients × model size. A round's new rows go to a journal
+first and into the file once the round's checkpoint is written, so that a crash between the two
+leaves either the old rows or what it takes to write the new ones.
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message
+from numpy.typing import NDArray
+
+from fedavot._checks import Floats
+from fedavot._files import write_whole
+from fedavot.errors import TooLargeError
+from fedavot.flower.records import view
+
+ROWS = "memory.bin"
+JOURNAL = "memory.journal.npz"
+
+
+class Memory:
+    """The last update of every client, by client number.
+
+    Parameters
+    ----------
+    folder : path
+        Where the file lies.
+    model : ArrayRecord
+        Gives the arrays' names, shapes and types.
+    """
+
+    def __init__(self, folder: Path, model: ArrayRecord) -> None:
+        arrays = {key: view(array) for key, array in model.items()}
+        self._shapes = {
+            key: array.shape
+            for key, array in arrays.items()
+            if np.issubdtype(array.dtype, np.floating)
+        }
+        kinds = [arrays[key].dtype for key in self._shapes] or [np.dtype(np.float32)]
+        self._dtype = np.result_type(np.float32, *kinds)
+        self._size = sum(int(np.prod(shape)) for shape in self._shapes.values())
+        self._folder = folder
+        self._pending: tuple[list[int], list[NDArray[Any]]] = ([], [])
+        # Σ a_j m_j, with a_j the importance on its own scale: clients may join without a change.
+        self.total: Floats = np.zeros(self._size)
+
+    def bytes_for(self, n_clients: int) -> int:
+        """Return how many bytes that many clients take on disk."""
+        return n_clients * self._size * self._dtype.itemsize
+
+    def refuse_without_room(self, n_clients: int) -> None:
+        """Raise if the disk has no room for that many clients."""
+        needed, free = self.bytes_for(n_clients), shutil.disk_usage(self._folder).free
+        if needed > free:
+            raise TooLargeError(
+                f"memory of {n_clients} clients takes {needed / 1e9:,.1f} GB, and "
+                f"{self._folder} has {free / 1e9:,.1f} GB left; use another folder, or no memory"
+            )
+
+    def replace(
+        self,
+        replies: Sequence[Message],
+        clients: Sequence[int],
+        amounts: Floats,
+        model: ArrayRecord,
+    ) -> None:
+        """Put what the wrapped strategy is to average into the replies, and note the new rows.
+
+        Parameters
+        ----------
+        replies : sequence of Message
+            Usable replies; their floating-point arrays are exchanged.
+        clients : sequence of int
+            Who sent them.
+        amounts : ndarray of shape (n_clients,)
+            Importance of all clients now, on any scale.
+        model : ArrayRecord
+            What the round started from.
+        """
+        table = self._table(amounts.size)
+        mean = self.total / amounts.sum()
+        change = np.zeros(self._size)
+        start = self._flat({key: view(array) for key, array in model.items()})
+        rows = []
+        for reply, client in zip(replies, clients, strict=True):
+            record = next(iter(reply.content.array_records.values()))
+            fresh = self._flat({key: view(array) for key, array in record.items()})
+            fresh -= start
+            news = fresh - table[client]
+            change += amounts[client] * news
+            self._put(record, start + mean + news)
+            rows.append(fresh)
+        self.total += change
+        self._pending = (list(clients), rows)
+
+    def write_journal(self, server_round: int) -> None:
+        """Write the round's new rows beside the file, whole or not at all."""
+        clients, rows = self._pending
+        content: dict[str, Any] = {"round": server_round, "clients": clients, "rows": rows}
+        write_whole(self._folder / JOURNAL, lambda stream: np.savez(stream, **content))
+
+    def commit(self, n_clients: int) -> None:
+        """Write the round's new rows into the file."""
+        clients, rows = self._pending
+        if clients:
+            table = self._table(n_clients)
+            for client, row in zip(clients, rows, strict=True):
+                table[client] = row
+            table.flush()
+        self._pending = ([], [])
+        (self._folder / JOURNAL).unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Forget whatever an earlier run left."""
+        for name in (ROWS, JOURNAL):
+            (self._folder / name).unlink(missing_ok=True)
+
+    def recover(self, server_round: int, n_clients: int) -> None:
+        """After a crash, finish the rows of the last round that has a checkpoint."""
+        path = self._folder / JOURNAL
+        if path.exists():
+            with np.load(path, allow_pickle=False) as journal:
+                if int(journal["round"]) == server_round:
+                    self._pending = (journal["clients"].tolist(), list(journal["rows"]))
+        self.commit(n_clients)
+
+    def _table(self, n_clients: int) -> Any:
+        """Return the rows of all clients, the file grown to hold them; new rows are zero."""
+        path = self._folder / ROWS
+        path.touch()
+        needed = self.bytes_for(n_clients)
+        if path.stat().st_size < needed:
+            self.refuse_without_room(n_clients)
+            with path.open("r+b") as stream:
+                stream.truncate(needed)
+        shape = (n_clients, self._size)
+        return np.memmap(path, dtype=self._dtype, mode="r+", shape=shape)
+
+    def _flat(self, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        parts = [arrays[key].reshape(-1).astype(self._dtype) for key in self._shapes]
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=self._dtype)
+
+    def _put(self, record: ArrayRecord, flat: NDArray[Any]) -> None:
+        place = 0
+        for key, shape in self._shapes.items():
+            size = int(np.prod(shape))
+            values = flat[place : place + size].reshape(shape)
+            record[key] = Array(np.asarray(values, dtype=record[key].dtype))
+            place += size

@@ -1,0 +1,111 @@
+"""Flower's records as arrays: looked at without a copy, and kept to the model's number types."""
+
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+def view(array: Array) -> NDArray[Any]:
+    """Return a serialised array without copying it; read-only."""
+    stream = BytesIO(array.data)
+    version = npy.read_magic(stream)
+    if array.stype != "numpy.ndarray" or version not in _READERS:
+        return array.numpy()
+    shape, column_major, dtype = _READERS[version](stream)
+    if dtype.hasobject or min(shape, default=0) < 0:
+        raise ValueError(f"its header says {dtype}, shape {shape}")
+    flat = np.frombuffer(array.data, dtype=dtype, offset=stream.tell())
+    return flat.reshape(shape, order="F" if column_major else "C")
+
+
+def is_float(array: NDArray[Any]) -> bool:
+    """Return whether an array holds floating-point numbers."""
+    return array.dtype.kind == "f"
+
+
+def same_kind(left: NDArray[Any], right: NDArray[Any]) -> bool:
+    """Return whether both arrays hold floats, or both integers, or both truth values."""
+    kinds = ["iu" if array.dtype.kind in "iu" else array.dtype.kind for array in (left, right)]
+    return kinds[0] == kinds[1] and kinds[0] in ("f", "iu", "b")
+
+
+def rename(replies: Sequence[Message]) -> None:
+    """Give the only array and the only metric record of all replies the names most have."""
+    for kind in ("array_records", "metric_records"):
+        names = [next(iter(getattr(reply.content, kind))) for reply in replies]
+        usual = max(names, key=names.count)
+        for reply, name in zip(replies, names, strict=True):
+            if name != usual:
+                reply.content[usual] = reply.content.pop(name)
+
+
+def metrics_of(reply: Message) -> MetricRecord:
+    """Return a reply's only metric record."""
+    return next(iter(reply.content.metric_records.values()))
+
+
+class _Seen(Array):
+    """An array that is read where it lies: Flower's own copies each one before averaging it."""
+
+    def numpy(self) -> NDArray[Any]:
+        return view(self)
+
+
+def prepare(record: ArrayRecord, model: ArrayRecord, *, copies: bool) -> None:
+    """Make a reply's arrays ready to be averaged by any strategy.
+
+    Arrays are put in the model's order, for some strategies go by position, and have the model's
+    precision, for some accumulate in that of the first reply. Integer buffers become floats.
+
+    Parameters
+    ----------
+    record : ArrayRecord
+        A reply's arrays, of the model's names and shapes.
+    model : ArrayRecord
+        The global model.
+    copies : bool
+        Whether the strategy may write into what it reads; otherwise it reads without a copy.
+    """
+    ready = {}
+    for key, start in model.items():
+        # What the array is said to be is the client's word; what it is stands in its header.
+        values, wanted = view(record[key]), np.dtype(start.dtype)
+        if wanted.kind != "f":
+            ready[key] = Array(np.asarray(values, dtype=np.float64))
+        elif values.dtype != wanted or copies:
+            ready[key] = Array(np.asarray(values, dtype=wanted))
+        else:
+            ready[key] = _Seen(str(wanted), values.shape, record[key].stype, record[key].data)
+    record.clear()
+    record.update(ready)
+
+
+def typed_as(arrays: ArrayRecord, model: ArrayRecord) -> ArrayRecord:
+    """Return arrays in the model's order and number types."""
+    typed = {}
+    for key, start in model.items():
+        array, wanted = arrays[key], np.dtype(start.dtype)
+        if np.dtype(array.dtype) != wanted:
+            array = Array(_cast(view(array), wanted))
+        typed[key] = array
+    return ArrayRecord(typed)
+
+
+def _cast(values: NDArray[Any], wanted: np.dtype[Any]) -> NDArray[Any]:
+    """Return values in another type: integers rounded, and kept within their range."""
+    if np.issubdtype(wanted, np.integer):
+        limits = np.iinfo(wanted)
+        rounded = np.rint(values)
+        # Clipped as floats the largest 64-bit integer would be one too many.
+        cast = np.clip(rounded, float(limits.min), np.nextafter(float(limits.max), 0.0))
+        return np.asarray(np.where(rounded >= limits.max, limits.max, cast.astype(wanted)), wanted)
+    if wanted == np.bool_:
+        return np.asarray(values >= 0.5)
+    return np.asarray(values, dtype=wanted)

@@ -1,0 +1,60 @@
+"""A round under way: who was asked what, and what becomes of it in the log."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flwr.app import ArrayRecord, Metadata, MetricRecord
+
+from fedavot.flower.log import Round
+from fedavot.flower.replies import Sorted
+
+
+@dataclass(frozen=True)
+class OpenRound:
+    """A round between asking and aggregating.
+
+    Attributes
+    ----------
+    number : int
+        From 1.
+    model : ArrayRecord
+        What was sent out.
+    available, refused
+        As in `Round`.
+    asked : dict from client name to Metadata
+        Of the messages sent.
+    shares : dict of float
+        Weights of those asked, should all reply, where they were chosen among the available.
+    """
+
+    number: int
+    model: ArrayRecord
+    available: list[str]
+    refused: dict[str, str]
+    asked: dict[str, Metadata]
+    shares: dict[str, float] = field(default_factory=dict)
+
+    def record(
+        self,
+        found: Sorted,
+        weights: Mapping[str, float],
+        *,
+        gap: float,
+        metrics: MetricRecord | None,
+    ) -> Round:
+        """Return what happened, for the log."""
+        squares = sum(weight**2 for weight in weights.values())
+        return Round(
+            round=self.number,
+            available=self.available,
+            asked=sorted(self.asked),
+            replied=list(found.usable),
+            failed=found.failed,
+            late=found.late,
+            excluded=found.excluded,
+            refused=self.refused,
+            weights=dict(weights),
+            gap=gap,
+            effective_cohort_size=1.0 / squares if squares else 0.0,
+            metrics=dict(metrics or {}),
+        )

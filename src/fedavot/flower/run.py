@@ -1,0 +1,201 @@
+"""A run's files: the participation log, the checkpoint after each round, the memory."""
+
+import logging
+import os
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.serverapp.strategy import Result, Strategy
+
+import fedavot.flower.checkpoint as saved
+from fedavot.errors import CheckpointError
+from fedavot.flower.identity import Names
+from fedavot.flower.log import ParticipationLog, Round
+from fedavot.flower.memory import ROWS, Memory
+from fedavot.flower.replies import Inspector
+from fedavot.flower.weigher import Weigher
+
+_log = logging.getLogger("flwr")
+
+LOG = "participation.jsonl"
+LOCK = "lock"
+
+_HISTORIES = (
+    "train_metrics_clientapp",
+    "evaluate_metrics_clientapp",
+    "evaluate_metrics_serverapp",
+)
+
+
+def lock(path: Path) -> int:
+    """Return an open file that no other process, or run, can lock until it is closed.
+
+    A server that is thought dead may still be writing when the next one starts.
+    """
+    number = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        import fcntl
+
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:  # not on this system, where nothing is promised
+        pass
+    except OSError:
+        os.close(number)
+        raise CheckpointError(
+            f"another run is writing to {path.parent}; wait until it has ended, or choose another "
+            "folder"
+        ) from None
+    return number
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of: the wrapped strategy, and our own parts that have state."""
+
+    strategy: Strategy
+    weigher: Weigher
+    names: Names
+    inspector: Inspector
+
+
+class Run:
+    """What a run keeps on disk.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the files are.
+    parts : Parts
+        Whose state a checkpoint holds.
+    checkpoints : bool
+        Whether there will be any; otherwise there is the log, and the memory.
+
+    Attributes
+    ----------
+    memory : Memory or None
+        Of the clients' last updates, where that is wanted.
+    """
+
+    def __init__(self, folder: Path, parts: Parts, *, checkpoints: bool) -> None:
+        self._folder = folder
+        self._parts = parts
+        self._checkpoints = checkpoints
+        self._settings: list[dict[str, Any]] = []
+        self._log: ParticipationLog | None = None
+        self._unlock: Callable[[], object] = lambda: None
+        self.memory: Memory | None = None
+
+    def open(self, model: ArrayRecord, *, memory: bool, resume: bool) -> None:
+        """Make sure that the files can be written and belong to this run."""
+        # Models and updates are nobody else's business.
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._unlock = weakref.finalize(self, os.close, lock(self._folder / LOCK))
+        try:
+            self._open(model, memory=memory, resume=resume)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, model: ArrayRecord, *, memory: bool, resume: bool) -> None:
+        kept = (saved.FILE, LOG, ROWS)
+        existing = [name for name in kept if (self._folder / name).exists()]
+        if existing and not resume:
+            raise CheckpointError(
+                f"{self._folder} holds {existing[0]} of an earlier run; go on with it by "
+                "resume=True, or choose another folder"
+            )
+        if self._checkpoints:
+            saved.refuse_unsaveable(self._parts.strategy)
+        self._settings = saved.settings(self._parts.strategy)
+        if memory:
+            self.memory = self._open_memory(model)
+        self._log = ParticipationLog(self._folder / LOG)
+
+    def _open_memory(self, model: ArrayRecord) -> Memory:
+        memory, count = Memory(self._folder, model), len(self._parts.weigher.names)
+        memory.refuse_without_room(max(count, 1))
+        in_all = f", {memory.bytes_for(count) / 1e6:.3g} MB in all" if count else ""
+        each = memory.bytes_for(1) / 1e6
+        _log.info("FedAVOT: memory takes %.3g MB a client in %s%s", each, self._folder, in_all)
+        return memory
+
+    def close(self) -> None:
+        """Let another run have the folder."""
+        self._unlock()
+
+    def log(self, record: Round) -> None:
+        """Append a round to the log."""
+        assert self._log is not None
+        self._log.append(record)
+        if self.memory is not None and not self._checkpoints:
+            self.memory.commit(len(self._parts.weigher.names))
+
+    def save(self, number: int, model: ArrayRecord, result: Result) -> None:
+        """Write the checkpoint of a finished round."""
+        packed, arrays = saved.pack_strategy(self._parts.strategy, self._settings)
+        meta = {
+            "round": number,
+            "strategy": packed,
+            "weigher": self._parts.weigher.state_dict(),
+            "names": {
+                "answers": list(self._parts.names.answers.items()),
+                "holders": self._parts.names.holders,
+                "registry": self._parts.names.registry,
+            },
+            "norms": list(self._parts.inspector.norms),
+            "random": saved.random_state(),
+            "memory": self.memory is not None,
+            "results": {
+                kind: [[at, dict(metrics)] for at, metrics in getattr(result, kind).items()]
+                for kind in _HISTORIES
+            },
+        }
+        arrays |= saved.pack_model(model)
+        if self.memory is not None:
+            arrays["memory"] = self.memory.total
+            self.memory.write_journal(number)
+        saved.Checkpoint(meta, arrays).save(self._folder)
+        if self.memory is not None:
+            self.memory.commit(len(self._parts.weigher.names))
+
+    def load(self, model: ArrayRecord) -> tuple[ArrayRecord, Result, int]:
+        """Return the model, the metrics and the number of the last finished round.
+
+        Without a checkpoint that is ``model``, no metrics, and 0.
+        """
+        assert self._log is not None
+        if not (self._folder / saved.FILE).exists():
+            self._log.cut(0)
+            if self.memory is not None:
+                self.memory.clear()
+            return model, Result(), 0
+        checkpoint = saved.Checkpoint.load(self._folder)
+        meta = checkpoint.meta
+        difference = self._parts.weigher.differs(meta["weigher"])
+        if difference is None and meta["memory"] != (self.memory is not None):
+            difference = f"it was made {'with' if meta['memory'] else 'without'} memory"
+        if difference is not None:
+            raise CheckpointError(
+                f"the checkpoint in {self._folder} is of another run: {difference}"
+            )
+        arrays = saved.unpack_model(checkpoint.arrays, model)
+        saved.unpack_strategy(self._parts.strategy, meta["strategy"], checkpoint.arrays)
+        self._parts.weigher.load_state_dict(meta["weigher"])
+        self._parts.names.answers = {int(node): name for node, name in meta["names"]["answers"]}
+        self._parts.names.holders = dict(meta["names"]["holders"])
+        self._parts.names.registry = bool(meta["names"]["registry"])
+        self._parts.inspector.norms.extend(meta["norms"])
+        number = int(meta["round"])
+        if self.memory is not None:
+            self.memory.total = checkpoint.arrays["memory"]
+            self.memory.recover(number, len(self._parts.weigher.names))
+        self._log.cut(number)
+        saved.set_random_state(meta["random"])
+        result = Result()
+        for kind, history in meta["results"].items():
+            getattr(result, kind).update({at: MetricRecord(values) for at, values in history})
+        return arrays, result, number

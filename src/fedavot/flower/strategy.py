@@ -1,0 +1,373 @@
+"""FedAVOT for Flower: any averaging strategy, with weights whose average is the importance.
+
+A round goes: name the live nodes; let the wrapped strategy build its messages for those with an
+importance, or for a choice among them; sort what comes back; weigh the cohort that replied; hand
+the usable replies to the wrapped strategy with the weights in place of its own; keep the model's
+number types; tell the log. With :meth:`FedAVOT.start` a round is also a checkpoint, and a run that
+was interrupted goes on from the last one.
+
+Server optimisers, momentum, differential privacy and whatever else the wrapped strategy does to an
+average it does to this one. Evaluation is left to it.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from fedavot._files import PathLike
+from fedavot.errors import OptionError
+from fedavot.flower.admission import Admission
+from fedavot.flower.checkpoint import layers
+from fedavot.flower.identity import Names
+from fedavot.flower.log import Round
+from fedavot.flower.options import Clients, Weighting
+from fedavot.flower.records import metrics_of, prepare, rename, typed_as
+from fedavot.flower.replies import Inspector, Sorted
+from fedavot.flower.rounds import OpenRound
+from fedavot.flower.run import Parts, Run
+from fedavot.flower.weigher import Importance, Weigher
+from fedavot.flower.wrapped import (
+    asking_everyone,
+    is_flowers_own,
+    least_available,
+    missing_noise,
+    noisy_layers,
+    weighted_by,
+)
+
+_log = logging.getLogger("flwr")
+
+OnRound = Callable[[Round], None]
+Aggregate = tuple[ArrayRecord | None, MetricRecord | None]
+
+
+class FedAVOT(Strategy):
+    """Wrap a Flower strategy so that it optimises the objective that was meant.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        What averages: FedAvg, FedAvgM, FedProx, FedAdagrad, FedAdam, FedYogi, QFedAvg, or a
+        privacy wrapper around one of them.
+    importance : "uniform", "examples", mapping or path
+        How much each client counts: alike; by the number of examples it reports first; by name,
+        on any scale; or as a .csv or .json file says (see `fedavot.importance.read_mapping`).
+    weighting : Weighting, optional
+        How weights are found. By default they are learnt from who replies.
+    clients : Clients, optional
+        Where names come from, and what is accepted from clients.
+    folder : path, optional
+        Where the participation log, the checkpoint and the memory go; nothing is written without.
+    resume : bool
+        Whether to go on from the folder's checkpoint. Without one a new run begins, so that one
+        command serves for the first start and for every restart.
+    on_round : function of a `Round`, or a sequence of them, optional
+        Called after each round. One that fails is reported and does not stop the run.
+
+    Examples
+    --------
+    >>> from flwr.serverapp.strategy import FedAvg
+    >>> strategy = FedAVOT(FedAvg(), importance={"berlin": 2, "lyon": 1, "porto": 1})
+    >>> strategy.importance
+    {'berlin': 0.5, 'lyon': 0.25, 'porto': 0.25}
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        *,
+        importance: Importance = "uniform",
+        weighting: Weighting | None = None,
+        clients: Clients | None = None,
+        folder: PathLike | None = None,
+        resume: bool = False,
+        on_round: OnRound | Sequence[OnRound] | None = None,
+    ) -> None:
+        if any(isinstance(layer, FedAVOT) for layer in layers(strategy)):
+            raise OptionError("a FedAVOT within FedAVOT would undo its weights; leave one out")
+        self.strategy = strategy
+        self._weighting = weighting or Weighting()
+        self._clients = clients or Clients()
+        self._key = weighted_by(strategy)
+        self._copies = not is_flowers_own(strategy)
+        self._weigher = Weigher(importance, self._weighting, unlisted=self._clients.unlisted)
+        self._names = Names(self._clients.names, self._clients.key)
+        self._inspector = Inspector(self._clients.norm_limit, self._key)
+        self._folder = None if folder is None else Path(folder)
+        self._resume = resume
+        self._callbacks = _callbacks(on_round)
+        self._open: OpenRound | None = None
+        self._run: Run | None = None
+        self._ran = False
+        self._timeout: float | None = None
+        if (resume or self._weighting.memory) and folder is None:
+            raise OptionError(f"{'resume' if resume else 'memory'} needs a folder; give folder=...")
+        if self._weighting.memory and noisy_layers(strategy):
+            raise OptionError(
+                "memory releases every update again each round, which no noise of one round "
+                "covers; leave out memory, or differential privacy"
+            )
+
+    @property
+    def importance(self) -> dict[str, float]:
+        """Importance now by client name, summing to one; empty before anybody is known."""
+        return self._weigher.importance
+
+    @property
+    def weighted_by_key(self) -> str:
+        """The metric that holds the weights of replies handed on."""
+        return self._key
+
+    def summary(self) -> None:
+        """Log what the strategy is set to do, then the wrapped strategy's own summary."""
+        weighting, clients = self._weighting, self._clients
+        source = "an alignment" if weighting.alignment is not None else "an online aligner"
+        soft = f", softness {weighting.softness:g}" if weighting.softness else ""
+        size = weighting.cohort_size
+        ask = "as the wrapped strategy samples" if size is None else f"{size} of the available"
+        known = f", {len(self._weigher.names)} clients listed" if self._weigher.names else ""
+        _log.info("\t├──> FedAVOT settings:")
+        _log.info("\t│\t├── Importance: %s%s", self._weigher.kind, known)
+        _log.info("\t│\t├── Weights from: %s%s", source, soft)
+        _log.info("\t│\t├── Memory: %s | asks: %s", "yes" if weighting.memory else "no", ask)
+        _log.info("\t│\t├── Names: %s (key %r)", clients.names, clients.key)
+        _log.info("\t│\t└── Folder: %s", self._folder or "none: no log, no checkpoint")
+        self.strategy.summary()
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Name the nodes, and let the wrapped strategy ask those it may."""
+        self._close_unanswered()
+        self._open_files(arrays, checkpoints=False)
+        shares: dict[str, float] = {}
+        nodes = Admission(grid, self._names, self._weigher)
+        if self._weighting.cohort_size is None:
+            messages = list(self.strategy.configure_train(server_round, arrays, config, nodes))
+        else:
+            rng = np.random.default_rng([self._weighting.seed, server_round])
+            shares = nodes.choose(rng, least_available(self.strategy))
+            with asking_everyone(self.strategy):
+                messages = list(self.strategy.configure_train(server_round, arrays, config, nodes))
+        self._limit(messages)
+        asked = {nodes.shown[it.metadata.dst_node_id]: it.metadata for it in messages}
+        available = sorted(set(nodes.shown.values()))
+        self._open = OpenRound(server_round, arrays, available, nodes.refused, asked, shares)
+        return messages
+
+    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Aggregate:
+        """Weigh the cohort that replied, and let the wrapped strategy aggregate it."""
+        open_round = self._open
+        if open_round is None:
+            raise OptionError("aggregate_train was called without configure_train before it")
+        self._open = None
+        found = self._inspector.sort(replies, open_round.asked, open_round.model)
+        uncounted = self._weigher.count(
+            {name: metrics_of(reply).get(self._key) for name, reply in found.usable.items()}
+        )
+        for name, reason in uncounted.items():
+            del found.usable[name]
+            found.excluded[name] = reason
+        for name, reason in found.excluded.items():
+            _log.warning("FedAVOT: the update of client %r is not used: %s", name, reason)
+        names = list(found.usable)
+        weights = self._weigh(names, open_round.shares)
+        if too_little := missing_noise(self.strategy, max(weights, default=0.0)):
+            _log.warning("FedAVOT: %s", too_little)
+        arrays, metrics = self._aggregate(server_round, found, weights, open_round.model)
+        if arrays is not None:
+            self._weigher.observe(names, weights)
+            arrays = typed_as(arrays, open_round.model)
+        else:
+            names, weights = [], np.zeros(0)
+        self._finish(open_round, found, dict(zip(names, weights.tolist(), strict=True)), metrics)
+        return arrays, metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Let the wrapped strategy evaluate on the nodes it may ask."""
+        self._close_unanswered()
+        nodes = Admission(grid, self._names, self._weigher)
+        messages = list(self.strategy.configure_evaluate(server_round, arrays, config, nodes))
+        self._limit(messages)
+        return messages
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Leave the evaluation's metrics to the wrapped strategy."""
+        return self.strategy.aggregate_evaluate(server_round, replies)
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run the rounds, from the checkpoint's on if there is one to resume from.
+
+        Parameters
+        ----------
+        grid, initial_arrays, timeout, train_config, evaluate_config, evaluate_fn
+            As in Flower. With a checkpoint, ``initial_arrays`` only says what model it must be of.
+            A message lives as long as a round, ``timeout`` seconds.
+        num_rounds : int
+            The last round's number, counted from the beginning of the first start.
+
+        Returns
+        -------
+        Result
+            The final model, and the metrics of all rounds, those before a resume included.
+        """
+        if self._ran or self._run is not None:
+            raise OptionError("this FedAVOT has run already; make a new one for a new run")
+        _log.info("Starting FedAVOT strategy around %s:", type(self.strategy).__name__)
+        self.summary()
+        self._open_files(initial_arrays, checkpoints=True)
+        self._ran, self._timeout = True, timeout
+        configs = train_config or ConfigRecord(), evaluate_config or ConfigRecord()
+        began = time.monotonic()
+        try:
+            arrays, result, first = self._begin(initial_arrays)
+            if evaluate_fn and first == 1:
+                _note(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, initial_arrays))
+            for number in range(first, num_rounds + 1):
+                _log.info("[ROUND %s/%s]", number, num_rounds)
+                arrays = self._round(number, arrays, grid, configs, result)
+                if evaluate_fn:
+                    _note(result.evaluate_metrics_serverapp, number, evaluate_fn(number, arrays))
+                if self._run is not None:
+                    self._run.save(number, arrays, result)
+        finally:
+            if self._run is not None:
+                self._run.close()
+        result.arrays = arrays
+        _log.info("FedAVOT: %d rounds in %.1f s", num_rounds, time.monotonic() - began)
+        if unseen := self._weigher.unseen_in_words():
+            _log.warning("FedAVOT: %s", unseen)
+        return result
+
+    def _round(
+        self,
+        number: int,
+        arrays: ArrayRecord,
+        grid: Grid,
+        configs: tuple[ConfigRecord, ConfigRecord],
+        result: Result,
+    ) -> ArrayRecord:
+        """Train and evaluate for one round; return the model after it."""
+        messages = self.configure_train(number, arrays, configs[0], grid)
+        replies = grid.send_and_receive(messages, timeout=self._timeout)
+        aggregated, metrics = self.aggregate_train(number, replies)
+        arrays = arrays if aggregated is None else aggregated
+        _note(result.train_metrics_clientapp, number, metrics)
+        messages = self.configure_evaluate(number, arrays, configs[1], grid)
+        replies = grid.send_and_receive(messages, timeout=self._timeout)
+        evaluated = self.aggregate_evaluate(number, replies)
+        _note(result.evaluate_metrics_clientapp, number, evaluated)
+        return arrays
+
+    def _begin(self, initial_arrays: ArrayRecord) -> tuple[ArrayRecord, Result, int]:
+        """Return where a run starts: at the beginning, or after its checkpoint."""
+        if self._run is None or not self._resume:
+            return initial_arrays, Result(), 1
+        arrays, result, last = self._run.load(initial_arrays)
+        if last:
+            _log.info("FedAVOT: going on after round %d, from %s", last, self._folder)
+        return arrays, result, last + 1
+
+    def _open_files(self, model: ArrayRecord, *, checkpoints: bool) -> None:
+        """Open the folder's files, before anything is trained."""
+        if self._folder is None or self._run is not None:
+            return
+        if self._resume and not checkpoints:
+            raise OptionError(
+                "resume needs FedAVOT outermost, for it is start() that resumes; wrap the other "
+                "way round: FedAVOT(DifferentialPrivacy...(FedAvg(...)))"
+            )
+        parts = Parts(self.strategy, self._weigher, self._names, self._inspector)
+        run = Run(self._folder, parts, checkpoints=checkpoints)
+        run.open(model, memory=self._weighting.memory, resume=self._resume)
+        self._run = run
+
+    def _limit(self, messages: list[Message]) -> None:
+        """Let messages die with their round: a node that comes back works on the present one."""
+        if self._timeout is not None:
+            for message in messages:
+                message.metadata.ttl = min(message.metadata.ttl, self._timeout)
+
+    def _weigh(self, names: list[str], shares: dict[str, float]) -> Any:
+        """Return the weights of those who replied: a selection's, or the aligner's."""
+        if not names:
+            return np.zeros(0)
+        if shares:
+            chosen = np.array([shares[name] for name in names])
+            return chosen / chosen.sum()
+        return self._weigher.weights(names)
+
+    def _aggregate(
+        self, server_round: int, found: Sorted, weights: Any, model: ArrayRecord
+    ) -> Aggregate:
+        """Hand the usable replies on, weights in place."""
+        if not found.usable:
+            return None, None
+        replies = list(found.usable.values())
+        rename(replies)
+        for reply, weight in zip(replies, weights, strict=True):
+            metrics_of(reply)[self._key] = float(weight)
+            prepare(next(iter(reply.content.array_records.values())), model, copies=self._copies)
+        if self._run is not None and self._run.memory is not None:
+            numbers = self._weigher.numbers(list(found.usable))
+            self._run.memory.replace(replies, numbers, self._weigher.amounts, model)
+        return self.strategy.aggregate_train(server_round, replies)
+
+    def _finish(
+        self,
+        open_round: OpenRound,
+        found: Sorted,
+        weights: dict[str, float],
+        metrics: MetricRecord | None,
+    ) -> None:
+        """Log a round and tell the callbacks."""
+        record = open_round.record(found, weights, gap=self._weigher.gap, metrics=metrics)
+        if not weights:
+            _log.warning("FedAVOT: nobody's update in round %d; the model stays", record.round)
+        if self._run is not None:
+            self._run.log(record)
+        for callback in self._callbacks:
+            try:
+                callback(record)
+            except Exception:
+                _log.exception("FedAVOT: on_round failed in round %d", record.round)
+
+    def _close_unanswered(self) -> None:
+        """Log a round whose replies an outer wrapper kept to itself."""
+        open_round, self._open = self._open, None
+        if open_round is not None:
+            found = Sorted({}, {}, sorted(open_round.asked), {})
+            self._finish(open_round, found, {}, None)
+
+
+def _callbacks(on_round: OnRound | Sequence[OnRound] | None) -> list[OnRound]:
+    listed = on_round if isinstance(on_round, Sequence) else [on_round] if on_round else []
+    for callback in listed:
+        if not callable(callback):
+            raise OptionError(f"on_round is {callback!r}; it must be a function of a Round")
+    return list(listed)
+
+
+def _note(history: dict[int, MetricRecord], number: int, metrics: MetricRecord | None) -> None:
+    if metrics is not None:
+        history[number] = metrics

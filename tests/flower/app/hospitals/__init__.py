@@ -1,0 +1,1 @@
+"""A Flower app whose every number can be computed again."""

@@ -1,0 +1,327 @@
+"""A Flower deployment on loopback: a SuperLink with TLS, SuperNodes with keys, and their end.
+
+Every process bears a mark in its environment, which its descendants inherit. So what was started
+is found again in ``/proc`` by that mark, whichever session or parent it has by then, and is ended
+by its process id. Should the tests themselves be killed, the kernel ends what they started.
+"""
+
+import contextlib
+import datetime
+import ipaddress
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+LOOPBACK = "127.0.0.1"
+CONNECTION = "loopback"
+SUPERLINK = "superlink"
+MARK = "FEDAVOT_TEST_DEPLOYMENT"
+PART = "FEDAVOT_TEST_PART"
+BIN = Path(sys.executable).parent
+# prctl(PR_SET_PDEATHSIG, SIGKILL), then become the command.
+TIED = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])"
+OFFLINE = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+}
+
+
+class Deployment:
+    """A SuperLink and its SuperNodes in a folder; a context manager that leaves no process.
+
+    Parameters
+    ----------
+    folder : Path
+        Where certificates, keys, the database, logs and Flower's own files go.
+    app : Path
+        The Flower app that :meth:`submit` runs.
+    """
+
+    def __init__(self, folder, app):
+        self.folder = folder
+        self.app = app
+        self.port = free_port()
+        self._mark = uuid.uuid4().hex
+        self._started = []
+        self._latest = {}
+        self._authority = write_certificates(folder)
+        (folder / "home").mkdir()
+        (folder / "home" / "config.toml").write_text(
+            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
+            f'address = "{LOOPBACK}:{self.port}"\nroot-certificates = "{self._authority}"\n',
+            encoding="utf-8",
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.close()
+        if error is not None:
+            for part in self._latest:
+                error.add_note(f"--- {part} ---\n{self.log(part)[-2000:]}")
+
+    def start_superlink(self):
+        """Start the SuperLink, on the database it had before if any, and wait until it serves."""
+        server = self._start(
+            SUPERLINK,
+            "flower-superlink",
+            *("--host", LOOPBACK, "--port", str(self.port)),
+            *("--ssl-ca-certfile", self._authority),
+            *("--ssl-certfile", self.folder / "server.pem"),
+            *("--ssl-keyfile", self.folder / "server.key"),
+            *("--database", self.folder / "state.db"),
+            "--enable-supernode-auth",
+        )
+        wait_until(
+            lambda: listens(self.port) or server.poll() is not None,
+            what="the SuperLink serves",
+            patience=60,
+        )
+        if server.poll() is not None:
+            raise RuntimeError(f"the SuperLink left with {server.poll()}\n{self.log(SUPERLINK)}")
+
+    def register(self, key, *, name):
+        """Register a public key under a name; return the node id."""
+        said = self._flwr("supernode", "register", f"{key}.pub", CONNECTION, "--name", name)
+        return int(said["node-id"])
+
+    def start_node(self, part, key, *, config=""):
+        """Start a SuperNode with a private key, and return it without waiting."""
+        return self._start(
+            part,
+            "flower-supernode",
+            *("--superlink", f"{LOOPBACK}:{self.port}"),
+            *("--root-certificates", self._authority),
+            *("--auth-supernode-private-key", key),
+            *("--host", LOOPBACK, "--port", str(free_port())),
+            *("--node-config", config),
+        )
+
+    def is_accepted(self, part):
+        """Wait until the SuperLink has taken or refused a SuperNode, and say which."""
+        process, path = self._latest[part]
+
+        def decided():
+            return process.poll() is not None or b"SuperNode ID" in path.read_bytes()
+
+        wait_until(decided, what=f"{part} is accepted or refused", patience=60)
+        return process.poll() is None
+
+    def submit(self, **config):
+        """Run the app with values of its run config; return the run's id."""
+        values = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
+        said = self._flwr("run", str(self.app), CONNECTION, "--run-config", values)
+        return said["run-id"]
+
+    def status(self, run):
+        """Return the status of a run, such as ``finished:completed``."""
+        runs = self._flwr("list", CONNECTION, "--run-id", run)["runs"]
+        return runs[0]["status"]
+
+    def log(self, part):
+        """Return what a part and its children wrote since the part was last started."""
+        _, path = self._latest[part]
+        return path.read_text(encoding="utf-8", errors="replace")
+
+    def kill(self, part):
+        """Kill a part and all it started, as if its machine lost power."""
+        end(lambda: self.processes(part))
+
+    def close(self):
+        """Kill all that was started here."""
+        end(self.processes)
+        for process in self._started:
+            process.wait()
+
+    def processes(self, part=None):
+        """Return the ids of the living processes of a part, or of the whole deployment."""
+        wanted = {f"{MARK}={self._mark}"} | ({f"{PART}={part}"} if part else set())
+        return [pid for pid in living() if wanted <= environment(pid)]
+
+    def _start(self, part, *command):
+        program, *arguments = map(str, command)
+        path = self.folder / f"{part}-{len(self._started)}.log"
+        with path.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-c", TIED, str(BIN / program), *arguments],
+                env=self._environment(part),
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        self._started.append(process)
+        self._latest[part] = process, path
+        return process
+
+    def _environment(self, part):
+        path = os.pathsep.join([str(BIN), os.environ.get("PATH", "")])
+        home = str(self.folder / "home")
+        own = {"PATH": path, "FLWR_HOME": home, MARK: self._mark, PART: part}
+        # Looking for work every second would be most of a short round.
+        return os.environ | OFFLINE | own | {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
+
+    def _flwr(self, *command):
+        done = subprocess.run(
+            [str(BIN / "flwr"), *map(str, command), "--format", "json"],
+            env=self._environment("cli"),
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(
+                f"flwr {command} exited {done.returncode}\n{done.stdout}{done.stderr}"
+            )
+        return json.loads(done.stdout)
+
+
+def wait_until(holds, *, what, patience, every=0.1):
+    """Wait until a condition holds, and return it; TimeoutError after ``patience`` seconds."""
+    deadline = time.monotonic() + patience
+    while not (found := holds()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {patience} s in vain until {what}")
+        time.sleep(every)
+    return found
+
+
+def end(processes):
+    """Kill the processes a function lists, until it lists none: children may still be starting."""
+
+    def none_left():
+        for pid in (found := processes()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not found
+
+    wait_until(none_left, what="the processes are gone", patience=30)
+
+
+def living():
+    """Return the ids of all processes but the dead whose parents have not looked yet."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+                if state not in "ZX":
+                    found.append(int(folder.name))
+    return found
+
+
+def environment(pid):
+    """Return the environment a process was started with; empty if it is not ours to see."""
+    try:
+        raw = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return set()
+    return {os.fsdecode(entry) for entry in raw.split(b"\0")}
+
+
+def free_port():
+    """Return a port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return probe.getsockname()[1]
+
+
+def listens(port):
+    """Say whether somebody listens on a port."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((LOOPBACK, port)) == 0
+
+
+def write_key(path):
+    """Write a SuperNode's key pair, private to ``path`` and public to ``path``.pub."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    Path(f"{path}.pub").write_bytes(public)
+    return path
+
+
+def write_certificates(folder):
+    """Write an authority and a server certificate for loopback; return the authority's path."""
+    authority = ec.generate_private_key(ec.SECP256R1())
+    server = ec.generate_private_key(ec.SECP256R1())
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test superlink")])
+    issued = _certificate(issuer, issuer, authority.public_key()).add_extension(
+        x509.BasicConstraints(ca=True, path_length=0), critical=True
+    )
+    issued = issued.add_extension(_usage(signs_certificates=True), critical=True)
+    root = issued.sign(authority, hashes.SHA256())
+    served = (
+        _certificate(subject, issuer, server.public_key())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(LOOPBACK))]),
+            critical=False,
+        )
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()),
+            critical=False,
+        )
+        .sign(authority, hashes.SHA256())
+    )
+    path = folder / "authority.pem"
+    path.write_bytes(root.public_bytes(Encoding.PEM))
+    (folder / "server.pem").write_bytes(served.public_bytes(Encoding.PEM))
+    (folder / "server.key").write_bytes(
+        server.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    )
+    return path
+
+
+def _certificate(subject, issuer, public_key):
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
+
+
+def _usage(*, signs_certificates):
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

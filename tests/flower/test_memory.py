@@ -1,0 +1,264 @@
+"""Memory is its formula, removes the bias of the absent, and takes the disk space it says."""
+
+import shutil
+
+import numpy as np
+import pytest
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAvgM,
+    QFedAvg,
+)
+from grid import arrays_of, everybody, federation, only, record_of
+
+from fedavot.errors import OptionError, TooLargeError
+from fedavot.flower import FedAVOT, Weighting
+
+AGREE = 1e-12
+"""Relative agreement of two ways to sum a few float64 vectors over some rounds."""
+
+IMPORTANCE = {"0": 4.0, "1": 1.0, "2": 2.0, "3": 3.0}
+SHARES = np.array([0.4, 0.1, 0.2, 0.3])
+COHORTS = [[0, 1], [1, 2, 3], [0], [2, 3], [0, 1, 2, 3], [1], [0, 3]]
+
+
+def towards(rate):
+    """Return an update: part of the way to a place of the client's own."""
+
+    def update(arrays, config, node):
+        client = int(node["partition-id"])
+        new = {
+            key: (value + rate * (place(client, value.shape) - value)).astype(value.dtype)
+            if value.dtype.kind == "f"
+            else value
+            for key, value in arrays.items()
+        }
+        return new, {"num-examples": 1 + client}
+
+    return update
+
+
+def place(client, shape):
+    return np.cos(client + np.arange(np.prod(shape, dtype=int))).reshape(shape)
+
+
+def remembering(folder, inner=None, **options):
+    options = {"importance": IMPORTANCE} | options
+    return FedAVOT(inner or everybody(), folder=folder, weighting=Weighting(memory=True), **options)
+
+
+def by_formula(start, cohorts, weights, importances, rate):
+    """θ ← θ + Σ p_j m_j + Σ w_i (Δ_i − m_i), m_i ← Δ_i, on one vector."""
+    model, memory = start.copy(), np.zeros((len(importances[0]), start.size))
+    for cohort, given, importance in zip(cohorts, weights, importances, strict=True):
+        fresh = {i: rate * (place(i, start.shape) - model) for i in cohort}
+        moved = model + importance @ memory
+        for i, weight in zip(cohort, given, strict=True):
+            moved = moved + weight * (fresh[i] - memory[i])
+        for i in cohort:
+            memory[i] = fresh[i]
+        model = moved
+    return model
+
+
+def test_memory_is_its_formula(tmp_path):
+    seen = []
+    start = np.linspace(-1, 1, 5)
+    grid = federation(4, towards(0.4), fate=only(COHORTS))
+    strategy = remembering(tmp_path, on_round=seen.append)
+    result = strategy.start(grid, record_of({"w": start}), len(COHORTS))
+    weights = [list(record.weights.values()) for record in seen]
+    expected = by_formula(start, COHORTS, weights, [SHARES] * len(COHORTS), 0.4)
+    np.testing.assert_allclose(arrays_of(result.arrays)["w"], expected, rtol=AGREE, atol=AGREE)
+
+
+def test_memory_of_clients_that_join_is_its_formula_at_the_importance_of_the_time(tmp_path):
+    seen = []
+    start = np.linspace(-1, 1, 5)
+    grid = federation(4, towards(0.4), fate=only(COHORTS))
+    strategy = remembering(tmp_path, importance="examples", on_round=seen.append)
+    result = strategy.start(grid, record_of({"w": start}), len(COHORTS))
+    counts, known, importances = np.arange(1.0, 5.0), np.zeros(4, bool), []
+    for cohort in COHORTS:
+        known[cohort] = True
+        importances.append(counts * known / (counts * known).sum())
+    weights = [list(record.weights.values()) for record in seen]
+    expected = by_formula(start, COHORTS, weights, importances, 0.4)
+    np.testing.assert_allclose(arrays_of(result.arrays)["w"], expected, rtol=AGREE, atol=AGREE)
+
+
+def test_memory_of_nodes_that_appear_is_its_formula_at_the_importance_of_the_time(tmp_path):
+    seen = []
+    start = np.linspace(-1, 1, 5)
+    grid = federation(3, towards(0.4))
+    grid.nodes[102].online = False
+
+    def appear(record):
+        seen.append(record)
+        grid.nodes[102].online = record.round >= 2
+
+    strategy = remembering(tmp_path, importance="uniform", on_round=appear)
+    result = strategy.start(grid, record_of({"w": start}), 4)
+    cohorts = [[0, 1], [0, 1], [0, 1, 2], [0, 1, 2]]
+    importances = [np.array([0.5, 0.5, 0.0])] * 2 + [np.full(3, 1 / 3)] * 2
+    weights = [list(record.weights.values()) for record in seen]
+    expected = by_formula(start, cohorts, weights, importances, 0.4)
+    np.testing.assert_allclose(arrays_of(result.arrays)["w"], expected, rtol=AGREE, atol=AGREE)
+
+
+def test_memory_removes_the_bias_that_weights_cannot(tmp_path):
+    # Client 0 matters most and is there least: no weights give it its due.
+    importance = {"0": 0.8, "1": 0.1, "2": 0.1}
+    target = sum(share * place(int(name), (3,)) for name, share in importance.items())
+    rng = np.random.default_rng(0)
+    cohorts = [[0, 1, 2] if rng.random() < 0.3 else [1, 2] for _ in range(150)]
+    ends = {}
+    for memory in (False, True):
+        strategy = FedAVOT(
+            everybody(),
+            importance=importance,
+            weighting=Weighting(memory=memory),
+            folder=tmp_path / str(memory),
+        )
+        grid = federation(3, towards(0.3), fate=only(cohorts))
+        result = strategy.start(grid, record_of({"w": np.zeros(3)}), len(cohorts))
+        ends[memory] = np.abs(arrays_of(result.arrays)["w"] - target).max()
+    assert ends[True] < 1e-3
+    assert ends[False] > 0.05
+
+
+def test_an_excluded_update_is_not_remembered(tmp_path):
+    def update(arrays, config, node):
+        new, metrics = towards(0.4)(arrays, config, node)
+        if node["partition-id"] == 1 and config["server-round"] == 2:
+            new["w"] = new["w"] * np.nan
+        return new, metrics
+
+    seen = []
+    start = np.linspace(-1, 1, 5)
+    result = remembering(tmp_path, on_round=seen.append).start(
+        federation(4, update), record_of({"w": start}), 4
+    )
+    assert list(seen[1].excluded) == ["1"]
+    cohorts = [[0, 1, 2, 3], [0, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3]]
+    weights = [list(record.weights.values()) for record in seen]
+    expected = by_formula(start, cohorts, weights, [SHARES] * 4, 0.4)
+    np.testing.assert_allclose(arrays_of(result.arrays)["w"], expected, rtol=AGREE, atol=AGREE)
+
+
+def test_a_round_that_nobody_answers_leaves_model_and_memory_alone(tmp_path):
+    seen = []
+    start = np.linspace(-1, 1, 5)
+    cohorts = [[0, 1], [], [2, 3]]
+    grid = federation(4, towards(0.4), fate=only(cohorts))
+    result = remembering(tmp_path, on_round=seen.append).start(grid, record_of({"w": start}), 3)
+    weights = [list(record.weights.values()) for record in seen]
+    expected = by_formula(start, [[0, 1], [2, 3]], [weights[0], weights[2]], [SHARES] * 2, 0.4)
+    np.testing.assert_allclose(arrays_of(result.arrays)["w"], expected, rtol=AGREE, atol=AGREE)
+
+
+def test_server_momentum_goes_on_top_of_memory(tmp_path):
+    seen = []
+    start = np.linspace(-1, 1, 5)
+    inner = everybody(FedAvgM, server_momentum=0.5)
+    grid = federation(4, towards(0.4), fate=only(COHORTS))
+    result = remembering(tmp_path, inner, on_round=seen.append).start(
+        grid, record_of({"w": start}), len(COHORTS)
+    )
+    model, memory, velocity = start.copy(), np.zeros((4, 5)), np.zeros(5)
+    for cohort, record in zip(COHORTS, seen, strict=True):
+        fresh = {i: 0.4 * (place(i, (5,)) - model) for i in cohort}
+        change = SHARES @ memory
+        for i, weight in zip(cohort, record.weights.values(), strict=True):
+            change = change + weight * (fresh[i] - memory[i])
+        for i in cohort:
+            memory[i] = fresh[i]
+        velocity = 0.5 * velocity + change
+        model = model + velocity
+    np.testing.assert_allclose(arrays_of(result.arrays)["w"], model, rtol=AGREE, atol=AGREE)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_arrays_keep_their_types_and_integers_their_values(tmp_path, dtype):
+    model = {"w": np.ones((2, 3), dtype), "n": np.array(5), "flag": np.array([True, False])}
+    result = remembering(tmp_path).start(federation(4, towards(0.2)), record_of(model), 3)
+    found = arrays_of(result.arrays)
+    assert {key: a.dtype for key, a in found.items()} == {key: a.dtype for key, a in model.items()}
+    assert found["n"] == 5
+    assert found["flag"].tolist() == [True, False]
+    assert (found["w"] != 1).any()
+
+
+def test_a_model_without_floating_point_arrays_has_nothing_to_remember(tmp_path):
+    result = remembering(tmp_path).start(
+        federation(4, towards(0.2)), record_of({"n": np.array(5)}), 2
+    )
+    assert arrays_of(result.arrays)["n"] == 5
+
+
+def test_a_lower_precision_reply_is_remembered_in_the_models(tmp_path):
+    def update(arrays, config, node):
+        new, metrics = towards(0.4)(arrays, config, node)
+        low = node["partition-id"] == 0
+        return {"w": new["w"].astype(np.float16) if low else new["w"]}, metrics
+
+    start = np.linspace(-1, 1, 5, dtype=np.float32)
+    ends = []
+    for name, way in (("mixed", update), ("plain", towards(0.4))):
+        strategy = remembering(tmp_path / name)
+        result = strategy.start(federation(4, way), record_of({"w": start}), 1)
+        ends.append(arrays_of(result.arrays)["w"])
+    # Off by the rounding of one float16 in four, not by that of a float16 sum.
+    np.testing.assert_allclose(ends[0], ends[1], atol=0.25 * 2.0**-11)
+
+
+def test_the_file_takes_one_model_a_client(tmp_path):
+    start = {"w": np.zeros((10, 3), np.float32), "b": np.zeros(2, np.float32), "n": np.array(1)}
+    remembering(tmp_path).start(federation(4, towards(0.4)), record_of(start), 2)
+    assert (tmp_path / "memory.bin").stat().st_size == 4 * 32 * 4
+
+
+def test_too_little_room_is_said_before_anybody_trains(tmp_path, monkeypatch):
+    usage = type(shutil.disk_usage("/"))(100, 0, 100)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    grid = federation(4, towards(0.4))
+    with pytest.raises(TooLargeError, match=r"memory of 4 clients takes .* GB"):
+        remembering(tmp_path).start(grid, record_of({"w": np.zeros(1000)}), 1)
+    assert grid.sent == []
+
+
+def test_memory_under_differential_privacy_is_refused(tmp_path):
+    inner = DifferentialPrivacyServerSideFixedClipping(everybody(), 1.0, 1.0, 4)
+    with pytest.raises(OptionError, match="memory releases every update again"):
+        remembering(tmp_path, inner)
+
+
+def test_qfedavg_with_q_zero_remembers_like_plain_averaging(tmp_path):
+    def update(arrays, config, node):
+        new, metrics = towards(0.4)(arrays, config, node)
+        return new, metrics | {"train_loss": 1.0}
+
+    ends = []
+    for name, inner in (("q", everybody(QFedAvg, client_learning_rate=0.1, q=0.0)), ("a", None)):
+        grid = federation(4, update, fate=only(COHORTS))
+        strategy = remembering(tmp_path / name, inner)
+        result = strategy.start(grid, record_of({"w": np.linspace(-1, 1, 5)}), len(COHORTS))
+        ends.append(arrays_of(result.arrays)["w"])
+    np.testing.assert_allclose(ends[0], ends[1], rtol=AGREE)
+
+
+def test_memory_goes_with_a_selection(tmp_path):
+    seen = []
+    start = np.linspace(-1, 1, 5)
+    strategy = FedAVOT(
+        everybody(),
+        importance=IMPORTANCE,
+        weighting=Weighting(memory=True, cohort_size=2),
+        folder=tmp_path,
+        on_round=seen.append,
+    )
+    result = strategy.start(federation(4, towards(0.4)), record_of({"w": start}), 6)
+    cohorts = [[int(name) for name in record.replied] for record in seen]
+    weights = [list(record.weights.values()) for record in seen]
+    expected = by_formula(start, cohorts, weights, [SHARES] * 6, 0.4)
+    np.testing.assert_allclose(arrays_of(result.arrays)["w"], expected, rtol=AGREE, atol=AGREE)

@@ -1,0 +1,373 @@
+"""Importance and weights go by client name, wherever they come from."""
+
+import json
+
+import numpy as np
+import pytest
+from flwr.serverapp import strategy as flower
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAvg,
+    FedMedian,
+    FedTrimmedAvg,
+    FedXgbBagging,
+    Krum,
+)
+from grid import everybody, federation, only, record_of
+
+import fedavot as fa
+from fedavot.errors import FileFormatError, ImportanceError, InputError, OptionError
+from fedavot.flower import Clients, FedAVOT, Weighting
+from fedavot.flower.weigher import Weigher
+
+MODEL = {"w": np.zeros(1)}
+LAW = fa.IndependentClients([0.9, 0.6, 0.5])
+NAMES = ["0", "1", "2"]
+
+
+def update(arrays, config, node):
+    return arrays, {"num-examples": 1}
+
+
+def run(n_clients, cohorts, **options):
+    seen = []
+    strategy = FedAVOT(everybody(), on_round=seen.append, **options)
+    grid = federation(n_clients, update, fate=only(cohorts))
+    strategy.start(grid, record_of(MODEL), len(cohorts))
+    return strategy, seen
+
+
+def test_a_mapping_may_be_on_any_scale():
+    for scale in (1e-300, 1.0, 1e300):
+        strategy = FedAVOT(everybody(), importance={"a": 3 * scale, "b": scale})
+        assert strategy.importance == pytest.approx({"a": 0.75, "b": 0.25})
+
+
+def test_a_mapping_of_the_largest_numbers_does_not_overflow():
+    strategy = FedAVOT(everybody(), importance={"a": 1.5e308, "b": 1.5e308})
+    assert strategy.importance == pytest.approx({"a": 0.5, "b": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "client,importance\nlyon,3\nporto,1\n"),
+        ("a.json", '{"lyon": 3, "porto": 1}'),
+        ("a.CSV", "client,examples\nlyon,300\nporto,100\n"),
+    ],
+)
+@pytest.mark.parametrize("kind", [str, lambda path: path])
+def test_importance_may_be_in_a_file(tmp_path, name, text, kind):
+    path = tmp_path / name
+    path.write_text(text)
+    strategy = FedAVOT(everybody(), importance=kind(path))
+    assert strategy.importance == {"lyon": 0.75, "porto": 0.25}
+
+
+def test_uniform_importance_is_over_the_clients_ever_seen():
+    grid = federation(4, update)
+    grid.nodes[103].online = False
+    seen = []
+
+    def appear(record):
+        seen.append(dict(strategy.importance))
+        grid.nodes[103].online = True
+
+    strategy = FedAVOT(everybody(), on_round=appear)
+    assert strategy.importance == {}
+    strategy.start(grid, record_of(MODEL), 2)
+    assert seen[0] == pytest.approx(dict.fromkeys("012", 1 / 3))
+    assert seen[1] == pytest.approx(dict.fromkeys("0123", 1 / 4))
+
+
+@pytest.mark.parametrize(
+    ("importance", "message"),
+    [
+        ({}, "importance is 0 for all of 0 clients"),
+        ({"a": 0, "b": 0}, "importance is 0 for all of 2 clients"),
+        ({"a": -1, "b": 2}, r"importance of client 'a' is -1\.0"),
+        ({"a": float("nan")}, "importance of client 'a' is nan"),
+        ({"a": float("inf")}, "importance of client 'a' is inf"),
+        ({"a": "much"}, "importance of client 'a' must be a number, found 'much'"),
+        ({"a": None}, "importance of client 'a' must be a number, found None"),
+        ({"": 1}, "client names must be non-empty text, found ''"),
+        ({0: 1}, "client names must be non-empty text, found 0"),
+        ("unifrom", "importance is 'unifrom'; it must be 'uniform', 'examples', a mapping"),
+        ("", "importance is ''; it must be"),
+        ([0.5, 0.5], "it must be 'uniform', 'examples', a mapping"),
+        (np.array([0.5, 0.5]), "it must be 'uniform', 'examples', a mapping"),
+        (None, "importance is None; it must be"),
+        (3, "importance is 3; it must be"),
+    ],
+)
+def test_bad_importance_is_refused(importance, message):
+    with pytest.raises(ImportanceError, match=message):
+        FedAVOT(everybody(), importance=importance)
+
+
+def test_a_missing_importance_file_is_named(tmp_path):
+    with pytest.raises(OSError, match=r"nowhere\.csv"):
+        FedAVOT(everybody(), importance=tmp_path / "nowhere.csv")
+
+
+def test_clients_without_importance_are_refused_by_name_and_not_asked(caplog):
+    _, seen = run(3, [[0, 1, 2]] * 2, importance={"0": 1, "2": 1})
+    assert [record.asked for record in seen] == [["0", "2"]] * 2
+    assert [record.available for record in seen] == [["0", "2"]] * 2
+    assert "client '1' has no importance" in seen[0].refused["1"]
+    assert any("client '1' has no importance" in it.message for it in caplog.records)
+
+
+def test_clients_without_importance_may_have_a_default():
+    strategy, seen = run(3, [[0, 1, 2]], importance={"0": 6, "2": 3}, clients=Clients(unlisted=1.0))
+    assert strategy.importance == pytest.approx({"0": 0.6, "2": 0.3, "1": 0.1})
+    assert sorted(seen[0].weights) == ["0", "1", "2"]
+
+
+def test_a_default_of_nothing_lets_clients_in_without_weight():
+    _, seen = run(3, [[0, 1, 2]], importance={"0": 6, "2": 3}, clients=Clients(unlisted=0.0))
+    assert seen[0].weights == pytest.approx({"0": 0.5, "1": 0.0, "2": 0.5})
+
+
+@pytest.mark.parametrize("importance", ["uniform", "examples"])
+def test_a_default_goes_with_a_mapping_alone(importance):
+    with pytest.raises(OptionError, match="unlisted goes with importance given as a mapping"):
+        FedAVOT(everybody(), importance=importance, clients=Clients(unlisted=1.0))
+
+
+def test_listed_clients_that_never_appear_are_named_at_the_end(caplog):
+    importance = {"0": 1, "1": 1, "ghost": 2, "nobody": 0}
+    run(2, [[0, 1]] * 3, importance=importance)
+    (warning,) = [it.message for it in caplog.records if "never available" in it.message]
+    assert "1 clients" in warning or "1 client " in warning
+    assert "'ghost'" in warning
+    assert "0.5" in warning
+    assert "nobody" not in warning
+
+
+def test_nothing_is_said_where_every_listed_client_appeared(caplog):
+    run(2, [[0, 1], [0]], importance={"0": 1, "1": 1})
+    assert not [it for it in caplog.records if "never available" in it.message]
+
+
+@pytest.mark.parametrize("kind", ["Bulyan", "FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum"])
+def test_strategies_that_do_not_average_by_weight_are_refused(kind):
+    with pytest.raises(OptionError, match=rf"{kind} does not average by weight.*wrap FedAvg"):
+        FedAVOT(getattr(flower, kind)())
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        FedXgbBagging(),
+        DifferentialPrivacyServerSideFixedClipping(FedMedian(), 0.0, 1.0, 2),
+        type("Mine", (Krum,), {})(),
+        type("Trimmed", (FedTrimmedAvg,), {})(),
+    ],
+    ids=["trees", "wrapped", "subclass", "another subclass"],
+)
+def test_weightless_strategies_in_disguise_are_refused(strategy):
+    with pytest.raises(OptionError, match="does not average by weight"):
+        FedAVOT(strategy)
+
+
+@pytest.mark.parametrize("strategy", [None, "FedAvg", FedAvg, object()])
+def test_what_is_no_strategy_is_refused(strategy):
+    with pytest.raises(OptionError, match=r"must be a flwr\.serverapp\.strategy\.Strategy"):
+        FedAVOT(strategy)
+
+
+def test_fedavot_around_fedavot_is_refused():
+    with pytest.raises(OptionError, match="FedAVOT"):
+        FedAVOT(FedAVOT(everybody()))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"softness": -1}, r"softness is -1\.0"),
+        ({"softness": float("nan")}, "softness is nan"),
+        ({"step": 0}, r"step is 0\.0; it must be finite and above 0"),
+        ({"step": "big"}, "step must be a number"),
+        ({"cohort_size": 0}, "cohort_size is 0; it must be at least 1"),
+        ({"cohort_size": 2.5}, "cohort_size must be an integer"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 0.5}, "seed must be an integer"),
+        ({"clients": ["a"]}, "clients"),
+        ({"alignment": "alignment.json"}, "it must be a fedavot.Alignment"),
+    ],
+)
+def test_bad_options_of_weighting_are_refused(options, message):
+    with pytest.raises(OptionError, match=message):
+        Weighting(**options)
+
+
+@pytest.fixture(scope="module")
+def alignment():
+    return fa.align([0.2, 0.3, 0.5], LAW)
+
+
+@pytest.mark.parametrize(
+    ("clients", "message"),
+    [
+        (None, "has 3 clients and clients names none"),
+        (["0", "1"], "has 3 clients and clients names 2"),
+        (["0", "1", "1"], "names a client more than once"),
+        ([0, 1, 2], "text"),
+    ],
+)
+def test_an_alignment_needs_one_name_a_client(alignment, clients, message):
+    with pytest.raises(OptionError, match=message):
+        Weighting(alignment=alignment, clients=clients)
+
+
+def test_an_unconverged_alignment_is_refused_with_the_remedy():
+    unfinished = fa.align([0.2, 0.3, 0.5], LAW, max_iter=1)
+    assert unfinished.status == "unconverged"
+    with pytest.raises(OptionError, match="not to be used: .* raise max_iter"):
+        Weighting(alignment=unfinished, clients=NAMES)
+
+
+def test_softness_belongs_to_the_alignment_where_there_is_one(alignment):
+    with pytest.raises(OptionError, match=r"align\(\.\.\., softness=\.\.\.\)"):
+        Weighting(alignment=alignment, clients=NAMES, softness=0.5)
+
+
+def test_an_alignment_has_its_own_importance(alignment):
+    weighting = Weighting(alignment=alignment, clients=NAMES)
+    with pytest.raises(OptionError, match="an alignment has its own importance"):
+        FedAVOT(everybody(), importance={"0": 1}, weighting=weighting)
+    shares = FedAVOT(everybody(), weighting=weighting).importance
+    assert shares == pytest.approx({"0": 0.2, "1": 0.3, "2": 0.5})
+
+
+def test_an_alignments_weights_are_applied_by_name(alignment):
+    names = ["2", "0", "1"]  # the alignment's clients, in its order
+    cohorts = [[0, 1, 2], [1, 2], [0], [0, 2]]
+    _, seen = run(3, cohorts, weighting=Weighting(alignment=alignment, clients=names))
+    for record, cohort in zip(seen, cohorts, strict=True):
+        places = [names.index(str(client)) for client in cohort]
+        assert list(record.weights.values()) == pytest.approx(alignment.weights(places))
+
+
+def test_the_gap_of_an_alignment_is_counted_like_any(alignment):
+    cohorts = [[0, 1, 2], [1, 2], [0], [0, 2]]
+    _, seen = run(3, cohorts, weighting=Weighting(alignment=alignment, clients=NAMES))
+    total = np.zeros(3)
+    for record in seen:
+        for name, weight in record.weights.items():
+            total[int(name)] += weight
+    assert seen[-1].gap == pytest.approx(np.abs(total / 4 - [0.2, 0.3, 0.5]).sum() / 2)
+
+
+def test_nodes_that_an_alignment_does_not_name_are_refused(alignment):
+    _, seen = run(4, [[0, 1, 2, 3]], weighting=Weighting(alignment=alignment, clients=NAMES))
+    assert list(seen[0].refused) == ["3"]
+
+
+def saved(path, alignment, **extra):
+    alignment.save(path)
+    content = json.loads(path.read_text()) | extra
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_an_alignment_file_that_names_its_clients_is_all_it_takes(tmp_path, alignment):
+    weighting = Weighting.load(saved(tmp_path / "a.json", alignment, clients=NAMES), cohort_size=2)
+    _, seen = run(3, [[0, 1, 2]], weighting=weighting)
+    assert len(seen[0].asked) == 2
+    assert weighting.clients == NAMES
+
+
+@pytest.mark.parametrize(
+    ("extra", "error", "message"),
+    [
+        ({}, FileFormatError, "does not name its clients"),
+        ({"clients": "abc"}, FileFormatError, "does not name its clients"),
+        ({"clients": [1, 2, 3]}, FileFormatError, "does not name its clients"),
+        ({"clients": ["a"]}, OptionError, "has 3 clients and clients names 1"),
+        ({"clients": NAMES, "format": "x"}, FileFormatError, "holds 'x'"),
+    ],
+)
+def test_an_alignment_file_without_clients_is_refused(tmp_path, alignment, extra, error, message):
+    with pytest.raises(error, match=message):
+        Weighting.load(saved(tmp_path / "a.json", alignment, **extra))
+
+
+def test_a_soft_alignment_and_its_online_learning_come_to_the_same(tmp_path):
+    importance, softness = np.array([0.2, 0.3, 0.5]), 0.3
+    exact = fa.align(importance, LAW, softness=softness)
+    rng = np.random.default_rng(3)
+    weigher = Weigher(
+        dict(zip(NAMES, importance.tolist(), strict=True)),
+        Weighting(softness=softness, step=0.02),
+    )
+    given = np.zeros(3)
+    cohorts = LAW.sample(rng, 6000)
+    for cohort in cohorts:
+        names = [NAMES[client] for client in cohort]
+        weights = weigher.weights(names)
+        weigher.observe(names, weights)
+        given[cohort] += weights
+    assert np.abs(given / len(cohorts) - exact.attained).sum() / 2 < 0.01
+    assert weigher.weights(NAMES) == pytest.approx(exact.weights([0, 1, 2]), abs=0.03)
+
+
+def test_the_expected_weights_of_a_selection_are_those_of_all_the_available():
+    weigher = Weigher({"0": 5.0, "1": 2.0, "2": 2.0, "3": 1.0}, Weighting(cohort_size=2))
+    for cohort in (["0", "1"], ["1", "2", "3"], ["0", "3"]):
+        weigher.observe(cohort, weigher.weights(cohort))
+    available = ["3", "0", "2"]
+    rng = np.random.default_rng(0)
+    total, n_draws = np.zeros((2, 3)), 4000
+    for _ in range(n_draws):
+        chosen, shares = weigher.choose(available, rng)
+        assert len(chosen) == 2
+        assert sum(shares.values()) == pytest.approx(1.0)
+        drawn = np.array([shares.get(name, 0.0) for name in available])
+        total += [drawn, drawn**2]
+    mean = total[0] / n_draws
+    error = np.sqrt((total[1] / n_draws - mean**2) / n_draws)
+    assert (np.abs(mean - weigher.weights(available)) <= 5 * error + 1e-12).all()
+
+
+def test_a_selection_by_examples_asks_the_uncounted_first():
+    seen = []
+    strategy = FedAVOT(
+        everybody(),
+        importance="examples",
+        weighting=Weighting(cohort_size=2),
+        on_round=seen.append,
+    )
+    strategy.start(federation(5, update), record_of(MODEL), 6)
+    first = [set(record.asked) for record in seen[:3]]
+    assert set.union(*first) == {"0", "1", "2", "3", "4"}
+    assert all(len(record.asked) == 2 for record in seen)
+
+
+def test_a_selection_larger_than_the_available_asks_them_all():
+    _, seen = run(3, [[0, 1, 2]] * 2, weighting=Weighting(cohort_size=10))
+    assert [len(record.asked) for record in seen] == [3, 3]
+
+
+def test_a_selection_follows_its_seed():
+    def asked(seed):
+        _, seen = run(6, [range(6)] * 5, weighting=Weighting(cohort_size=2, seed=seed))
+        return [record.asked for record in seen]
+
+    assert asked(1) == asked(1)
+    assert asked(1) != asked(2)
+
+
+def test_a_hundred_thousand_clients_are_weighed():
+    weigher = Weigher("uniform", Weighting(cohort_size=50))
+    names = [f"client {i}" for i in range(100_000)]
+    assert weigher.admit(names) == {}
+    chosen, shares = weigher.choose(names, np.random.default_rng(0))
+    weigher.observe(chosen, np.array([shares[name] for name in chosen]))
+    assert weigher.gap == pytest.approx(1 - 50 / 100_000)
+
+
+def test_errors_of_input_are_all_of_one_kind():
+    with pytest.raises(InputError, match="importance"):
+        FedAVOT(everybody(), importance={})
