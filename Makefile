@@ -7,7 +7,7 @@ BIN := .venv/bin
 demo: .venv/ready
 	$(BIN)/fedavot reproduce regression
 
-test: .venv/ready .venv/ready-flower
+test: .venv/ready .venv/ready-flower .venv/ready-adapters
 	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
 
 lint: .venv/ready .venv/ready-flower
@@ -27,6 +27,14 @@ bench: .venv/ready-bench .venv/ready-flower .venv/ready-peers
 .venv/ready-flower: .venv/ready examples/flower-mnist/pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 		-e ".[flower,tensorboard,mlflow]" "flwr[simulation]" torch
+	touch $@
+
+# NVFLARE, APPFL and pfl are for the adapters' tests alone. They bring top-level packages called
+# "examples" and "benchmarks": they lie in a folder that only those tests put on their path.
+.venv/ready-adapters: examples/adapters/requirements.txt | .venv/ready-flower
+	rm -rf .venv/adapters
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		--target .venv/adapters -r examples/adapters/requirements.txt
 	touch $@
 
 .venv/ready-bench: .venv/ready

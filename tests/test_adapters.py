@@ -6,6 +6,7 @@ pytest finds the first part only, and that part runs the second, `INSIDE`, in a 
 has the frameworks. Nothing is skipped once the folder exists.
 """
 
+import gc
 import os
 import re
 import subprocess
@@ -139,6 +140,8 @@ if INSIDE:
     from pfl.stats import MappedVectorStatistics
     from pfl_weighting import FedAVOTWeighting
 
+    gc.freeze()  # APPFL collects garbage at every turn, and need not look at all that was imported
+
     def replied(aggregator, cohort, kind=ParamsType.DIFF, metrics=None):
         aggregator.reset_stats()
         for name, unit in units(cohort).items():
@@ -159,6 +162,16 @@ if INSIDE:
         aggregator = ForNVFLARE(IMPORTANCE, alignment=path)
         given = [replied(aggregator, cohort).params["total"] for cohort in COHORTS]
         np.testing.assert_allclose(given, expected(alignment.weights), atol=1e-12)
+
+    def test_nvflare_looks_for_an_alignment_on_the_server_only(tmp_path):
+        aggregator = ForNVFLARE(IMPORTANCE, alignment=str(tmp_path / "on-the-server.json"))
+        with pytest.raises(FileNotFoundError, match=r"on-the-server.json"):
+            replied(aggregator, [0, 1])
+
+    def test_nvflare_refuses_an_alignment_for_fewer_sites(tmp_path):
+        _, path = with_levels(tmp_path)
+        with pytest.raises(ValueError, match=r"is for 3 sites, but 4 are named"):
+            replied(ForNVFLARE({**IMPORTANCE, "dee": 1.0}, alignment=path), [0, 1])
 
     @pytest.mark.parametrize("kind", list(ParamsType))
     def test_nvflare_says_whether_the_average_is_a_model_or_a_difference(kind):
@@ -205,9 +218,7 @@ if INSIDE:
         return aggregator.aggregate(models, **options)["total"].numpy()
 
     def for_appfl(**configs):
-        # To save memory APPFL would collect garbage several times a round, which takes long.
-        configs = {"importance": IMPORTANCE, "optimize_memory": False} | configs
-        return ForAPPFL(aggregator_configs=OmegaConf.create(configs))
+        return ForAPPFL(aggregator_configs=OmegaConf.create({"importance": IMPORTANCE} | configs))
 
     @pytest.mark.parametrize("optimize_memory", [True, False])
     def test_appfl_gives_the_weights_of_the_online_aligner(optimize_memory):
@@ -222,6 +233,11 @@ if INSIDE:
         aggregator = for_appfl(alignment=path)
         given = [averaged(aggregator, cohort) for cohort in COHORTS]
         np.testing.assert_allclose(given, expected(alignment.weights), atol=SINGLE)
+
+    def test_appfl_refuses_an_alignment_for_fewer_clients(tmp_path):
+        _, path = with_levels(tmp_path)
+        with pytest.raises(ValueError, match=r"is for 3 clients, but 4 are named"):
+            for_appfl(importance={**IMPORTANCE, "dee": 1.0}, alignment=path)
 
     def test_appfl_weighs_all_chunks_of_a_round_alike():
         aggregator, aligner = for_appfl(step=0.7), fa.OnlineAligner(SHARES, step=0.7)

@@ -101,7 +101,11 @@ def test_every_block_runs_and_prints_what_is_shown(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "docs/tutorial.md", "docs/choosing.md", "docs/training.md"]
+    "name",
+    [
+        *("README.md", "docs/tutorial.md", "docs/choosing.md", "docs/training.md"),
+        *("docs/flower.md", "docs/production.md", "docs/adapters.md"),
+    ],
 )
 def test_pages_meant_to_have_code_have_some(name):
     assert BLOCK.search((ROOT / name).read_text(encoding="utf-8"))

@@ -45,17 +45,11 @@ class FedAVOTAggregator(ModelAggregator):
         super().__init__()
         self.importance, self.step, self.alignment = importance, step, alignment
         self.replies: dict[str, FLModel] = {}
+        self.weigh = None
         if alignment is None:
             total = sum(importance.values())
             shares = [share / total for share in importance.values()]
             self.weigh = OnlineAligner(shares, step=step).observe
-        else:
-            loaded = Alignment.load(alignment)
-            if loaded.n_clients != len(importance):
-                raise ValueError(
-                    f"{alignment} is for {loaded.n_clients} sites, but {len(importance)} are named"
-                )
-            self.weigh = loaded.weights
 
     def accept_model(self, model: FLModel) -> None:
         """Hold a reply, under the name that the FedAvg controller knows its sender by."""
@@ -71,6 +65,8 @@ class FedAVOTAggregator(ModelAggregator):
         types = {reply.params_type for reply in self.replies.values()}
         if len(types) > 1:
             raise ValueError("some sites sent whole models and others differences; let all agree")
+        if self.weigh is None:  # not before: whoever submits the job need not have the file
+            self.weigh = self._loaded().weights
         numbers = {name: number for number, name in enumerate(self.importance)}
         weights = self.weigh([numbers[name] for name in self.replies]).tolist()
         self.info(f"weights {dict(zip(self.replies, weights, strict=True))}")
@@ -90,6 +86,15 @@ class FedAVOTAggregator(ModelAggregator):
     def reset_stats(self) -> None:
         """Forget the replies, not what was learned."""
         self.replies = {}
+
+    def _loaded(self) -> Alignment:
+        alignment = Alignment.load(self.alignment)
+        if alignment.n_clients != len(self.importance):
+            raise ValueError(
+                f"{self.alignment} is for {alignment.n_clients} sites, but "
+                f"{len(self.importance)} are named"
+            )
+        return alignment
 
     def accept(self, shareable: object, fl_ctx: object) -> bool:
         """Refuse the ScatterAndGather controller, which leaves a sender's name to the sender."""

@@ -91,7 +91,8 @@ def read(folder: Path) -> Run:
 def write(runs: Sequence[Run], folder: Path) -> list[Path]:
     """Write ``results.json``, ``summary.md`` and ``comparison.png``; return their paths."""
     paths = [folder / name for name in ("results.json", "summary.md", "comparison.png")]
-    paths[0].write_text(json.dumps({"runs": [run.told() for run in runs]}, indent=1) + "\n")
+    told = ",\n".join(json.dumps(run.told()) for run in runs)
+    paths[0].write_text(f'{{"runs": [\n{told}\n]}}\n')
     paths[1].write_text(table(runs) + "\n")
     draw(runs, paths[2])
     return paths

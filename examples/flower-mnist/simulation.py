@@ -90,7 +90,8 @@ class Simulation:
 @contextmanager
 def simulation() -> Iterator[Simulation]:
     """Start a SuperLink, and end it afterwards."""
-    with tempfile.TemporaryDirectory(prefix="flower-mnist-") as home:
+    # Flower's processes may still be writing to its home while they end.
+    with tempfile.TemporaryDirectory(prefix="flower-mnist-", ignore_cleanup_errors=True) as home:
         port = _free_port()
         address = f"127.0.0.1:{port}"
         Path(home, "config.toml").write_text(

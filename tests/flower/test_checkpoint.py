@@ -92,7 +92,7 @@ KINDS = {
         everybody(FedAvgM, server_momentum=0.5),
         {"weighting": Weighting(memory=True, softness=0.2), "importance": "examples"},
     ),
-    "selection by examples": lambda: (
+    "selection by counts": lambda: (
         everybody(),
         {"weighting": Weighting(cohort_size=2), "importance": "examples"},
     ),
@@ -703,6 +703,23 @@ def test_a_log_that_lacks_rounds_of_the_checkpoint_is_refused(tmp_path):
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:1]))
     with pytest.raises(CheckpointError, match="has 1 of the 3 rounds"):
         resumed(tmp_path, importance=LISTED)
+
+
+def test_a_log_with_a_line_that_is_none_of_ours_is_refused(tmp_path):
+    Run("FedAvg", tmp_path).start(3)
+    path = tmp_path / "participation.jsonl"
+    first, *rest = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([first, b"edited by hand\n", *rest]))
+    with pytest.raises(CheckpointError, match="has 1 of the 3 rounds"):
+        resumed(tmp_path, importance=LISTED)
+
+
+def test_an_alignments_checkpoint_is_refused_by_an_aligner(tmp_path):
+    Run("an alignment", tmp_path).start(2)
+    shares = aligned().alignment.importance.tolist()
+    importance = {str(client): share for client, share in enumerate(shares)}
+    with pytest.raises(CheckpointError, match="its weights come from an alignment"):
+        resumed(tmp_path, importance=importance)
 
 
 def test_a_log_of_rounds_no_checkpoint_covers_is_cut(tmp_path):

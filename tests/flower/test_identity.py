@@ -8,7 +8,7 @@ from flwr.serverapp.strategy import FedAvg
 from grid import LocalGrid, Node, app_of, everybody, record_of
 
 from fedavot.errors import OptionError
-from fedavot.flower import Clients, FedAVOT, introduce
+from fedavot.flower import Clients, FedAVOT, Weighting, introduce
 
 MODEL = {"w": np.zeros(2)}
 APP = app_of(lambda arrays, config, node: (arrays, {"num-examples": 1}))
@@ -286,29 +286,42 @@ def test_nodes_that_come_and_go_between_two_looks_are_asked_or_not_but_never_mix
         }
 
 
+def test_a_node_that_leaves_while_nodes_are_sampled_does_not_hold_up_the_run(monkeypatch):
+    # FedAvg counts the nodes, looks again, and waits until there are as many as it counted.
+    def wait(seconds):
+        raise AssertionError("waiting for a node that is gone")
+
+    monkeypatch.setattr("flwr.serverapp.strategy.strategy_utils.sleep", wait)
+    run = Watched({7: registered("a"), 8: registered("b"), 9: registered("c")})
+    look = run.grid.get_nodes
+
+    def leaving():
+        found = look()
+        run.grid.nodes[8].online = False
+        return found
+
+    run.grid.get_nodes = leaving
+    seen = run.run(2)
+    assert [record.replied for record in seen] == [["a", "c"]] * 2
+
+
 class LookingTwice(FedAvg):
-    """A strategy that looks at the nodes again after it has sampled."""
+    """A strategy that looks at the nodes again after it has sampled, when one has gone."""
 
     def configure_train(self, server_round, arrays, config, grid):
         messages = super().configure_train(server_round, arrays, config, grid)
+        self.leave()
         list(grid.get_node_ids())
+        list(grid.get_nodes())
         return messages
 
 
 def test_a_node_gone_when_the_strategy_looks_again_is_still_one_that_was_asked():
     run = Watched({7: named("a"), 8: named("b")})
-    run.strategy = FedAVOT(everybody(LookingTwice), on_round=run.seen.append)
-    looks = [0]
-    look = run.grid.get_nodes
-
-    def fading():
-        looks[0] += 1
-        run.grid.nodes[8].online = looks[0] < 3
-        return look()
-
-    run.grid.get_nodes = fading
+    inner = everybody(LookingTwice)
+    inner.leave = lambda: run.grid.nodes.update({8: Node(APP, online=False)})
+    run.strategy = FedAVOT(inner, on_round=run.seen.append)
     seen = run.run(1)
-    assert looks[0] >= 3
     assert seen[0].asked == ["a", "b"]
     assert list(seen[0].failed) == ["b"]
 
@@ -341,6 +354,51 @@ def test_a_grid_that_knows_no_names_is_asked_for_ids():
     run.strategy.start(Old(run.grid), record_of(MODEL), 2)
     assert run.seen[1].replied == ["a", "b"]
     assert run.questions == [7, 8]
+
+
+class Greeting(FedAvg):
+    """A strategy that sends messages of its own before it samples."""
+
+    def configure_train(self, server_round, arrays, config, grid):
+        grid.set_run(grid.run)
+        self.known = [node.node_id for node in grid.get_nodes()]
+        content = RecordDict({"fedavot": ConfigRecord({"key": "partition-id"})})
+        greetings = [
+            grid.create_message(content, "query.fedavot", node, "greetings")
+            for node in grid.get_node_ids()
+        ]
+        sent = grid.push_messages(greetings)
+        self.pulled = len(list(grid.pull_messages(sent)))
+        self.received = len(list(grid.send_and_receive(greetings, timeout=1.0)))
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+def test_a_strategy_can_send_messages_of_its_own_to_the_nodes_it_sees():
+    run = Watched({7: named("a"), 8: mute()})
+    inner = everybody(Greeting)
+    run.strategy = FedAVOT(inner, on_round=run.seen.append)
+    assert run.run(1)[0].replied == ["a"]
+    assert (inner.known, inner.pulled, inner.received) == ([7], 1, 1)
+
+
+def test_a_selection_waits_for_as_many_nodes_as_the_strategy_does(monkeypatch):
+    run = Watched({7: named("a"), 8: named("b")})
+    run.strategy = FedAVOT(
+        everybody(min_available_nodes=3),
+        weighting=Weighting(cohort_size=1),
+        on_round=run.seen.append,
+    )
+    waits = []
+
+    def appear(seconds):
+        waits.append(seconds)
+        run.grid.nodes[9] = named("c")
+
+    monkeypatch.setattr("time.sleep", appear)
+    seen = run.run(1)
+    assert len(waits) == 1
+    assert seen[0].available == ["a", "b", "c"]
+    assert len(seen[0].asked) == 1
 
 
 def test_evaluation_asks_named_nodes_only():

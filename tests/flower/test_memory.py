@@ -262,3 +262,16 @@ def test_memory_goes_with_a_selection(tmp_path):
     weights = [list(record.weights.values()) for record in seen]
     expected = by_formula(start, cohorts, weights, [SHARES] * 6, 0.4)
     np.testing.assert_allclose(arrays_of(result.arrays)["w"], expected, rtol=AGREE, atol=AGREE)
+
+
+def test_inside_another_wrapper_memory_is_its_formula_too(tmp_path):
+    seen = []
+    start = np.linspace(-1, 1, 5)
+    inner = remembering(tmp_path, on_round=seen.append)
+    # Clips nothing, adds nothing: what matters is who calls whom.
+    strategy = DifferentialPrivacyServerSideFixedClipping(inner, 0.0, 1e9, 4)
+    grid = federation(4, towards(0.4), fate=only(COHORTS))
+    result = strategy.start(grid, record_of({"w": start}), len(COHORTS))
+    weights = [list(record.weights.values()) for record in seen]
+    expected = by_formula(start, COHORTS, weights, [SHARES] * len(COHORTS), 0.4)
+    np.testing.assert_allclose(arrays_of(result.arrays)["w"], expected, rtol=AGREE, atol=AGREE)

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedavot import OnlineAligner
+from fedavot.errors import FedavotError
 from fedavot.flower import Clients, FedAVOT, Weighting
 
 MODEL = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "n": np.array([1, 2], np.int64)}
@@ -244,6 +245,22 @@ def test_records_under_one_anothers_names_do_not_stop_the_round(change, client):
     np.testing.assert_allclose(arrays_of(result.arrays)["w"], mean_of("012", weights), rtol=AGREE)
 
 
+def test_records_whose_usual_names_are_the_same_do_not_stop_the_round():
+    called = {100: ("x", "m"), 101: ("x", "y"), 102: ("z", "x"), 103: ("v", "x")}
+
+    def tamper(node, reply):
+        arrays, numbers = reply.content.pop("arrays"), reply.content.pop("metrics")
+        reply.content[called[node][0]], reply.content[called[node][1]] = arrays, numbers
+        return [reply]
+
+    seen = []
+    grid = federation(4, update, tamper=tamper)
+    result = FedAVOT(everybody(), on_round=seen.append).start(grid, record_of(MODEL), 1)
+    assert seen[0].replied == ["0", "1", "2", "3"]
+    expected = mean_of("0123", [0.25] * 4)
+    np.testing.assert_allclose(arrays_of(result.arrays)["w"], expected, rtol=AGREE)
+
+
 @pytest.mark.parametrize("dtype", ["nonsense", "object", "int64", "float16", ""])
 @pytest.mark.parametrize("memory", [False, True])
 def test_what_an_array_is_said_to_be_does_not_matter(tmp_path, dtype, memory):
@@ -417,3 +434,61 @@ def test_a_large_update_is_measured_in_whole():
 def test_an_empty_array_record_lacks_the_models_arrays():
     seen, _ = run(add("arrays", ArrayRecord()))
     assert "lacks" in seen[0].excluded["1"]
+
+
+EVALUATIONS = {
+    "no weight": {"loss": 9.0},
+    "a list for a weight": {"num-examples": [1], "loss": 9.0},
+    "other metrics": {"num-examples": 1, "accuracy": 9.0},
+    "a list for a number": {"num-examples": 1, "loss": [9.0]},
+    "nothing": {},
+    "no record": None,
+}
+
+
+@pytest.mark.parametrize("case", EVALUATIONS)
+@pytest.mark.parametrize("client", [0, 2])
+def test_an_evaluation_that_cannot_be_averaged_is_left_out(caplog, case, client):
+    grid = federation(4, update)
+    answer = grid._answer
+
+    def odd(message):
+        reply = answer(message)
+        where = message.metadata
+        if where.message_type == "evaluate" and where.dst_node_id == 100 + client:
+            content = EVALUATIONS[case]
+            records = {} if content is None else {"metrics": MetricRecord(content)}
+            reply.content = RecordDict(records)
+        return reply
+
+    grid._answer = odd
+    strategy = FedAVOT(everybody(fraction_evaluate=1.0))
+    result = strategy.start(grid, record_of(MODEL), 2)
+    assert dict(result.evaluate_metrics_clientapp[2]) == {"loss": 1.0}
+    assert any(
+        f"{100 + client}" in it.message for it in caplog.records if it.levelname == "WARNING"
+    )
+
+
+@pytest.mark.parametrize("count", [0, -1, float("nan")])
+def test_evaluations_on_nothing_do_not_stop_the_run(count):
+    grid = federation(2, update)
+    answer = grid._answer
+
+    def none(message):
+        reply = answer(message)
+        if message.metadata.message_type == "evaluate":
+            reply.content["metrics"]["num-examples"] = count
+        return reply
+
+    grid._answer = none
+    result = FedAVOT(everybody(fraction_evaluate=1.0)).start(grid, record_of(MODEL), 2)
+    assert sorted(result.train_metrics_clientapp) == [1, 2]
+
+
+def test_a_model_of_what_cannot_be_averaged_is_refused_before_anybody_trains():
+    for array in (np.zeros(2, complex), np.array(["a"]), np.zeros(2, "M8[s]")):
+        grid = federation(2, update)
+        with pytest.raises(FedavotError, match="array 'c' of the model is"):
+            FedAVOT(everybody()).start(grid, record_of(MODEL | {"c": array}), 1)
+        assert grid.sent == []

@@ -13,7 +13,17 @@ from flwr.serverapp.strategy import (
     FedYogi,
     QFedAvg,
 )
-from grid import app_of, arrays_of, everybody, federation, only, record_of
+from grid import (
+    LocalGrid,
+    Node,
+    app_of,
+    arrays_of,
+    everybody,
+    federation,
+    only,
+    record_of,
+    rounds_in,
+)
 
 from fedavot import OnlineAligner
 from fedavot.flower import FedAVOT, Weighting
@@ -491,7 +501,7 @@ def test_the_initial_arrays_are_left_alone():
         assert {key: array.data for key, array in initial.items()} == data
 
 
-def test_importance_by_examples_keeps_the_first_count_of_each_client():
+def test_importance_by_counts_keeps_the_first_count_of_each_client():
     seen = []
 
     def grow(arrays, config, node):
@@ -525,3 +535,116 @@ def test_a_count_that_is_no_count_excludes_its_client_alone(count):
     assert [list(record.excluded) for record in seen] == [[], ["1"], ["1"]]
     assert "examples" in seen[1].excluded["1"]
     assert seen[2].weights == pytest.approx({"0": 0.5, "2": 0.5})
+
+
+def test_the_metric_that_holds_weights_is_the_wrapped_strategys():
+    def update(arrays, config, node):
+        return {"w": arrays["w"] + 1}, {"importance": 5, "num-examples": 7}
+
+    strategy = FedAVOT(everybody(weighted_by_key="importance"))
+    assert strategy.weighted_by_key == "importance"
+    result = strategy.start(federation(2, update), record_of({"w": np.zeros(1)}), 1)
+    assert dict(result.train_metrics_clientapp[1]) == {"num-examples": 7.0}
+
+
+class Doubling(FedAvg):
+    """A user's strategy, which writes into the arrays it is given."""
+
+    def aggregate_train(self, server_round, replies):
+        replies = list(replies)
+        for reply in replies:
+            record = reply.content["arrays"]
+            for key in record:
+                values = record[key].numpy()
+                values *= 2
+                record[key] = record_of({key: values})[key]
+        return super().aggregate_train(server_round, replies)
+
+
+def test_a_users_strategy_may_write_into_what_it_is_given():
+    def same(arrays, config, node):
+        return arrays, {"num-examples": 1}
+
+    strategy = FedAVOT(everybody(Doubling))
+    result = strategy.start(federation(3, same), record_of({"w": np.ones(2, np.float32)}), 3)
+    np.testing.assert_allclose(arrays_of(result.arrays)["w"], 8.0)
+
+
+class Chaos:
+    """A federation where everything happens: nodes come, go and restart, and replies go wrong."""
+
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+        self.app = app_of(update)
+        self.grid = LocalGrid({}, fate=self.fate, tamper=self.tamper)
+        self.next = 100
+        for client in range(6):
+            self.appear(client)
+
+    def appear(self, client):
+        self.grid.nodes[self.next] = Node(self.app, {"partition-id": client})
+        self.next += 1
+
+    def between_rounds(self, record):
+        nodes = self.grid.nodes
+        if self.rng.random() < 0.3 and len(nodes) > 4:
+            del nodes[int(self.rng.choice(list(nodes)))]
+        if self.rng.random() < 0.4:
+            self.appear(int(self.rng.integers(8)))
+        for node in nodes.values():
+            node.online = self.rng.random() < 0.9
+        next(iter(nodes.values())).online = True
+
+    def fate(self, node, message):
+        return str(self.rng.choice(["reply", "error", "dead", "silent"], p=[0.7, 0.1, 0.1, 0.1]))
+
+    def tamper(self, node, reply):
+        kind = self.rng.integers(8)
+        if reply.has_error() or kind > 3:
+            return [reply]
+        if kind == 0:
+            return []
+        if kind == 1:
+            return [reply, reply]
+        wrong = np.full((3, 2), np.nan) if kind == 2 else np.zeros((2, 3))
+        reply.content["arrays"]["w"] = record_of({"w": wrong})["w"]
+        return [reply]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"importance": "examples", "weighting": Weighting(memory=True)},
+        {"weighting": Weighting(cohort_size=2, softness=0.2)},
+    ],
+    ids=["uniform", "memory by counts", "soft selection"],
+)
+def test_whatever_happens_the_books_balance(tmp_path, caplog, seed, options):
+    chaos, n_rounds = Chaos(seed), 40
+    caplog.set_level("ERROR", "flwr")
+    for last in (n_rounds // 3, n_rounds):
+        strategy = FedAVOT(
+            everybody(FedAvgM),
+            folder=tmp_path,
+            resume=True,
+            on_round=chaos.between_rounds,
+            **options,
+        )
+        result = strategy.start(chaos.grid, record_of(start_model()), last)
+    lines = rounds_in(tmp_path)
+    assert [line["round"] for line in lines] == list(range(1, n_rounds + 1))
+    total, counted = dict.fromkeys(strategy.importance, 0.0), 0
+    for line in lines:
+        parts = [*line["replied"], *line["failed"], *line["late"], *line["excluded"]]
+        assert sorted(parts) == line["asked"]
+        assert set(line["asked"]) <= set(line["available"])
+        assert list(line["weights"]) == line["replied"]
+        if line["replied"]:
+            counted += 1
+            assert sum(line["weights"].values()) == pytest.approx(1.0, abs=1e-12)
+        for name, weight in line["weights"].items():
+            total[name] += weight
+    assert sum(total.values()) == pytest.approx(counted)
+    assert all(np.isfinite(values).all() for values in arrays_of(result.arrays).values())

@@ -331,7 +331,7 @@ def test_the_expected_weights_of_a_selection_are_those_of_all_the_available():
     assert (np.abs(mean - weigher.weights(available)) <= 5 * error + 1e-12).all()
 
 
-def test_a_selection_by_examples_asks_the_uncounted_first():
+def test_a_selection_by_counts_asks_the_uncounted_first():
     seen = []
     strategy = FedAVOT(
         everybody(),

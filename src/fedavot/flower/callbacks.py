@@ -1,7 +1,7 @@
 """Ready-made ``on_round`` functions: rounds as curves in TensorBoard or MLflow.
 
-Each gives the number available, asked, replied, failed, late and excluded, the gap, the effective
-cohort size, the largest weight and the training metrics. Both packages are extras.
+Each gives the number available, asked, replied, failed, late, excluded and refused, the gap, the
+effective cohort size, the largest weight and the training metrics. Both packages are extras.
 """
 
 import re

@@ -117,14 +117,15 @@ def unpack_strategy(strategy: Strategy, packed: Any, arrays: Arrays) -> None:
             setattr(layer, name, unpack(value, arrays))
 
 
-def pack_model(model: ArrayRecord) -> Arrays:
-    """Return a model's arrays under the names they have in the file."""
-    return {f"model/{key}": view(array) for key, array in model.items()}
+def pack_model(model: ArrayRecord) -> tuple[list[str], Arrays]:
+    """Return the names of a model's arrays, and the arrays numbered for the file."""
+    arrays = {f"model/{number}": view(array) for number, array in enumerate(model.values())}
+    return list(model), arrays
 
 
-def unpack_model(arrays: Arrays, like: ArrayRecord) -> ArrayRecord:
+def unpack_model(names: list[str], arrays: Arrays, like: ArrayRecord) -> ArrayRecord:
     """Return the model of a checkpoint, or raise if it is another one's."""
-    saved = {key.removeprefix("model/"): a for key, a in arrays.items() if key[:6] == "model/"}
+    saved = {name: arrays[f"model/{number}"] for number, name in enumerate(names)}
     wanted = {key: (tuple(array.shape), array.dtype) for key, array in like.items()}
     found = {key: (array.shape, str(array.dtype)) for key, array in saved.items()}
     if found != wanted:

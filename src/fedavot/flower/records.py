@@ -1,5 +1,6 @@
 """Flower's records as arrays: looked at without a copy, and kept to the model's number types."""
 
+from collections import Counter
 from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
@@ -8,6 +9,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from numpy.lib import format as npy
 from numpy.typing import NDArray
+
+from fedavot.errors import TaskError
 
 _READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
@@ -38,12 +41,27 @@ def same_kind(left: NDArray[Any], right: NDArray[Any]) -> bool:
 
 def rename(replies: Sequence[Message]) -> None:
     """Give the only array and the only metric record of all replies the names most have."""
-    for kind in ("array_records", "metric_records"):
-        names = [next(iter(getattr(reply.content, kind))) for reply in replies]
-        usual = max(names, key=names.count)
-        for reply, name in zip(replies, names, strict=True):
-            if name != usual:
-                reply.content[usual] = reply.content.pop(name)
+    arrays = Counter(next(iter(reply.content.array_records)) for reply in replies)
+    metrics = Counter(next(iter(reply.content.metric_records)) for reply in replies)
+    names = arrays.most_common(1)[0][0], metrics.most_common(1)[0][0]
+    if len(set(names)) == 1:
+        names = "arrays", "metrics"
+    for reply in replies:
+        content = reply.content
+        found = next(iter(content.array_records)), next(iter(content.metric_records))
+        if found != names:
+            records = [content.pop(name) for name in found]
+            content.update(dict(zip(names, records, strict=True)))
+
+
+def refuse_other_kinds(model: ArrayRecord) -> None:
+    """Raise if a model has arrays that are neither real numbers nor truth values."""
+    for key, array in model.items():
+        if np.dtype(array.dtype).kind not in "fiub":
+            raise TaskError(
+                f"array {key!r} of the model is {array.dtype}; arrays of real numbers, integers "
+                "and truth values can be averaged"
+            )
 
 
 def metrics_of(reply: Message) -> MetricRecord:

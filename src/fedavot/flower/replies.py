@@ -8,7 +8,8 @@ is in proportion to the updates seen before.
 Arrays are looked at where they lie in the reply, without a copy, in pieces that fit a cache.
 """
 
-from collections import deque
+import logging
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
@@ -18,7 +19,9 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, Metadata
 from numpy.typing import NDArray
 
-from fedavot.flower.records import is_float, same_kind, view
+from fedavot.flower.records import is_float, metrics_of, same_kind, view
+
+_log = logging.getLogger("flwr")
 
 PIECE = 1 << 16
 """Entries compared at a time."""
@@ -138,18 +141,34 @@ class Inspector:
             if norm > self.norm_limit * usual > 0
         }
 
+    def evaluations(self, replies: Iterable[Message]) -> list[Message]:
+        """Return the replies to an evaluation that can be averaged, and the errors."""
+        listed = list(replies)
+        weighted = {
+            str(place): reply
+            for place, reply in enumerate(listed)
+            if not reply.has_error()
+            and len(reply.content.metric_records) == 1
+            and isinstance(metrics_of(reply).get(self.weighted_by), int | float)
+        }
+        usable = weighted.keys() - self._of_other_metrics(weighted).keys()
+        kept = [r for i, r in enumerate(listed) if r.has_error() or str(i) in usable]
+        if len(kept) < len(listed):
+            left = sorted({r.metadata.src_node_id for r in listed if r not in kept})
+            _log.warning("FedAVOT: the evaluations of nodes %s have other metrics", left)
+        return kept
+
     def _of_other_metrics(self, replies: Mapping[str, Message]) -> dict[str, str]:
         """Exclude replies whose metrics are not the cohort's: one average is made of them."""
         kinds = {
-            name: {
-                key: len(value) if isinstance(value, list) else None
-                for key, value in _only(reply.content.metric_records, "metric").items()
+            name: tuple(
+                (key, len(value) if isinstance(value, list) else None)
+                for key, value in sorted(metrics_of(reply).items())
                 if key != self.weighted_by
-            }
+            )
             for name, reply in replies.items()
         }
-        found = list(kinds.values())
-        usual: dict[str, int | None] = max(found, key=found.count, default={})
+        usual = max(Counter(kinds.values()).items(), key=lambda item: item[1], default=((), 0))[0]
         return {
             name: f"its metrics are {_metrics(these)}, where the cohort's are {_metrics(usual)}"
             for name, these in kinds.items()
@@ -157,10 +176,9 @@ class Inspector:
         }
 
 
-def _metrics(kinds: Mapping[str, int | None]) -> str:
+def _metrics(kinds: tuple[tuple[str, int | None], ...]) -> str:
     """Return the names of metrics, those of lists with their lengths."""
-    named = [key if size is None else f"{key}[{size}]" for key, size in sorted(kinds.items())]
-    return ", ".join(named) or "none"
+    return ", ".join(key if size is None else f"{key}[{size}]" for key, size in kinds) or "none"
 
 
 def _only(records: Mapping[str, Any], what: str) -> Any:

@@ -137,8 +137,10 @@ class Run:
     def save(self, number: int, model: ArrayRecord, result: Result) -> None:
         """Write the checkpoint of a finished round."""
         packed, arrays = saved.pack_strategy(self._parts.strategy, self._settings)
+        model_names, model_arrays = saved.pack_model(model)
         meta = {
             "round": number,
+            "model": model_names,
             "strategy": packed,
             "weigher": self._parts.weigher.state_dict(),
             "names": {
@@ -154,7 +156,7 @@ class Run:
                 for kind in _HISTORIES
             },
         }
-        arrays |= saved.pack_model(model)
+        arrays |= model_arrays
         if self.memory is not None:
             arrays["memory"] = self.memory.total
             self.memory.write_journal(number)
@@ -182,7 +184,7 @@ class Run:
             raise CheckpointError(
                 f"the checkpoint in {self._folder} is of another run: {difference}"
             )
-        arrays = saved.unpack_model(checkpoint.arrays, model)
+        arrays = saved.unpack_model(meta["model"], checkpoint.arrays, model)
         saved.unpack_strategy(self._parts.strategy, meta["strategy"], checkpoint.arrays)
         self._parts.weigher.load_state_dict(meta["weigher"])
         self._parts.names.answers = {int(node): name for node, name in meta["names"]["answers"]}

@@ -28,7 +28,7 @@ from fedavot.flower.checkpoint import layers
 from fedavot.flower.identity import Names
 from fedavot.flower.log import Round
 from fedavot.flower.options import Clients, Weighting
-from fedavot.flower.records import metrics_of, prepare, rename, typed_as
+from fedavot.flower.records import metrics_of, prepare, refuse_other_kinds, rename, typed_as
 from fedavot.flower.replies import Inspector, Sorted
 from fedavot.flower.rounds import OpenRound
 from fedavot.flower.run import Parts, Run
@@ -146,6 +146,7 @@ class FedAVOT(Strategy):
     ) -> Iterable[Message]:
         """Name the nodes, and let the wrapped strategy ask those it may."""
         self._close_unanswered()
+        refuse_other_kinds(arrays)
         self._open_files(arrays, checkpoints=False)
         shares: dict[str, float] = {}
         nodes = Admission(grid, self._names, self._weigher)
@@ -204,7 +205,8 @@ class FedAVOT(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Leave the evaluation's metrics to the wrapped strategy."""
-        return self.strategy.aggregate_evaluate(server_round, replies)
+        kept = self._inspector.evaluations(replies)
+        return self.strategy.aggregate_evaluate(server_round, kept)
 
     def start(
         self,
@@ -235,6 +237,7 @@ class FedAVOT(Strategy):
             raise OptionError("this FedAVOT has run already; make a new one for a new run")
         _log.info("Starting FedAVOT strategy around %s:", type(self.strategy).__name__)
         self.summary()
+        refuse_other_kinds(initial_arrays)
         self._open_files(initial_arrays, checkpoints=True)
         self._ran, self._timeout = True, timeout
         configs = train_config or ConfigRecord(), evaluate_config or ConfigRecord()
@@ -273,6 +276,9 @@ class FedAVOT(Strategy):
         aggregated, metrics = self.aggregate_train(number, replies)
         arrays = arrays if aggregated is None else aggregated
         _note(result.train_metrics_clientapp, number, metrics)
+        if self._run is not None and noisy_layers(self.strategy):
+            # Evaluation shows the model to clients: a release, which a crash must not uncount.
+            self._run.save(number, arrays, result)
         messages = self.configure_evaluate(number, arrays, configs[1], grid)
         replies = grid.send_and_receive(messages, timeout=self._timeout)
         evaluated = self.aggregate_evaluate(number, replies)
