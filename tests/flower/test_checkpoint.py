@@ -85,6 +85,10 @@ KINDS = {
     "fixed clipping of FedAdam": lambda: (fixed(everybody(FedAdam)), {}),
     "fixed clipping of FedAvgM": lambda: (fixed(everybody(FedAvgM, server_momentum=0.9)), {}),
     "sampling": lambda: (everybody(fraction_train=0.5), {}),
+    "clipping of a sample": lambda: (
+        fixed(everybody(fraction_train=0.5, fraction_evaluate=0.5)),
+        {},
+    ),
     "selection": lambda: (everybody(), {"weighting": Weighting(cohort_size=3, seed=5)}),
     "soft": lambda: (everybody(), {"weighting": Weighting(softness=0.5)}),
     "memory": lambda: (everybody(), {"weighting": Weighting(memory=True), "importance": LISTED}),
@@ -262,7 +266,7 @@ POINTS = {
 }
 
 
-RICH = ("adaptive clipping", "fixed clipping of FedAvgM", "memory of a growing roster")
+RICH = ("adaptive clipping", "clipping of a sample", "memory of a growing roster")
 """Kinds to be stopped at every point; the others at two."""
 
 TWO = ("in aggregation", "once the checkpoint is in place")

@@ -6,6 +6,7 @@ a choice among them.
 """
 
 import logging
+import math
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -18,6 +19,10 @@ from fedavot.flower.identity import Names
 from fedavot.flower.weigher import Weigher
 
 _log = logging.getLogger("flwr")
+
+STANDS = 0.5
+"""Seconds for which a look at the nodes stands. Flower counts them, and then waits until it sees as
+many: one that leaves in between would hold up the run. While it waits it looks once a second."""
 
 
 class Admission(Grid):
@@ -50,10 +55,11 @@ class Admission(Grid):
         self.names: dict[int, str] = {}
         self.shown: dict[int, str] = {}
         self.refused: dict[str, str] = {}
+        self._looked = -math.inf
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the nodes that may be asked, in order of their names."""
-        if self._chosen is None:
+        if self._chosen is None and time.monotonic() - self._looked > STANDS:
             self._look()
         nodes = sorted(self.names, key=self.names.__getitem__)
         return [n for n in nodes if self._chosen is None or self.names[n] in self._chosen]
@@ -80,6 +86,7 @@ class Admission(Grid):
 
     def _look(self) -> dict[int, str]:
         """Name the live nodes, and find out which of them have an importance."""
+        self._looked = time.monotonic()
         names, nameless = self._naming.resolve(self._grid)
         unlisted = self._weigher.admit(sorted(names.values()))
         self.refused = nameless | unlisted

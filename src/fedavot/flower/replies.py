@@ -149,13 +149,18 @@ class Inspector:
             for place, reply in enumerate(listed)
             if not reply.has_error()
             and len(reply.content.metric_records) == 1
-            and isinstance(metrics_of(reply).get(self.weighted_by), int | float)
+            and is_weight(metrics_of(reply).get(self.weighted_by))
         }
         usable = weighted.keys() - self._of_other_metrics(weighted).keys()
         kept = [r for i, r in enumerate(listed) if r.has_error() or str(i) in usable]
         if len(kept) < len(listed):
             left = sorted({r.metadata.src_node_id for r in listed if r not in kept})
-            _log.warning("FedAVOT: the evaluations of nodes %s have other metrics", left)
+            _log.warning(
+                "FedAVOT: the evaluations of nodes %s are not used: no %r above 0, or metrics that "
+                "the others do not have",
+                left,
+                self.weighted_by,
+            )
         return kept
 
     def _of_other_metrics(self, replies: Mapping[str, Message]) -> dict[str, str]:
@@ -174,6 +179,11 @@ class Inspector:
             for name, these in kinds.items()
             if these != usual
         }
+
+
+def is_weight(value: Any) -> bool:
+    """Return whether a metric can weigh others in an average."""
+    return isinstance(value, int | float) and 0 < value < np.inf
 
 
 def _metrics(kinds: tuple[tuple[str, int | None], ...]) -> str:

@@ -134,12 +134,13 @@ class Run:
         if self.memory is not None and not self._checkpoints:
             self.memory.commit(len(self._parts.weigher.names))
 
-    def save(self, number: int, model: ArrayRecord, result: Result) -> None:
-        """Write the checkpoint of a finished round."""
+    def save(self, number: int, model: ArrayRecord, result: Result, *, evaluated: bool) -> None:
+        """Write the checkpoint of a round whose training is over, and maybe its evaluation."""
         packed, arrays = saved.pack_strategy(self._parts.strategy, self._settings)
         model_names, model_arrays = saved.pack_model(model)
         meta = {
             "round": number,
+            "evaluated": evaluated,
             "model": model_names,
             "strategy": packed,
             "weigher": self._parts.weigher.state_dict(),
@@ -164,17 +165,17 @@ class Run:
         if self.memory is not None:
             self.memory.commit(len(self._parts.weigher.names))
 
-    def load(self, model: ArrayRecord) -> tuple[ArrayRecord, Result, int]:
-        """Return the model, the metrics and the number of the last finished round.
+    def load(self, model: ArrayRecord) -> tuple[ArrayRecord, Result, int, bool]:
+        """Return the model, the metrics, the last round's number and whether it was evaluated.
 
-        Without a checkpoint that is ``model``, no metrics, and 0.
+        Without a checkpoint that is ``model``, no metrics, 0, and true.
         """
         assert self._log is not None
         if not (self._folder / saved.FILE).exists():
             self._log.cut(0)
             if self.memory is not None:
                 self.memory.clear()
-            return model, Result(), 0
+            return model, Result(), 0, True
         checkpoint = saved.Checkpoint.load(self._folder)
         meta = checkpoint.meta
         difference = self._parts.weigher.differs(meta["weigher"])
@@ -200,4 +201,4 @@ class Run:
         result = Result()
         for kind, history in meta["results"].items():
             getattr(result, kind).update({at: MetricRecord(values) for at, values in history})
-        return arrays, result, number
+        return arrays, result, number, bool(meta["evaluated"])

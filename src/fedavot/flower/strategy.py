@@ -240,19 +240,36 @@ class FedAVOT(Strategy):
         refuse_other_kinds(initial_arrays)
         self._open_files(initial_arrays, checkpoints=True)
         self._ran, self._timeout = True, timeout
-        configs = train_config or ConfigRecord(), evaluate_config or ConfigRecord()
+        train_config = train_config or ConfigRecord()
         began = time.monotonic()
+
+        def evaluate(number: int) -> None:
+            config = evaluate_config or ConfigRecord()
+            messages = self.configure_evaluate(number, arrays, config, grid)
+            replies = grid.send_and_receive(messages, timeout=timeout)
+            evaluated = self.aggregate_evaluate(number, replies)
+            _note(result.evaluate_metrics_clientapp, number, evaluated)
+            if evaluate_fn:
+                _note(result.evaluate_metrics_serverapp, number, evaluate_fn(number, arrays))
+            self._save(number, arrays, result)
+
         try:
-            arrays, result, first = self._begin(initial_arrays)
-            if evaluate_fn and first == 1:
+            arrays, result, last, evaluated = self._begin(initial_arrays)
+            if evaluate_fn and last == 0:
                 _note(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, initial_arrays))
-            for number in range(first, num_rounds + 1):
+            if not evaluated:
+                evaluate(last)
+            for number in range(last + 1, num_rounds + 1):
                 _log.info("[ROUND %s/%s]", number, num_rounds)
-                arrays = self._round(number, arrays, grid, configs, result)
-                if evaluate_fn:
-                    _note(result.evaluate_metrics_serverapp, number, evaluate_fn(number, arrays))
-                if self._run is not None:
-                    self._run.save(number, arrays, result)
+                messages = self.configure_train(number, arrays, train_config, grid)
+                replies = grid.send_and_receive(messages, timeout=timeout)
+                aggregated, metrics = self.aggregate_train(number, replies)
+                arrays = arrays if aggregated is None else aggregated
+                _note(result.train_metrics_clientapp, number, metrics)
+                if noisy_layers(self.strategy):
+                    # Evaluation shows the model to clients: a release, to be counted before.
+                    self._save(number, arrays, result, evaluated=False)
+                evaluate(number)
         finally:
             if self._run is not None:
                 self._run.close()
@@ -262,37 +279,20 @@ class FedAVOT(Strategy):
             _log.warning("FedAVOT: %s", unseen)
         return result
 
-    def _round(
-        self,
-        number: int,
-        arrays: ArrayRecord,
-        grid: Grid,
-        configs: tuple[ConfigRecord, ConfigRecord],
-        result: Result,
-    ) -> ArrayRecord:
-        """Train and evaluate for one round; return the model after it."""
-        messages = self.configure_train(number, arrays, configs[0], grid)
-        replies = grid.send_and_receive(messages, timeout=self._timeout)
-        aggregated, metrics = self.aggregate_train(number, replies)
-        arrays = arrays if aggregated is None else aggregated
-        _note(result.train_metrics_clientapp, number, metrics)
-        if self._run is not None and noisy_layers(self.strategy):
-            # Evaluation shows the model to clients: a release, which a crash must not uncount.
-            self._run.save(number, arrays, result)
-        messages = self.configure_evaluate(number, arrays, configs[1], grid)
-        replies = grid.send_and_receive(messages, timeout=self._timeout)
-        evaluated = self.aggregate_evaluate(number, replies)
-        _note(result.evaluate_metrics_clientapp, number, evaluated)
-        return arrays
-
-    def _begin(self, initial_arrays: ArrayRecord) -> tuple[ArrayRecord, Result, int]:
-        """Return where a run starts: at the beginning, or after its checkpoint."""
+    def _begin(self, initial_arrays: ArrayRecord) -> tuple[ArrayRecord, Result, int, bool]:
+        """Return where a run starts: the model, the metrics, the last round and if it is over."""
         if self._run is None or not self._resume:
-            return initial_arrays, Result(), 1
-        arrays, result, last = self._run.load(initial_arrays)
+            return initial_arrays, Result(), 0, True
+        arrays, result, last, evaluated = self._run.load(initial_arrays)
         if last:
             _log.info("FedAVOT: going on after round %d, from %s", last, self._folder)
-        return arrays, result, last + 1
+        return arrays, result, last, evaluated
+
+    def _save(
+        self, number: int, arrays: ArrayRecord, result: Result, *, evaluated: bool = True
+    ) -> None:
+        if self._run is not None:
+            self._run.save(number, arrays, result, evaluated=evaluated)
 
     def _open_files(self, model: ArrayRecord, *, checkpoints: bool) -> None:
         """Open the folder's files, before anything is trained."""
