@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import report
+from flower_mnist.server_app import RULES
 from simulation import APP, Simulation, simulation
-
-RULES = ("fedavg", "fedavot", "fedavot-soft", "fedavot-memory")
 
 
 def main() -> None:

@@ -46,8 +46,6 @@ GROUPS = (
 """The groups, in the order of their clients' numbers."""
 
 N_CLIENTS = sum(group.size for group in GROUPS)
-HOLDERS = 6
-"""How many clients hold each digit."""
 
 
 def probabilities() -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ from flwr.serverapp import Grid
 
 ACTION = "fedavot"
 RECORD = "fedavot"
-ASK_TIMEOUT = 30.0
+ASK_TIMEOUT = 90.0
 """Seconds that new nodes have to say their names; who does not is asked again next round."""
 
 
