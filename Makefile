@@ -8,7 +8,7 @@ demo: .venv/ready
 	$(BIN)/fedavot reproduce regression
 
 test: .venv/ready .venv/ready-flower .venv/ready-adapters
-	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=term:skip-covered
 
 lint: .venv/ready .venv/ready-flower
 	$(BIN)/ruff format --check .
@@ -23,7 +23,7 @@ bench: .venv/ready-bench .venv/ready-flower .venv/ready-peers
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,experiments]"
 	touch $@
 
-# PyTorch and Ray are for the Flower example and its tests alone; the demonstration needs neither.
+# Flower for the strategy, PyTorch and Ray for its example; the demonstration needs none of them.
 .venv/ready-flower: .venv/ready examples/flower-mnist/pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 		-e ".[flower,tensorboard,mlflow]" "flwr[simulation]" torch

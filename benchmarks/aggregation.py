@@ -22,7 +22,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from benchmarks import memory
 from benchmarks.measure import Contender, Say, race
 from benchmarks.outcome import Outcome, Row
-from fedavot.flower import FedAVOT
+from fedavot import Alignment, Status
+from fedavot.flower import FedAVOT, Weighting
 
 N_REPLIES = 10
 N_ARRAYS = 25
@@ -79,15 +80,16 @@ class Round:
         self.model = _record(start)
         steps = rng.standard_normal(N_REPLIES, dtype=np.float32) / 100
         self.replies = [_record([array + step for array in start]) for step in steps]
-        self.mean = start[0] + steps.mean()
+        self.counts = np.arange(1, N_REPLIES + 1) * 10
+        self.mean = start[0] + np.float32(self.counts @ steps / self.counts.sum())
 
     def ready(self, strategy: Strategy) -> tuple[Strategy, list[Message]]:
         """Return a strategy that has asked everybody, and the answers."""
         asked = strategy.configure_train(1, self.model, ConfigRecord(), Register())
         by_node = {message.metadata.dst_node_id: message for message in asked}
         answers = []
-        for node, arrays in zip(sorted(by_node), self.replies, strict=True):
-            metrics = MetricRecord({"num-examples": 30, "loss": 0.5})
+        for place, (node, arrays) in enumerate(zip(sorted(by_node), self.replies, strict=True)):
+            metrics = MetricRecord({"num-examples": int(self.counts[place]), "loss": 0.5})
             content = RecordDict({"arrays": ArrayRecord(dict(arrays)), "metrics": metrics})
             answers.append(Message(content, reply_to=by_node[node]))
         return strategy, answers
@@ -130,7 +132,19 @@ def _fedavg() -> FedAvg:
 
 
 def _fedavot() -> FedAVOT:
-    return FedAVOT(_fedavg())
+    """Return FedAVOT with weights as uneven as the counts that FedAvg goes by."""
+    shares = np.arange(1, N_REPLIES + 1) / (N_REPLIES * (N_REPLIES + 1) / 2)
+    alignment = Alignment(
+        importance=shares,
+        potentials=np.log(shares),
+        levels=np.zeros(N_REPLIES, dtype=np.int64),
+        attained=shares,
+        residual=0.0,
+        iterations=0,
+        status=Status.EXACT,
+    )
+    names = [f"client-{i}" for i in range(N_REPLIES)]
+    return FedAVOT(_fedavg(), weighting=Weighting(alignment=alignment, clients=names))
 
 
 def _aggregate(ready: tuple[Strategy, list[Message]]) -> Any:
@@ -150,7 +164,8 @@ def _peak_of(name: str) -> dict[str, float]:
 
 def main(name: str) -> None:
     """Aggregate once, and print the bytes resident before and at the peak."""
-    ready = Round().ready({"fedavg": _fedavg, "fedavot": _fedavot}[name]())
+    data = Round()  # whose model stays, as it does in a run
+    ready = data.ready({"fedavg": _fedavg, "fedavot": _fedavot}[name]())
     before = memory.resident()
     memory.forget_peak()
     _aggregate(ready)

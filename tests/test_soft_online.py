@@ -109,12 +109,38 @@ def test_great_softness_tends_to_equal_weights():
         np.testing.assert_allclose(weights, 1 / len(cohort), atol=1e-3)
 
 
-def test_no_absence_however_long_takes_a_potential_past_one_over_the_softness():
-    aligner = SoftOnlineAligner([0.5, 0.25, 0.25], softness=0.5, step=3.0)
-    for _ in range(500):
+@settings(max_examples=50)
+@given(
+    importance=importances(4, zeros=False),
+    potentials=st.lists(st.floats(-30.0, 30.0), min_size=4, max_size=4),
+    softness=st.sampled_from([1e-2, 0.5, 10.0]),
+    step=st.sampled_from([0.01, 3.0, 20.0]),
+)
+def test_an_absence_takes_a_potential_towards_the_mean_plus_one_over_the_softness(
+    importance, potentials, softness, step
+):
+    aligner = at(potentials, softness, step, importance)
+    aligner.observe([1, 2])
+    after = aligner.effective_potentials
+    end = importance @ after + 1 / softness
+    for absent in (0, 3):
+        # Nearer by this factor, from below and from above alike, and never past it.
+        factor = 1 + step * softness * importance[absent]
+        distance = potentials[absent] - end
+        assert factor * (after[absent] - end) == pytest.approx(distance, rel=1e-9, abs=1e-8)
+
+
+def test_no_absence_by_itself_takes_a_potential_past_the_mean_plus_one_over_the_softness():
+    # Among equals the mean of all potentials stands still, whoever is absent.
+    softness, step, n_rounds = 0.5, 3.0, 500
+    aligner = SoftOnlineAligner(np.full(3, 1 / 3), softness=softness, step=step)
+    found = []
+    for _ in range(n_rounds):
         aligner.observe([1, 2])
-        potentials = aligner.effective_potentials
-        assert potentials[0] - aligner.importance @ potentials <= 1 / 0.5 + ROUNDING
+        found.append(aligner.effective_potentials[0])
+    assert np.abs(aligner.effective_potentials.sum()) <= ROUNDING
+    factors = (1 + step * softness / 3) ** -np.arange(1.0, n_rounds + 1)
+    np.testing.assert_allclose(found, (1 - factors) / softness, rtol=0, atol=ROUNDING)
 
 
 @pytest.mark.parametrize(("softness", "step"), [(1e9, 1e9), (1e-9, 1e3), (1e3, 1e-9)])

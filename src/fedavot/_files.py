@@ -50,9 +50,20 @@ def write_whole(path: PathLike, write: Callable[[IO[bytes]], Any]) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, target)
+        _settle(target.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _settle(folder: Path) -> None:
+    """Flush a folder's entries to disk, so that a rename outlives a loss of power."""
+    if os.name == "posix":
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
 
 
 def read_document(path: PathLike, *, format: str, version: int) -> dict[str, Any]:

@@ -8,8 +8,9 @@ together, so that no client takes whole rounds, at the price of a gap. Its stoch
 where Y_A are the weights the cohort A was given, zero for the absent. The second half is the
 penalty's step, taken implicitly, with x̄ that of the new x: x_i = x̄ + (z_i − x̄) / (1 + η ρ p_i), and
 x̄ = Σ a_i z_i / Σ a_i with a_i = p_i / (1 + η ρ p_i). It is stable for every η and ρ, and the point
-where the mean step rests is the soft alignment's optimum. No potential rises past x̄ + 1/ρ, however
-long an absence, so no bound is needed. The work of a round is in proportion to the clients.
+where the mean step rests is the soft alignment's optimum. An absence by itself lifts a potential to
+x̄ + 1/ρ at most, however long it is, so no bound is needed. The work of a round is in proportion to
+the clients.
 """
 
 from collections.abc import Mapping

@@ -10,6 +10,7 @@ import datetime
 import ipaddress
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -30,6 +31,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LOOPBACK = "127.0.0.1"
+PORTS = range(20_000, 30_000)
 CONNECTION = "loopback"
 SUPERLINK = "superlink"
 MARK = "FEDAVOT_TEST_DEPLOYMENT"
@@ -242,10 +244,16 @@ def environment(pid):
 
 
 def free_port():
-    """Return a port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return probe.getsockname()[1]
+    """Return a port nobody has, below those that the system gives to connections.
+
+    A server that is restarted must find its port free: none of the system's own choosing would
+    stay so.
+    """
+    for port in random.SystemRandom().sample(PORTS, 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            return port
+    raise RuntimeError(f"of a hundred ports in {PORTS} none is free")
 
 
 def listens(port):

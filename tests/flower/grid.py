@@ -16,7 +16,9 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedavot.flower import introduce
 
 SUPERLINK = 1
-CLIENT_ERROR, DEAD_NODE = 2, 5
+CLIENT_ERROR = 2
+GIVEN_UP = {"lost": 3, "expired": 4, "dead": 5}
+"""Flower's error codes for what the SuperLink says in a client's stead."""
 
 
 @dataclass
@@ -38,8 +40,8 @@ class LocalGrid(Grid):
     nodes : mapping from node id to Node
         The federation; change it between rounds as you like.
     fate : function of (node id, message), optional
-        What becomes of a train message: "reply", "error" (the client's), "dead" (the SuperLink
-        answers in its stead) or "silent".
+        What becomes of a train message: "reply", "error" (the client's), "dead", "lost" or
+        "expired" (the SuperLink answers in its stead), or "silent".
     tamper : function of (node id, reply), optional
         Returns the replies to a train message that come back instead of the one.
     """
@@ -98,14 +100,16 @@ class LocalGrid(Grid):
 
     def _answer(self, message):
         node = message.metadata.dst_node_id
-        it = self.nodes[node]
+        it = self.nodes.get(node, Node(ClientApp(), online=False))
         it.asked += 1
         training = message.metadata.message_type == "train"
         fate = self.fate(node, message) if training else "reply"
         if fate == "silent":
             return None
-        if fate == "dead" or not it.online:
-            reply = Message(Error(DEAD_NODE, "node unavailable"), reply_to=message)
+        if not it.online:
+            fate = "dead"
+        if fate in GIVEN_UP:
+            reply = Message(Error(GIVEN_UP[fate], "node unavailable"), reply_to=message)
             reply.metadata.__dict__["_src_node_id"] = SUPERLINK
             return reply
         if fate == "error":

@@ -1,449 +1,32 @@
-"""A run that was stopped anywhere ends as the run that was not, bit for bit."""
+"""A checkpoint holds all that a strategy keeps, and is refused where it is of another run."""
 
+import functools
 import json
 import os
-import random
+import stat
 from pathlib import Path
 
 import numpy as np
 import pytest
 from flwr.app import MetricRecord
-from flwr.serverapp.strategy import (
-    DifferentialPrivacyServerSideAdaptiveClipping,
-    DifferentialPrivacyServerSideFixedClipping,
-    FedAdam,
-    FedAvg,
-    FedAvgM,
-    FedYogi,
-    QFedAvg,
-)
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM
 from grid import arrays_of, everybody, federation, record_of, rounds_in
+from runs import LISTED, N_CLIENTS, N_ROUNDS, Run, aligned, fate, fixed, model, update
 
 import fedavot as fa
 from fedavot.errors import CheckpointError, FileFormatError, OptionError
 from fedavot.flower import FedAVOT, Weighting
+from fedavot.flower.checkpoint import Checkpoint
 
-N_CLIENTS, N_ROUNDS, CRASH = 6, 8, 4
 
+class Counter:
+    """What can be called, and counts the calls."""
 
-class Crash(BaseException):
-    """What no handler of errors catches, like a power cut."""
+    def __init__(self):
+        self.calls = 0
 
-
-def model():
-    rng = np.random.default_rng(7)
-    return {
-        "w": rng.normal(size=(4, 3)).astype(np.float32),
-        "b": rng.normal(size=5),
-        "steps": np.array(0, np.int64),
-    }
-
-
-def update(arrays, config, node):
-    client = int(node["partition-id"])
-    new = {
-        "w": arrays["w"] + np.float32(0.3) * (np.float32(np.sin(client)) - arrays["w"]),
-        "b": arrays["b"] + 0.3 * (np.cos(client) - arrays["b"]),
-        "steps": arrays["steps"] + 1 + client,
-    }
-    loss = float(1 + client + np.abs(new["b"]).mean())
-    return new, {"num-examples": 10 + 3 * client, "train_loss": loss}
-
-
-def fate(node, message):
-    """Return what becomes of a message, from the round and the node alone."""
-    number = int(next(iter(message.content.config_records.values()))["server-round"])
-    if node == 105 and number < 3:
-        return "silent"  # joins late
-    chance = (node * 7 + number * 13) % 10
-    return {0: "error", 1: "dead", 2: "silent"}.get(chance, "reply")
-
-
-def fixed(inner, noise=0.3):
-    return DifferentialPrivacyServerSideFixedClipping(inner, noise, 0.5, 4)
-
-
-def adaptive(inner):
-    return DifferentialPrivacyServerSideAdaptiveClipping(inner, 0.3, 4, clipped_count_stddev=1.0)
-
-
-def aligned():
-    law = fa.IndependentClients([0.9, 0.8, 0.7, 0.6, 0.5, 0.4])
-    return Weighting(
-        alignment=fa.align(fa.importance.uniform(6), law), clients=[str(i) for i in range(6)]
-    )
-
-
-LISTED = {str(i): 1.0 + i for i in range(N_CLIENTS)}
-KINDS = {
-    "FedAvg": lambda: (everybody(), {"importance": LISTED}),
-    "FedAdam": lambda: (everybody(FedAdam), {}),
-    "FedYogi": lambda: (everybody(FedYogi), {}),
-    "FedAvgM": lambda: (everybody(FedAvgM, server_momentum=0.9, server_learning_rate=0.7), {}),
-    "QFedAvg": lambda: (everybody(QFedAvg, client_learning_rate=0.3), {}),
-    "adaptive clipping": lambda: (adaptive(everybody()), {}),
-    "fixed clipping of FedAdam": lambda: (fixed(everybody(FedAdam)), {}),
-    "fixed clipping of FedAvgM": lambda: (fixed(everybody(FedAvgM, server_momentum=0.9)), {}),
-    "sampling": lambda: (everybody(fraction_train=0.5), {}),
-    "clipping of a sample": lambda: (
-        fixed(everybody(fraction_train=0.5, fraction_evaluate=0.5)),
-        {},
-    ),
-    "selection": lambda: (everybody(), {"weighting": Weighting(cohort_size=3, seed=5)}),
-    "soft": lambda: (everybody(), {"weighting": Weighting(softness=0.5)}),
-    "memory": lambda: (everybody(), {"weighting": Weighting(memory=True), "importance": LISTED}),
-    "memory of a growing roster": lambda: (
-        everybody(FedAvgM, server_momentum=0.5),
-        {"weighting": Weighting(memory=True, softness=0.2), "importance": "examples"},
-    ),
-    "selection by counts": lambda: (
-        everybody(),
-        {"weighting": Weighting(cohort_size=2), "importance": "examples"},
-    ),
-    "an alignment": lambda: (everybody(), {"weighting": aligned()}),
-    "evaluation": lambda: (FedAvg(min_available_nodes=1, fraction_evaluate=0.5), {}),
-}
-
-
-def evaluate(number, arrays):
-    return MetricRecord({"norm": float(np.abs(arrays_of(arrays)["w"]).sum()), "round": number})
-
-
-class Run:
-    """One start of a run in a folder, that may be stopped."""
-
-    def __init__(self, kind, folder, *, resume=False, on_round=None, evaluate=evaluate):
-        inner, options = KINDS[kind]()
-        self.strategy = FedAVOT(inner, folder=folder, resume=resume, on_round=on_round, **options)
-        self.grid = federation(N_CLIENTS, update, fate=fate)
-        self.folder = folder
-        self.evaluate = evaluate
-
-    def start(self, n_rounds=N_ROUNDS, initial=None):
-        result = self.strategy.start(
-            self.grid, record_of(initial or model()), n_rounds, evaluate_fn=self.evaluate
-        )
-        return outcome(self.folder, result)
-
-
-def outcome(folder, result):
-    """Return all that a run leaves, but the times."""
-    arrays = {key: (a.dtype.str, a.tobytes()) for key, a in arrays_of(result.arrays).items()}
-    lines = rounds_in(folder)
-    for line in lines:
-        del line["time"]
-    metrics = {
-        kind: {number: dict(record) for number, record in getattr(result, kind).items()}
-        for kind in (
-            "train_metrics_clientapp",
-            "evaluate_metrics_clientapp",
-            "evaluate_metrics_serverapp",
-        )
-    }
-    memory = folder / "memory.bin"
-    return arrays, lines, metrics, memory.read_bytes() if memory.exists() else None
-
-
-def seed(number):
-    random.seed(number)
-    np.random.seed(number)  # noqa: NPY002
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """Return what the uninterrupted run of a kind leaves."""
-    known = {}
-
-    def get(kind):
-        if kind not in known:
-            seed(1)
-            known[kind] = Run(kind, tmp_path_factory.mktemp("whole")).start()
-        return known[kind]
-
-    return get
-
-
-def round_of(message):
-    return int(next(iter(message.content.config_records.values()))["server-round"])
-
-
-def in_configure(run, monkeypatch):
-    look = run.grid.get_nodes
-
-    def crashing():
-        if len(rounds_in(run.folder)) == CRASH - 1:
-            raise Crash
-        return look()
-
-    run.grid.get_nodes = crashing
-
-
-def in_the_clients(run, monkeypatch):
-    send = run.grid.send_and_receive
-
-    def crashing(messages, *, timeout=None):
-        messages = list(messages)
-        types = {it.metadata.message_type for it in messages}
-        if "train" in types and round_of(messages[0]) == CRASH:
-            raise Crash
-        return send(messages, timeout=timeout)
-
-    run.grid.send_and_receive = crashing
-
-
-def in_aggregation(run, monkeypatch):
-    leaf = run.strategy
-    while hasattr(leaf, "strategy"):
-        leaf = leaf.strategy
-    average, count = leaf.train_metrics_aggr_fn, [0]
-
-    def crashing(records, key):
-        count[0] += 1
-        if count[0] == CRASH:
-            raise Crash
-        return average(records, key)
-
-    leaf.train_metrics_aggr_fn = crashing
-
-
-def after_the_log_line(run, monkeypatch):
-    def crash(record):
-        if record.round == CRASH:
-            raise Crash
-
-    run.strategy._callbacks.append(crash)
-
-
-def in_evaluation(run, monkeypatch, at=CRASH):
-    inner = run.evaluate
-
-    def crashing(number, arrays):
-        if number == at:
-            raise Crash
-        return inner(number, arrays)
-
-    run.evaluate = crashing
-
-
-def at_replacing(name, *, before):
-    def arrange(run, monkeypatch):
-        real, count = os.replace, [0]
-
-        def crashing(source, target):
-            hit = Path(target).name == name
-            count[0] += hit
-            if hit and count[0] == CRASH and before:
-                raise Crash
-            real(source, target)
-            if hit and count[0] == CRASH:
-                raise Crash
-
-        monkeypatch.setattr(os, "replace", crashing)
-
-    return arrange
-
-
-def in_a_log_line(run, monkeypatch):
-    after_the_log_line(run, monkeypatch)
-
-    def cut(record):
-        if record.round == CRASH:
-            path = run.folder / "participation.jsonl"
-            path.write_bytes(path.read_bytes()[:-40])
-
-    run.strategy._callbacks.insert(0, cut)
-
-
-POINTS = {
-    "in configure": in_configure,
-    "in the clients": in_the_clients,
-    "in aggregation": in_aggregation,
-    "in a log line": in_a_log_line,
-    "after the log line": after_the_log_line,
-    "in evaluation": in_evaluation,
-    "before the checkpoint is in place": at_replacing("checkpoint.npz", before=True),
-    "once the checkpoint is in place": at_replacing("checkpoint.npz", before=False),
-}
-
-
-RICH = ("adaptive clipping", "clipping of a sample", "memory of a growing roster")
-"""Kinds to be stopped at every point; the others at two."""
-
-TWO = ("in aggregation", "once the checkpoint is in place")
-
-
-@pytest.mark.parametrize(
-    ("kind", "point"),
-    [(kind, point) for kind in KINDS for point in (POINTS if kind in RICH else TWO)],
-)
-def test_a_run_stopped_anywhere_ends_as_if_it_had_not_been(
-    tmp_path, monkeypatch, whole, kind, point
-):
-    wanted = whole(kind)
-    seed(1)
-    stopped = Run(kind, tmp_path)
-    with monkeypatch.context() as patch:
-        POINTS[point](stopped, patch)
-        with pytest.raises(Crash):
-            stopped.start()
-    seed(2)
-    assert Run(kind, tmp_path, resume=True).start() == wanted
-
-
-@pytest.mark.parametrize("before", [True, False])
-def test_a_run_stopped_about_the_memorys_journal_ends_as_if_it_had_not_been(
-    tmp_path, monkeypatch, whole, before
-):
-    wanted = whole("memory")
-    stopped = Run("memory", tmp_path)
-    with monkeypatch.context() as patch:
-        at_replacing("memory.journal.npz", before=before)(stopped, patch)
-        with pytest.raises(Crash):
-            stopped.start()
-    assert Run("memory", tmp_path, resume=True).start() == wanted
-
-
-def test_a_run_stopped_once_the_memorys_rows_are_written_ends_as_if_it_had_not_been(
-    tmp_path, monkeypatch, whole
-):
-    wanted = whole("memory")
-    stopped = Run("memory", tmp_path)
-    real, count = Path.unlink, [0]
-
-    def crashing(path, missing_ok=False):
-        count[0] += path.name == "memory.journal.npz"
-        if count[0] == CRASH:
-            raise Crash
-        real(path, missing_ok=missing_ok)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", crashing)
-        with pytest.raises(Crash):
-            stopped.start()
-    assert Run("memory", tmp_path, resume=True).start() == wanted
-
-
-@pytest.mark.parametrize("kind", ["FedAvg", "adaptive clipping", "memory"])
-def test_a_run_stopped_after_every_round_ends_as_if_it_had_not_been(tmp_path, whole, kind):
-    wanted = whole(kind)
-    seed(1)
-    for last in range(1, N_ROUNDS + 1):
-        found = Run(kind, tmp_path, resume=True).start(last)
-        seed(last + 10)
-    assert found == wanted
-
-
-@pytest.mark.parametrize("kind", ["FedAvg", "memory", "sampling"])
-def test_a_run_stopped_in_its_first_round_starts_anew(tmp_path, whole, kind):
-    wanted = whole(kind)
-    stopped = Run(kind, tmp_path)
-    in_evaluation(stopped, None, at=1)
-    with pytest.raises(Crash):
-        stopped.start()
-    assert len(rounds_in(tmp_path)) == 1
-    seed(1)
-    assert Run(kind, tmp_path, resume=True).start() == wanted
-
-
-def test_resuming_a_finished_run_returns_it(tmp_path, whole):
-    Run("FedAvg", tmp_path).start()
-    run = Run("FedAvg", tmp_path, resume=True)
-    assert run.start() == whole("FedAvg")
-    assert run.grid.sent == []
-
-
-def test_asking_for_fewer_rounds_than_are_done_returns_what_is_done(tmp_path, whole):
-    Run("FedAvg", tmp_path).start()
-    run = Run("FedAvg", tmp_path, resume=True)
-    assert run.start(2) == whole("FedAvg")
-    assert run.grid.sent == []
-
-
-@pytest.mark.parametrize("resume", [False, True])
-def test_a_strategy_starts_once(tmp_path, resume):
-    run = Run("FedAvg", tmp_path, resume=resume)
-    run.start(2)
-    with pytest.raises(OptionError, match="has run already; make a new one"):
-        run.start(4)
-    assert len(rounds_in(tmp_path)) == 2
-
-
-def test_two_runs_do_not_write_to_one_folder_at_a_time(tmp_path):
-    errors = []
-
-    def intrude(record):
-        other = Run("FedAvg", tmp_path, resume=True)
-        with pytest.raises(CheckpointError, match="another run is writing to"):
-            other.start()
-        errors.append(len(other.grid.sent))
-
-    run = Run("FedAvg", tmp_path, on_round=intrude)
-    run.start(2)
-    assert errors == [0, 0]
-    Run("FedAvg", tmp_path, resume=True).start(3)
-
-
-def test_a_refusal_that_is_remembered_does_not_keep_the_folder(tmp_path):
-    # As in a notebook, which keeps the last exception, and with it all that it went through.
-    Run("FedAvg", tmp_path).start(2)
-    with pytest.raises(CheckpointError, match="of an earlier run") as kept:
-        Run("FedAvg", tmp_path).start(3)
-    assert len(Run("FedAvg", tmp_path, resume=True).start(3)[1]) == 3
-    assert kept.value is not None
-
-
-def test_a_resumed_run_asks_no_node_for_its_name_again(tmp_path):
-    Run("FedAvg", tmp_path).start(3)
-    run = Run("FedAvg", tmp_path, resume=True)
-    run.start()
-    assert not [it for it in run.grid.sent if it.metadata.message_type.startswith("query")]
-
-
-def test_a_setting_changed_between_the_starts_is_the_new_one(tmp_path):
-    finals = []
-    for name, first, then in (("a", 0.1, 0.1), ("b", 0.1, 0.5)):
-        folder = tmp_path / name
-        for eta, n_rounds in ((first, 3), (then, 4)):
-            strategy = FedAVOT(everybody(FedAdam, eta=eta), folder=folder, resume=True)
-            result = strategy.start(
-                federation(N_CLIENTS, update, fate=fate), record_of(model()), n_rounds
-            )
-            if n_rounds == 3:
-                before = arrays_of(result.arrays)["b"]
-        finals.append(arrays_of(result.arrays)["b"] - before)
-    np.testing.assert_allclose(finals[1], 5 * finals[0], rtol=1e-9)
-
-
-def test_a_step_changed_between_the_starts_is_refused(tmp_path):
-    # What a client is owed is counted in steps: with another step the potentials would jump.
-    Run("FedAvg", tmp_path).start(2)
-    with pytest.raises(CheckpointError, match=r"step is 2\.0, not 0\.5"):
-        resumed(tmp_path, importance=LISTED, weighting=Weighting(step=0.5))
-
-
-class Scheduled(FedAvg):
-    """A strategy with settings in a list, and a count it keeps."""
-
-    def __init__(self, rates):
-        super().__init__(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
-        self.rates = rates
-        self.rounds = 0
-        self.used = []
-
-    def aggregate_train(self, server_round, replies):
-        self.rounds += 1
-        self.used = [*self.used, self.rates[0]]
-        return super().aggregate_train(server_round, replies)
-
-
-def test_a_setting_in_a_list_is_taken_from_the_code_and_state_from_the_checkpoint(tmp_path):
-    for rates, n_rounds in (([0.1], 2), ([0.5], 3)):
-        inner = Scheduled(rates)
-        FedAVOT(inner, folder=tmp_path, resume=True).start(
-            federation(3, update), record_of(model()), n_rounds
-        )
-    assert inner.rounds == 3
-    assert inner.used == [0.1, 0.1, 0.5]
+    def __call__(self, *given):
+        self.calls += 1
 
 
 class Keeping(FedAvg):
@@ -472,14 +55,30 @@ class Keeping(FedAvg):
         {"a": {"b": iter(())}},
         np.array([object()]),
         Path("x"),
+        Counter(),
     ],
     ids=lambda kept: type(kept).__name__,
 )
 def test_what_a_checkpoint_cannot_hold_is_refused_before_anybody_trains(tmp_path, kept):
     grid = federation(3, update)
-    with pytest.raises(CheckpointError, match=r"Keeping\.kept is .*"):
+    refusal = r"Keeping\.kept is (an array of Python objects|a .*, which a checkpoint cannot hold)"
+    with pytest.raises(CheckpointError, match=refusal):
         FedAVOT(Keeping(kept), folder=tmp_path).start(grid, record_of(model()), 1)
     assert grid.sent == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [lambda: 1, len, [].append, Counter, Counter().__call__, functools.partial(print, "x")],
+    ids=["function", "builtin", "builtin method", "class", "method", "partial"],
+)
+def test_code_among_what_a_strategy_keeps_is_taken_from_the_code(tmp_path, code):
+    for n_rounds in (1, 2):
+        inner = Keeping(code)
+        FedAVOT(inner, folder=tmp_path, resume=True).start(
+            federation(2, update), record_of(model()), n_rounds
+        )
+    assert inner.kept is code
 
 
 def test_without_a_folder_a_strategy_may_keep_anything():
@@ -587,14 +186,10 @@ def test_memory_of_an_earlier_run_is_refused_without_resume(tmp_path):
     Run("memory", tmp_path).start(2)
     for name in ("checkpoint.npz", "participation.jsonl"):
         (tmp_path / name).unlink()
-    with pytest.raises(CheckpointError, match="memory"):
+    with pytest.raises(
+        CheckpointError, match=r" holds memory\.bin of an earlier run; go on with it"
+    ):
         Run("memory", tmp_path).start()
-
-
-def test_resuming_without_a_checkpoint_forgets_what_memory_is_there(tmp_path, whole):
-    Run("memory", tmp_path).start(3)
-    (tmp_path / "checkpoint.npz").unlink()
-    assert Run("memory", tmp_path, resume=True).start() == whole("memory")
 
 
 def other(**changes):
@@ -637,8 +232,10 @@ def resumed(folder, inner=None, **options):
         ({"importance": LISTED | {"new": 9.0}}, "client 'new' has importance None, not 9"),
         ({"importance": {"0": 1.0}}, "names client '1', who has no importance now"),
         ({"importance": LISTED, "weighting": Weighting(softness=0.1)}, "softness is 0.0, not 0.1"),
+        # What a client is owed is counted in steps: with another the potentials would jump.
+        ({"importance": LISTED, "weighting": Weighting(step=0.5)}, r"step is 2\.0, not 0\.5"),
         ({"importance": LISTED, "weighting": Weighting(memory=True)}, "made without memory"),
-        ({"weighting": aligned()}, "importance|alignment"),
+        ({"weighting": aligned()}, r"client '0' has importance 1\.0, not 0\.1666"),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(tmp_path, options, message):
@@ -664,13 +261,29 @@ def test_a_checkpoint_of_another_strategy_is_refused(tmp_path, inner):
         resumed(tmp_path, inner, importance=LISTED)
 
 
-def test_a_checkpoint_of_another_alignment_is_refused(tmp_path):
+def aligned_to(importance, availability):
+    """Return weights computed beforehand for the importance, by name."""
+    alignment = fa.align(importance, fa.IndependentClients(availability))
+    return Weighting(alignment=alignment, clients=[str(i) for i in range(N_CLIENTS)])
+
+
+@pytest.mark.parametrize(
+    ("importance", "availability", "message"),
+    [
+        (np.arange(1, 7) / 21, [0.5] * 6, "client '0' has importance 0.16.*, not 0.04"),
+        (fa.importance.uniform(6), [0.5] * 6, "its weights come from another alignment"),
+    ],
+)
+def test_a_checkpoint_of_another_alignment_is_refused(tmp_path, importance, availability, message):
     Run("an alignment", tmp_path).start(2)
-    law = fa.IndependentClients([0.5] * 6)
-    clients = [str(i) for i in range(6)]
-    uneven = np.arange(1, 7) / 21
-    with pytest.raises(CheckpointError, match="client '0' has importance"):
-        resumed(tmp_path, weighting=Weighting(alignment=fa.align(uneven, law), clients=clients))
+    with pytest.raises(CheckpointError, match=message):
+        resumed(tmp_path, weighting=aligned_to(importance, availability))
+
+
+def test_a_checkpoint_of_the_same_alignment_made_again_is_gone_on_from(tmp_path):
+    Run("an alignment", tmp_path).start(2)
+    _, lines, _, _ = Run("an alignment", tmp_path, resume=True).start(3)
+    assert [line["round"] for line in lines] == [1, 2, 3]
 
 
 def damage(folder, how):
@@ -718,22 +331,18 @@ def test_a_log_with_a_line_that_is_none_of_ours_is_refused(tmp_path):
         resumed(tmp_path, importance=LISTED)
 
 
-def test_an_alignments_checkpoint_is_refused_by_an_aligner(tmp_path):
-    Run("an alignment", tmp_path).start(2)
+def test_an_alignments_checkpoint_is_refused_by_an_aligner_and_the_other_way_round(tmp_path):
     shares = aligned().alignment.importance.tolist()
     importance = {str(client): share for client, share in enumerate(shares)}
-    with pytest.raises(CheckpointError, match="its weights come from an alignment"):
-        resumed(tmp_path, importance=importance)
-
-
-def test_a_log_of_rounds_no_checkpoint_covers_is_cut(tmp_path):
-    Run("FedAvg", tmp_path).start(3)
-    path = tmp_path / "participation.jsonl"
-    whole = path.read_bytes()
-    last = whole.splitlines(keepends=True)[-1].replace(b'"round": 3', b'"round": 4')
-    path.write_bytes(whole + last + b'{"round": 5, "avai')
-    Run("FedAvg", tmp_path, resume=True).start(3)
-    assert path.read_bytes() == whole
+    ways = {
+        "an alignment": {"weighting": aligned()},
+        "an online aligner": {"importance": importance},
+    }
+    for (first, options), others in zip(ways.items(), reversed(ways.values()), strict=True):
+        grid = federation(N_CLIENTS, update, fate=fate)
+        FedAVOT(everybody(), folder=tmp_path / first, **options).start(grid, record_of(model()), 2)
+        with pytest.raises(CheckpointError, match=f"its weights come from {first}$"):
+            resumed(tmp_path / first, **others)
 
 
 def test_arrays_may_have_any_names(tmp_path):
@@ -776,29 +385,9 @@ def test_metrics_that_are_no_numbers_come_back(tmp_path):
     assert first["many"] == [1.0, float("inf")]
 
 
-def test_no_rounds_at_all_return_the_initial_model(tmp_path):
-    arrays, lines, metrics, _ = Run("FedAvg", tmp_path).start(0)
-    assert arrays["b"][1] == model()["b"].tobytes()
-    assert lines == []
-    assert list(metrics["evaluate_metrics_serverapp"]) == [0]
-
-
-def test_resume_without_a_folder_is_refused():
-    with pytest.raises(OptionError, match="resume needs a folder"):
-        FedAVOT(everybody(), resume=True)
-
-
 def test_memory_without_a_folder_is_refused():
     with pytest.raises(OptionError, match="memory needs a folder"):
         FedAVOT(everybody(), weighting=Weighting(memory=True))
-
-
-def test_resume_inside_another_wrapper_is_refused(tmp_path):
-    grid = federation(3, update)
-    strategy = fixed(FedAVOT(everybody(), folder=tmp_path, resume=True), noise=0.0)
-    with pytest.raises(OptionError, match="resume needs FedAVOT outermost"):
-        strategy.start(grid, record_of(model()), 1)
-    assert grid.sent == []
 
 
 def test_inside_another_wrapper_there_is_a_log_and_no_checkpoint(tmp_path):
@@ -806,6 +395,27 @@ def test_inside_another_wrapper_there_is_a_log_and_no_checkpoint(tmp_path):
     strategy.start(federation(4, update), record_of(model()), 3)
     assert {it.name for it in tmp_path.iterdir()} == {"lock", "participation.jsonl"}
     assert [line["round"] for line in rounds_in(tmp_path)] == [1, 2, 3]
+
+
+def test_a_checkpoint_is_flushed_before_it_gets_its_name_and_its_folder_after(
+    tmp_path, monkeypatch
+):
+    told = []
+    flush, rename = os.fsync, os.replace
+
+    def flushing(number):
+        told.append("folder" if stat.S_ISDIR(os.fstat(number).st_mode) else "file")
+        flush(number)
+
+    def renaming(source, target):
+        told.append(Path(target).name)
+        rename(source, target)
+
+    Run("FedAvg", tmp_path).start(1)
+    monkeypatch.setattr(os, "fsync", flushing)
+    monkeypatch.setattr(os, "replace", renaming)
+    Checkpoint.load(tmp_path).save(tmp_path)
+    assert told == ["file", "checkpoint.npz", "folder"]
 
 
 def test_nothing_temporary_is_left_behind(tmp_path):

@@ -1,69 +1,15 @@
 """A name belongs to one node at a time: registered, or asked for once, never taken on trust."""
 
-import numpy as np
+from types import SimpleNamespace
+
 import pytest
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp.strategy import FedAvg
-from grid import LocalGrid, Node, app_of, everybody, record_of
+from grid import Node, record_of
+from watched import APP, MODEL, Watched, mute, named, registered
 
 from fedavot.errors import OptionError
-from fedavot.flower import Clients, FedAVOT, Weighting, introduce
-
-MODEL = {"w": np.zeros(2)}
-APP = app_of(lambda arrays, config, node: (arrays, {"num-examples": 1}))
-
-
-def named(name):
-    """Return a node that says this name when asked."""
-    return Node(APP, {"partition-id": name})
-
-
-def registered(name):
-    return Node(APP, {"partition-id": "what it says of itself"}, name=name)
-
-
-def mute():
-    """Return a node whose app was never introduced."""
-    app = ClientApp()
-
-    @app.train()
-    def train(message, context):
-        record = record_of(MODEL)
-        content = RecordDict({"arrays": record, "metrics": MetricRecord({"num-examples": 1})})
-        return Message(content, reply_to=message)
-
-    return Node(app, {"partition-id": "mute"})
-
-
-class Watched:
-    """A run whose nodes change between rounds."""
-
-    def __init__(self, nodes, **options):
-        self.grid = LocalGrid(dict(nodes))
-        self.seen = []
-        options = {"importance": "uniform"} | options
-        self.strategy = FedAVOT(everybody(), on_round=self._on_round, **options)
-        self.changes = {}
-
-    def _on_round(self, record):
-        self.seen.append(record)
-        change = self.changes.get(record.round)
-        if change:
-            change(self.grid.nodes)
-
-    def run(self, n_rounds, changes=None):
-        self.changes = changes or {}
-        self.strategy.start(self.grid, record_of(MODEL), n_rounds)
-        return self.seen
-
-    @property
-    def questions(self):
-        return [
-            it.metadata.dst_node_id
-            for it in self.grid.sent
-            if it.metadata.message_type == "query.fedavot"
-        ]
+from fedavot.flower import Clients, Weighting, identity, introduce
 
 
 def test_registered_names_are_used_and_nobody_is_asked():
@@ -81,11 +27,36 @@ def test_each_new_node_is_asked_once(names):
     assert [record.available for record in seen] == [["a", "b"]] * 2 + [["a", "b", "c"]] * 2
 
 
-def test_a_node_that_did_not_answer_is_asked_again():
+def test_a_node_that_did_not_answer_is_asked_again_after_a_minute(monkeypatch):
+    clock = SimpleNamespace(now=1000.0)
+    clock.monotonic = lambda: clock.now
+    monkeypatch.setattr(identity, "time", clock)
     run = Watched({7: named("a"), 8: mute()})
-    run.run(3)
+    rounds = []
+
+    def wait(nodes):
+        rounds.append(run.questions.count(8))
+        clock.now += 25.0
+
+    run.run(8, dict.fromkeys(range(1, 9), wait))
     assert run.questions.count(7) == 1
-    assert run.questions.count(8) >= 3
+    assert rounds == [1, 1, 1, 2, 2, 2, 3, 3]  # at 0, 75 and 150 seconds
+
+
+def test_a_node_that_answers_when_asked_again_has_its_name_from_then_on(monkeypatch):
+    monkeypatch.setattr(identity, "RETRY", -1.0)
+    run = Watched({7: named("a"), 8: mute()})
+    seen = run.run(3, {1: lambda nodes: setattr(nodes[8], "app", APP)})
+    assert [record.available for record in seen] == [["a"], ["a", "mute"], ["a", "mute"]]
+    assert seen[2].refused == {}
+    assert run.questions == [7, 8, 8]
+
+
+def test_many_looks_at_a_silent_node_cost_one_wait():
+    run = Watched({7: named("a"), 8: mute()}, weighting=Weighting(cohort_size=1))
+    run.strategy.strategy.fraction_evaluate = 1.0
+    run.run(5)
+    assert run.questions == [7, 8]
 
 
 def test_the_key_that_is_asked_for_can_be_chosen():
@@ -172,15 +143,45 @@ def test_once_names_are_registered_claims_are_not_believed():
     assert run.questions == []
 
 
-def test_claims_are_not_believed_while_all_registered_nodes_are_away():
-    run = Watched({7: registered("a"), 8: named("a"), 9: registered("c")})
+@pytest.mark.parametrize("resumed", [False, True])
+def test_claims_are_not_believed_while_all_registered_nodes_are_away(
+    tmp_path, monkeypatch, resumed
+):
+    run = Watched({7: registered("a"), 8: named("b")}, folder=tmp_path)
+    nodes, waits = run.grid.nodes, []
 
-    def away(nodes):
-        nodes[7].online = False
+    def come_back(seconds):
+        waits.append(seconds)
+        nodes[7].online = True
 
-    seen = run.run(2, {1: away})
-    assert seen[1].available == ["c"]
+    monkeypatch.setattr("fedavot.flower.admission.STANDS", -1.0)  # the wait takes no time
+    monkeypatch.setattr("flwr.serverapp.strategy.strategy_utils.sleep", come_back)
+    run.run(1 if resumed else 2, {1: lambda nodes: setattr(nodes[7], "online", False)})
+    if resumed:
+        run = Watched(nodes, folder=tmp_path, resume=True)
+        run.run(2)
+    assert run.seen[-1].available == ["a"]
+    assert len(waits) == 1
     assert run.questions == []
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_name_once_registered_is_given_to_no_claim_while_its_node_is_away(tmp_path, resumed):
+    def usurp(nodes):
+        nodes[7].online = False
+        nodes[9] = named("a")
+
+    options = {"clients": Clients(names="asked"), "folder": tmp_path}
+    run = Watched({7: registered("a"), 8: named("b")}, **options)
+    if resumed:
+        run.run(1)
+        usurp(run.grid.nodes)
+        later = Watched(run.grid.nodes, resume=True, **options)
+        last = later.run(2)[-1]
+    else:
+        last = run.run(2, {1: usurp})[-1]
+    assert last.available == ["b"]
+    assert last.refused == {"node 9": "node 9 claims the name 'a', which is registered for another"}
 
 
 def test_registered_mode_refuses_whoever_has_no_registered_name():
@@ -255,91 +256,28 @@ def test_a_node_cannot_answer_for_another():
     assert list(seen[0].refused) == ["node 8"]
 
 
+def test_an_answer_to_another_nodes_question_is_none():
+    run = Watched({7: named("a"), 8: named("b")})
+    original = run.grid._answer
+
+    def forge(message):
+        reply = original(message)
+        if message.metadata.message_type == "query.fedavot" and message.metadata.dst_node_id == 8:
+            reply.metadata.__dict__["_src_node_id"] = 7  # and "b" for its name
+        return reply
+
+    run.grid._answer = forge
+    seen = run.run(1)
+    assert seen[0].available == ["a"]
+    assert list(seen[0].refused) == ["node 8"]
+
+
 @pytest.mark.parametrize(
     "name", ['say "hi"', "a,b;c", "naïve 🚑", "line\nbreak", "\u2028", "\\", "0" * 3000]
 )
 def test_any_text_is_a_name(tmp_path, name):
     run = Watched({7: named(name), 8: named("b")}, importance={name: 1, "b": 3}, folder=tmp_path)
     assert set(run.run(2)[1].weights) == {name, "b"}
-
-
-def test_nodes_that_come_and_go_between_two_looks_are_asked_or_not_but_never_mixed_up():
-    rng = np.random.default_rng(0)
-    everyone = {i: named(f"client {i}") for i in range(12)}
-    run = Watched(everyone)
-    look = run.grid.get_nodes
-
-    def flickering():
-        for node, it in run.grid.nodes.items():
-            it.online = node < 3 or rng.random() < 0.7
-        return look()
-
-    run.grid.get_nodes = flickering
-    run.strategy.strategy.fraction_train = 0.2
-    for record in run.run(40):
-        assert set(record.asked) <= set(record.available)
-        assert set(record.asked) == {
-            *record.replied,
-            *record.failed,
-            *record.late,
-            *record.excluded,
-        }
-
-
-def test_a_node_that_leaves_while_nodes_are_sampled_does_not_hold_up_the_run(monkeypatch):
-    # FedAvg counts the nodes, looks again, and waits until there are as many as it counted.
-    def wait(seconds):
-        raise AssertionError("waiting for a node that is gone")
-
-    monkeypatch.setattr("flwr.serverapp.strategy.strategy_utils.sleep", wait)
-    run = Watched({7: registered("a"), 8: registered("b"), 9: registered("c")})
-    look = run.grid.get_nodes
-
-    def leaving():
-        found = look()
-        run.grid.nodes[8].online = False
-        return found
-
-    run.grid.get_nodes = leaving
-    seen = run.run(2)
-    assert [record.replied for record in seen] == [["a", "c"]] * 2
-
-
-class LookingTwice(FedAvg):
-    """A strategy that looks at the nodes again after it has sampled, when one has gone."""
-
-    def configure_train(self, server_round, arrays, config, grid):
-        messages = super().configure_train(server_round, arrays, config, grid)
-        self.leave()
-        list(grid.get_node_ids())
-        list(grid.get_nodes())
-        return messages
-
-
-def test_a_node_gone_when_the_strategy_looks_again_is_still_one_that_was_asked():
-    run = Watched({7: named("a"), 8: named("b")})
-    inner = everybody(LookingTwice)
-    inner.leave = lambda: run.grid.nodes.update({8: Node(APP, online=False)})
-    run.strategy = FedAVOT(inner, on_round=run.seen.append)
-    seen = run.run(1)
-    assert seen[0].asked == ["a", "b"]
-    assert list(seen[0].failed) == ["b"]
-
-
-def test_a_node_gone_between_sampling_and_sending_has_failed():
-    run = Watched({7: named("a"), 8: named("b")})
-    send = run.grid.send_and_receive
-
-    def late_departure(messages, *, timeout=None):
-        messages = list(messages)
-        if any(it.metadata.message_type == "train" for it in messages):
-            run.grid.nodes[8].online = False
-        return send(messages, timeout=timeout)
-
-    run.grid.send_and_receive = late_departure
-    seen = run.run(1)
-    assert list(seen[0].failed) == ["b"]
-    assert seen[0].weights == {"a": 1.0}
 
 
 def test_a_grid_that_knows_no_names_is_asked_for_ids():
@@ -354,61 +292,6 @@ def test_a_grid_that_knows_no_names_is_asked_for_ids():
     run.strategy.start(Old(run.grid), record_of(MODEL), 2)
     assert run.seen[1].replied == ["a", "b"]
     assert run.questions == [7, 8]
-
-
-class Greeting(FedAvg):
-    """A strategy that sends messages of its own before it samples."""
-
-    def configure_train(self, server_round, arrays, config, grid):
-        grid.set_run(grid.run)
-        self.known = [node.node_id for node in grid.get_nodes()]
-        content = RecordDict({"fedavot": ConfigRecord({"key": "partition-id"})})
-        greetings = [
-            grid.create_message(content, "query.fedavot", node, "greetings")
-            for node in grid.get_node_ids()
-        ]
-        sent = grid.push_messages(greetings)
-        self.pulled = len(list(grid.pull_messages(sent)))
-        self.received = len(list(grid.send_and_receive(greetings, timeout=1.0)))
-        return super().configure_train(server_round, arrays, config, grid)
-
-
-def test_a_strategy_can_send_messages_of_its_own_to_the_nodes_it_sees():
-    run = Watched({7: named("a"), 8: mute()})
-    inner = everybody(Greeting)
-    run.strategy = FedAVOT(inner, on_round=run.seen.append)
-    assert run.run(1)[0].replied == ["a"]
-    assert (inner.known, inner.pulled, inner.received) == ([7], 1, 1)
-
-
-def test_a_selection_waits_for_as_many_nodes_as_the_strategy_does(monkeypatch):
-    run = Watched({7: named("a"), 8: named("b")})
-    run.strategy = FedAVOT(
-        everybody(min_available_nodes=3),
-        weighting=Weighting(cohort_size=1),
-        on_round=run.seen.append,
-    )
-    waits = []
-
-    def appear(seconds):
-        waits.append(seconds)
-        run.grid.nodes[9] = named("c")
-
-    monkeypatch.setattr("time.sleep", appear)
-    seen = run.run(1)
-    assert len(waits) == 1
-    assert seen[0].available == ["a", "b", "c"]
-    assert len(seen[0].asked) == 1
-
-
-def test_evaluation_asks_named_nodes_only():
-    run = Watched({7: named("a"), 8: mute()})
-    run.strategy.strategy.fraction_evaluate = 1.0
-    run.run(2)
-    asked = {
-        it.metadata.dst_node_id for it in run.grid.sent if it.metadata.message_type == "evaluate"
-    }
-    assert asked == {7}
 
 
 def test_introduce_returns_the_same_app():
@@ -436,7 +319,7 @@ def test_introduce_says_what_the_node_configuration_lacks():
         ({"unlisted": "x"}, "unlisted must be a number"),
         ({"norm_limit": 1.0}, "norm_limit is 1.0; it must be above 1"),
         ({"norm_limit": float("nan")}, "norm_limit is nan"),
-        ({"norm_limit": "big"}, "norm_limit"),
+        ({"norm_limit": "big"}, "norm_limit must be a number"),
     ],
 )
 def test_bad_options_of_clients_are_refused(options, message):

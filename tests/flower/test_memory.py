@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideFixedClipping,
+    FedAvg,
     FedAvgM,
     QFedAvg,
 )
 from grid import arrays_of, everybody, federation, only, record_of
 
-from fedavot.errors import OptionError, TooLargeError
+from fedavot import OnlineAligner
+from fedavot.errors import CheckpointError, OptionError, TooLargeError
 from fedavot.flower import FedAVOT, Weighting
 
 AGREE = 1e-12
@@ -225,6 +227,85 @@ def test_too_little_room_is_said_before_anybody_trains(tmp_path, monkeypatch):
     with pytest.raises(TooLargeError, match=r"memory of 4 clients takes .* GB"):
         remembering(tmp_path).start(grid, record_of({"w": np.zeros(1000)}), 1)
     assert grid.sent == []
+
+
+def remembered(folder, n_rounds):
+    """Start or resume a run of four clients in a folder."""
+    grid = federation(4, towards(0.4), fate=only(COHORTS))
+    strategy = remembering(folder, resume=True)
+    return strategy.start(grid, record_of({"w": np.linspace(-1, 1, 500)}), n_rounds)
+
+
+def full(monkeypatch):
+    """Leave no room on any disk."""
+    usage = type(shutil.disk_usage("/"))(100, 100, 0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+
+
+def test_a_resumed_run_needs_no_room_for_what_its_file_takes_already(tmp_path, monkeypatch):
+    whole = remembered(tmp_path / "whole", 7)
+    remembered(tmp_path / "stopped", 5)  # everybody has replied by then
+    full(monkeypatch)
+    result = remembered(tmp_path / "stopped", 7)
+    assert arrays_of(result.arrays)["w"].tobytes() == arrays_of(whole.arrays)["w"].tobytes()
+
+
+def test_what_joins_later_needs_room_of_its_own(tmp_path, monkeypatch):
+    grid = federation(3, towards(0.4))
+    grid.nodes[102].online = False
+
+    def appear(record):
+        if record.round == 2:
+            full(monkeypatch)
+            grid.nodes[102].online = True
+
+    strategy = remembering(tmp_path, importance="uniform", on_round=appear)
+    with pytest.raises(TooLargeError, match="memory of 3 clients takes"):
+        strategy.start(grid, record_of({"w": np.zeros(5000)}), 4)
+
+
+@pytest.mark.parametrize("left", [None, 0, 4 * 500 * 8 - 1])
+def test_a_memory_that_is_missing_or_cut_off_is_refused(tmp_path, left):
+    remembered(tmp_path, 2)
+    path = tmp_path / "memory.bin"
+    content = path.read_bytes()
+    path.unlink()
+    if left is not None:
+        path.write_bytes(content[:left])
+    found = f"has {left or 0} bytes of the {4 * 500 * 8} that the checkpoint counts on"
+    with pytest.raises(CheckpointError, match=found):
+        remembered(tmp_path, 3)
+    path.write_bytes(content)
+    remembered(tmp_path, 3)
+
+
+class Declining(FedAvg):
+    """A strategy that makes nothing of the second round."""
+
+    def aggregate_train(self, server_round, replies):
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        return (None if server_round == 2 else arrays), metrics
+
+
+@pytest.mark.parametrize("outer", [False, True])
+def test_a_round_the_wrapped_strategy_makes_nothing_of_is_forgotten(tmp_path, outer):
+    seen = []
+    start = np.linspace(-1, 1, 5)
+    strategy = remembering(tmp_path, everybody(Declining), on_round=seen.append)
+    if outer:  # no checkpoints then
+        strategy = DifferentialPrivacyServerSideFixedClipping(strategy, 0.0, 1e9, 4)
+    grid = federation(4, towards(0.4), fate=only(COHORTS))
+    result = strategy.start(grid, record_of({"w": start}), len(COHORTS))
+    reason = "the wrapped strategy aggregated nothing"
+    assert seen[1].excluded == dict.fromkeys("123", reason)
+    assert (seen[1].replied, seen[1].weights) == ([], {})
+    cohorts = [COHORTS[0], *COHORTS[2:]]
+    weights = [list(record.weights.values()) for record in (seen[0], *seen[2:])]
+    aligner = OnlineAligner(SHARES, step=2.0)
+    for cohort, given in zip(cohorts, weights, strict=True):
+        assert given == pytest.approx(aligner.observe(cohort), rel=AGREE)
+    expected = by_formula(start, cohorts, weights, [SHARES] * len(cohorts), 0.4)
+    np.testing.assert_allclose(arrays_of(result.arrays)["w"], expected, rtol=AGREE, atol=AGREE)
 
 
 def test_memory_under_differential_privacy_is_refused(tmp_path):

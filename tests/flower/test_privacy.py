@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
     FedAdam,
     FedAvg,
@@ -13,15 +15,14 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 from flwr.supercore.task_identity import TaskIdentity
-from grid import LocalGrid, Node, app_of
+from grid import LocalGrid, Node, app_of, everybody, federation
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.integrate import quad
 from scipy.stats import kstest, norm
 
 import fedavot as fa
 from fedavot.errors import CheckpointError, OptionError, RuleError, TaskError
-from fedavot.flower import Clients, FedAVOT, Weighting, epsilon_spent
+from fedavot.flower import FedAVOT, Weighting
 from fedavot.flower.privacy import ExactNoise, sensitivity
 
 WEIGHTS = (0.82, 0.1, 0.08)
@@ -131,7 +132,6 @@ def aligned(noise, **options):
     return FedAVOT(
         noise,
         weighting=Weighting(alignment=alignment, clients=["a", "b", "c"]),
-        clients=Clients(norm_limit=None),
         **options,
     )
 
@@ -155,6 +155,44 @@ def test_inside_fedavot_the_noise_fits_the_weights_it_applies():
     models = start(aligned(noise), DRAWS // 50, 50)
     assert np.diff(models, axis=0).std() == pytest.approx(CLIP * 0.82, rel=BAND)
     assert noise.releases == 50
+
+
+LAYERS = {
+    "none": lambda inner: inner,
+    "ExactNoise": lambda inner: noisy(inner, clipping_norm=1.0),
+    "fixed clipping": lambda inner: DifferentialPrivacyServerSideFixedClipping(inner, 0.0, 1.0, 4),
+    "adaptive clipping": lambda inner: DifferentialPrivacyServerSideAdaptiveClipping(inner, 0.0, 4),
+    "clipping by clients": lambda inner: DifferentialPrivacyClientSideFixedClipping(
+        inner, 0.0, 1.0, 4
+    ),
+    "noise within": lambda inner: DifferentialPrivacyServerSideFixedClipping(
+        noisy(inner, clipping_norm=1.0), 0.0, 1.0, 4
+    ),
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_under_differential_privacy_no_update_is_left_out_for_its_norm(layer):
+    def explode(arrays, config, node):
+        step = 1e6 if node["partition-id"] == 1 else 0.1
+        return {"w": arrays["w"] + step}, {"num-examples": 1}
+
+    seen = []
+    strategy = FedAVOT(LAYERS[layer](everybody()), on_round=seen.append)
+    strategy.start(federation(4, explode), record({"w": np.zeros(3)}), 2)
+    left_out = ["1"] if layer == "none" else []
+    assert [list(it.excluded) for it in seen] == [left_out] * 2
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("importance", ["uniform", "examples"])
+def test_example_counts_that_the_noise_does_not_protect_are_warned_of(caplog, layer, importance):
+    strategy = FedAVOT(LAYERS[layer](everybody()), importance=importance)
+    app = federation(2, lambda arrays, config, node: (arrays, {"num-examples": 1}))
+    strategy.start(app, record({"w": np.ones(3)}), 0)
+    said = [it.message for it in caplog.records if it.levelname == "WARNING"]
+    warned = any("example counts, which the noise does not protect" in it for it in said)
+    assert warned == (importance == "examples" and layer != "none")
 
 
 def test_a_resumed_run_draws_the_noise_that_was_still_to_come(tmp_path):
@@ -347,8 +385,8 @@ class Bare(Strategy):
     ("strategy", "message"),
     [
         (QFedAvg(client_learning_rate=0.1), "QFedAvg does not average replies by weight"),
-        (FedMedian(), "FedMedian does not average replies by weight"),
-        (Bare(), "Bare has no weighted_by_key"),
+        (FedMedian(), "FedMedian does not average by weight, so FedAVOT cannot align it"),
+        (Bare(), "Bare does not average by weight, so FedAVOT cannot align it"),
         (FedAVOT(FedAvg()), r"write FedAVOT\(ExactNoise"),
     ],
 )
@@ -403,56 +441,3 @@ def test_aggregating_before_the_model_is_known_is_refused():
 def test_options_out_of_range_are_refused(options, message):
     with pytest.raises(OptionError, match=message):
         noisy(**options)
-
-
-CHARGES = [(1.0, 1, 1e-5), (1.0, 100, 1e-5), (0.3, 10, 1e-10), (50.0, 1, 1e-5), (2.0, 10, 0.3)]
-
-
-@pytest.mark.parametrize(("multiplier", "releases", "delta"), CHARGES)
-def test_integrating_the_privacy_loss_at_epsilon_gives_delta(multiplier, releases, delta):
-    mu = math.sqrt(releases) / multiplier
-    epsilon = epsilon_spent(multiplier, releases, delta=delta)
-
-    def excess(x):
-        return norm.pdf(x, mu) * -math.expm1(epsilon - (mu * x - mu * mu / 2))
-
-    start = epsilon / mu + mu / 2  # where the likelihood ratio passes e^ε
-    found = quad(excess, start, start + 40, epsabs=0, epsrel=1e-10, limit=200)[0]
-    assert found == pytest.approx(delta, rel=1e-8)
-
-
-@pytest.mark.parametrize(("multiplier", "releases", "delta"), CHARGES)
-def test_epsilon_is_below_the_bound_by_renyi_divergence_and_near_it(multiplier, releases, delta):
-    rho = releases / multiplier**2 / 2
-    orders = 1 + np.geomspace(1e-3, 1e4, 20_000)
-    bounds = orders * rho + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
-    epsilon = epsilon_spent(multiplier, releases, delta=delta)
-    assert epsilon < bounds.min() < 1.8 * epsilon
-
-
-@given(st.floats(0.01, 100), st.integers(1, 10**6), st.floats(1e-300, 0.9))
-def test_releases_cost_what_one_with_less_noise_costs(multiplier, releases, delta):
-    many = epsilon_spent(multiplier, releases, delta=delta)
-    one = epsilon_spent(multiplier / math.sqrt(releases), 1, delta=delta)
-    assert many == pytest.approx(one, rel=1e-9, abs=1e-12)
-    assert epsilon_spent(multiplier, releases + 1, delta=delta) >= many
-
-
-def test_nothing_released_costs_nothing_and_no_noise_costs_everything():
-    assert epsilon_spent(1.0, 0, delta=1e-5) == 0.0
-    assert epsilon_spent(0.0, 1, delta=1e-5) == math.inf
-    assert epsilon_spent(100.0, 1, delta=0.1) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "delta", "message"),
-    [
-        ((1.0, 1), 1.0, "delta is 1.0; it must be below 1"),
-        ((1.0, 1), 0.0, "delta is 0.0; it must be finite and above 0"),
-        ((1.0, -1), 1e-5, "releases is -1"),
-        ((-1.0, 1), 1e-5, "noise_multiplier is -1.0"),
-    ],
-)
-def test_accounting_refuses_what_has_no_answer(arguments, delta, message):
-    with pytest.raises(OptionError, match=message):
-        epsilon_spent(*arguments, delta=delta)

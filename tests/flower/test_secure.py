@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
 from flwr.client import NumPyClient
 from flwr.client.mod import secaggplus_mod
 from flwr.clientapp import ClientApp
@@ -21,7 +21,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 import fedavot as fa
-from fedavot.errors import OptionError, RuleError, TaskError
+from fedavot.errors import OptionError, TaskError
 from fedavot.flower import Weighting
 from fedavot.flower.secure import SecureFedAVOT, secure_count
 
@@ -271,12 +271,71 @@ def test_neither_models_nor_example_counts_leave_the_clients_unmasked():
         assert EXAMPLES not in counts.values()
 
 
-def test_a_client_without_the_mod_is_found_out():
+def test_a_round_with_a_client_that_weighs_itself_is_given_up_and_the_run_goes_on(caplog):
     grid = OneProcess()
-    grid.apps = {**grid.apps, 103: app(secaggplus_mod)}
+    right = grid.apps
+    grid.apps = {**right, 103: app(secaggplus_mod)}
     strategy = secure(model_of(), names=NAMES)
-    with pytest.raises(RuleError, match=r"client 'c' weighed itself by 37, .* put secure_count"):
-        train(strategy, grid)
+    aggregate = strategy.aggregate_fit
+
+    def put_right(server_round, results, failures):
+        grid.apps = right
+        return aggregate(server_round, results, failures)
+
+    strategy.aggregate_fit = put_right
+    before, after, last = train(strategy, grid, rounds=2)
+    for array, same, other in zip(before, after, last, strict=True):
+        np.testing.assert_array_equal(array, same)
+        assert (same != other).all()
+    (error,) = [it.message for it in caplog.records if it.levelname == "ERROR"]
+    assert "round 1 is given up: client 'c' weighed itself by 37, not by the count" in error
+    assert "put secure_count behind secaggplus_mod" in error
+    assert strategy.state_dict()["aligner"]["rounds"] == 1
+
+
+def sending(value):
+    """Return a mod that makes the first entry of a client's update this value."""
+
+    def mod(message, context, call_next):
+        reply = call_next(message, context)
+        for record in reply.content.array_records.values():
+            arrays = record.to_numpy_ndarrays()
+            arrays[0].flat[0] = value
+            record.clear()
+            record.update(ArrayRecord(arrays))
+        return reply
+
+    return mod
+
+
+@pytest.mark.parametrize(
+    ("node", "value"), [(101, 8.1), (101, -9.0), (101, np.nan), (103, 200.0), (105, -np.inf)]
+)
+def test_a_client_whose_entries_would_be_cut_drops_out(node, value):
+    model = model_of()
+    strategy = secure(model, **aligned())
+    grid = OneProcess()
+    grid.apps = {**grid.apps, node: app(secaggplus_mod, secure_count, sending(value))}
+    _, found = train(strategy, grid)
+    cohort = [number for number, other in enumerate(NAMES) if other != node]
+    weights = alignment().weights(cohort)
+    assert list(strategy.weights.values()) == weights.tolist()
+    ratios = np.exp(ALIGNED - ALIGNED.max())[cohort]
+    for array, wanted in zip(found, plain_average(model, cohort, weights), strict=True):
+        np.testing.assert_allclose(array, wanted, rtol=0, atol=tolerance(ratios))
+
+
+@pytest.mark.parametrize(("node", "value"), [(101, 7.9), (101, -7.9), (103, 7.9), (105, -7.9)])
+def test_a_client_whose_entries_are_within_the_clipping_range_stays(node, value):
+    strategy = secure(model_of(), **aligned())
+    grid = OneProcess()
+    grid.apps = {**grid.apps, node: app(secaggplus_mod, secure_count, sending(value))}
+    _, found = train(strategy, grid)
+    weights = alignment().weights(range(5))
+    assert list(strategy.weights.values()) == weights.tolist()
+    place = list(NAMES).index(node)
+    entries = [value if i == place else trained(model_of()[0], i).flat[0] for i in range(5)]
+    assert found[0].flat[0] == pytest.approx(weights @ entries, abs=tolerance(np.exp(ALIGNED - 3)))
 
 
 @pytest.mark.parametrize("names", [NAMES, NAMES.get, "partition-id"])
@@ -385,6 +444,7 @@ def test_weights_that_do_not_follow_from_one_number_a_client_are_refused(options
         (np.array([0.0, -7.95]), "array 2 of the model has an entry of size 7.95"),
         (np.array([np.nan]), "array 2 of the model has an entry of size nan"),
         (np.asarray(0.5), "array 2 of the model has no dimensions"),
+        (np.zeros(2, np.float16), "array 2 of the model is float16, in which SecAgg\\+ loses"),
     ],
 )
 def test_models_that_the_protocol_would_change_in_silence_are_refused(array, message):

@@ -129,6 +129,22 @@ def test_a_default_of_nothing_lets_clients_in_without_weight():
     assert seen[0].weights == pytest.approx({"0": 0.5, "1": 0.0, "2": 0.5})
 
 
+@pytest.mark.parametrize(
+    ("importance", "unlisted"),
+    [({"a": 1.0, "b": 2.0}, 1e13), ({"a": 1e-300}, 1.0), ({"a": 1.0}, 1e300)],
+)
+def test_a_default_that_leaves_the_listed_nothing_is_refused(importance, unlisted):
+    with pytest.raises(OptionError, match=r"more than 1e\+12 times what all listed have together"):
+        FedAVOT(everybody(), importance=importance, clients=Clients(unlisted=unlisted))
+
+
+@pytest.mark.parametrize(("importance", "unlisted"), [({"a": 1.0}, 1e11), ({"a": 1e-300}, 1e-290)])
+def test_a_default_may_be_far_above_the_listed(importance, unlisted):
+    strategy, _ = run(1, [[0]], importance=importance, clients=Clients(unlisted=unlisted))
+    assert strategy.importance["0"] == pytest.approx(1.0)
+    assert strategy.importance["a"] > 0
+
+
 @pytest.mark.parametrize("importance", ["uniform", "examples"])
 def test_a_default_goes_with_a_mapping_alone(importance):
     with pytest.raises(OptionError, match="unlisted goes with importance given as a mapping"):
@@ -139,10 +155,8 @@ def test_listed_clients_that_never_appear_are_named_at_the_end(caplog):
     importance = {"0": 1, "1": 1, "ghost": 2, "nobody": 0}
     run(2, [[0, 1]] * 3, importance=importance)
     (warning,) = [it.message for it in caplog.records if "never available" in it.message]
-    assert "1 clients" in warning or "1 client " in warning
-    assert "'ghost'" in warning
-    assert "0.5" in warning
-    assert "nobody" not in warning
+    said = "1 client that was never available, with 0.5 of the importance: 'ghost'"
+    assert warning == f"FedAVOT: {said}"
 
 
 def test_nothing_is_said_where_every_listed_client_appeared(caplog):
@@ -178,7 +192,7 @@ def test_what_is_no_strategy_is_refused(strategy):
 
 
 def test_fedavot_around_fedavot_is_refused():
-    with pytest.raises(OptionError, match="FedAVOT"):
+    with pytest.raises(OptionError, match="a FedAVOT within FedAVOT would undo its weights"):
         FedAVOT(FedAVOT(everybody()))
 
 
@@ -193,7 +207,7 @@ def test_fedavot_around_fedavot_is_refused():
         ({"cohort_size": 2.5}, "cohort_size must be an integer"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 0.5}, "seed must be an integer"),
-        ({"clients": ["a"]}, "clients"),
+        ({"clients": ["a"]}, "clients names an alignment's clients; give the alignment"),
         ({"alignment": "alignment.json"}, "it must be a fedavot.Alignment"),
     ],
 )
@@ -213,7 +227,7 @@ def alignment():
         (None, "has 3 clients and clients names none"),
         (["0", "1"], "has 3 clients and clients names 2"),
         (["0", "1", "1"], "names a client more than once"),
-        ([0, 1, 2], "text"),
+        ([0, 1, 2], "clients must be names, as text; found 0"),
     ],
 )
 def test_an_alignment_needs_one_name_a_client(alignment, clients, message):
@@ -331,7 +345,44 @@ def test_the_expected_weights_of_a_selection_are_those_of_all_the_available():
     assert (np.abs(mean - weigher.weights(available)) <= 5 * error + 1e-12).all()
 
 
-def test_a_selection_by_counts_asks_the_uncounted_first():
+def counting(n_known, size):
+    """Return a weigher by counts that knows the first of ten clients, and the ten."""
+    names = [str(i) for i in range(10)]
+    weigher = Weigher("examples", Weighting(cohort_size=size))
+    weigher.admit(names)
+    assert weigher.count({name: 1 + int(name) for name in names[:n_known]}) == {}
+    return weigher, names
+
+
+@pytest.mark.parametrize("n_known", [0, 1, 5, 8])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 9, 12])
+def test_the_uncounted_get_half_of_a_selection_and_what_the_counted_leave(size, n_known):
+    weigher, names = counting(n_known, size)
+    known, n_asked = set(names[:n_known]), min(size, 10)
+    n_unknown = []
+    for seed in range(200):
+        chosen, shares = weigher.choose(names, np.random.default_rng(seed))
+        assert shares == {}
+        assert len(set(chosen)) == len(chosen) == n_asked
+        n_unknown.append(len(set(chosen) - known))
+    # Of an odd size the extra place is theirs every other time.
+    halves = (size // 2, (size + 1) // 2)
+    wanted = {min(max(half, size - n_known), 10 - n_known) for half in halves}
+    assert set(n_unknown) == wanted
+    if len(wanted) == 2:
+        # Five standard errors of 200 tosses.
+        assert np.mean(n_unknown) == pytest.approx(size / 2, abs=5 * 0.5 / np.sqrt(200))
+
+
+def test_every_uncounted_client_is_as_likely_to_be_chosen():
+    weigher, names = counting(5, 4)
+    drawn = [weigher.choose(names, np.random.default_rng(seed))[0] for seed in range(500)]
+    times = np.array([sum(name in chosen for chosen in drawn) for name in names])
+    # Two of five, each time; five standard errors.
+    assert np.abs(times / 500 - 0.4).max() < 5 * np.sqrt(0.24 / 500)
+
+
+def test_a_selection_by_counts_comes_to_know_everybody():
     seen = []
     strategy = FedAVOT(
         everybody(),
@@ -340,9 +391,28 @@ def test_a_selection_by_counts_asks_the_uncounted_first():
         on_round=seen.append,
     )
     strategy.start(federation(5, update), record_of(MODEL), 6)
-    first = [set(record.asked) for record in seen[:3]]
-    assert set.union(*first) == {"0", "1", "2", "3", "4"}
+    assert set(strategy.importance) == {"0", "1", "2", "3", "4"}
     assert all(len(record.asked) == 2 for record in seen)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("fate", ["error", "silent", "dead"])
+def test_clients_that_always_fail_do_not_keep_the_others_from_being_asked(size, fate):
+    seen = []
+    strategy = FedAVOT(
+        everybody(),
+        importance="examples",
+        weighting=Weighting(cohort_size=size),
+        on_round=seen.append,
+    )
+    grid = federation(6, update, fate=only([range(2, 6)] * 40, others=fate))
+    strategy.start(grid, record_of(MODEL), 40)
+    assert set(strategy.importance) == {"2", "3", "4", "5"}
+    asked = [name for record in seen[20:] for name in record.asked]
+    times = {name: asked.count(name) for name in "012345"}
+    assert min(times.values()) >= 1
+    assert times["0"] + times["1"] <= 0.75 * len(asked)
+    assert sum(bool(record.weights) for record in seen) >= 10
 
 
 def test_a_selection_larger_than_the_available_asks_them_all():
@@ -369,5 +439,5 @@ def test_a_hundred_thousand_clients_are_weighed():
 
 
 def test_errors_of_input_are_all_of_one_kind():
-    with pytest.raises(InputError, match="importance"):
+    with pytest.raises(InputError, match="importance is 0 for all of 0 clients"):
         FedAVOT(everybody(), importance={})

@@ -15,6 +15,7 @@ import numpy as np
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
+from fedavot.errors import OptionError
 from fedavot.flower.identity import Names
 from fedavot.flower.weigher import Weigher
 
@@ -69,6 +70,15 @@ class Admission(Grid):
         admitted = set(self.get_node_ids())
         return [node for node in self._grid.get_nodes() if node.node_id in admitted]
 
+    def name_of(self, node: int) -> str:
+        """Return the name of a node that was shown, or raise if it was not."""
+        if node not in self.shown:
+            raise OptionError(
+                f"the wrapped strategy asks node {node}, which it was not shown; it must choose "
+                "among grid.get_node_ids()"
+            )
+        return self.shown[node]
+
     def choose(self, rng: np.random.Generator, least: int) -> dict[str, float]:
         """Choose whom to ask once ``least`` nodes are there, and show no others from then on.
 
@@ -86,12 +96,12 @@ class Admission(Grid):
 
     def _look(self) -> dict[int, str]:
         """Name the live nodes, and find out which of them have an importance."""
-        self._looked = time.monotonic()
         names, nameless = self._naming.resolve(self._grid)
         unlisted = self._weigher.admit(sorted(names.values()))
         self.refused = nameless | unlisted
         self.names = {node: name for node, name in names.items() if name not in unlisted}
         self.shown |= self.names
+        self._looked = time.monotonic()
         # At once: a strategy may be waiting for the very nodes that are refused.
         for reason in self._naming.new(self.refused):
             _log.warning("FedAVOT: %s", reason)

@@ -9,8 +9,10 @@ strategy that keeps anything else says so itself with ``state_dict`` and ``load_
 """
 
 import copy
+import functools
 import json
 import random
+import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,10 +26,14 @@ from fedavot._files import ARCHIVE_FAILURES, write_whole
 from fedavot.errors import CheckpointError, FileFormatError
 from fedavot.flower.packing import Arrays, Packer, is_same, unpack
 from fedavot.flower.records import view
+from fedavot.flower.wrapped import layers
 
 FILE = "checkpoint.npz"
 FORMAT = "fedavot-flower-checkpoint"
 VERSION = 1
+
+CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, functools.partial)
+"""What a strategy is made of rather than keeps: it comes from the code, not from a file."""
 
 
 @dataclass
@@ -60,14 +66,6 @@ class Checkpoint:
                 f"{FORMAT!r} version {VERSION}"
             )
         return cls(meta, arrays)
-
-
-def layers(strategy: Strategy) -> Iterator[Strategy]:
-    """Yield a strategy and the strategies it wraps, outermost first."""
-    inner: Any = strategy
-    while inner is not None:
-        yield inner
-        inner = getattr(inner, "strategy", None)
 
 
 def settings(strategy: Strategy) -> list[dict[str, Any]]:
@@ -158,5 +156,5 @@ def set_random_state(state: Mapping[str, Any]) -> None:
 
 def _attributes(layer: Strategy) -> Iterator[tuple[str, Any]]:
     for name, value in vars(layer).items():
-        if name != "strategy" and not callable(value):
+        if name != "strategy" and not isinstance(value, CODE):
             yield name, value

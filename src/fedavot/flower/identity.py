@@ -4,12 +4,19 @@ Weight follows identity, and node ids are not identities: without node authentic
 a new one at every start. With authentication the name is the one a node was registered under
 (``flwr supernode register KEY --name NAME``), which it cannot choose; its own claim is then never
 believed. Otherwise each new node is asked once, and the answer is kept: a value of its node
-configuration, by default "partition-id".
+configuration, by default "partition-id". Answers are kept by node id, which Flower draws at random
+from 64 bits and does not use again.
+
+A federation does not say whether it authenticates. "auto" takes the first registered name it sees
+for a sign that it does; until then claims are believed, so that "registered" is the choice wherever
+nodes are authenticated.
 
 Two live nodes that claim one name cannot both have it. A registered name beats a claim, then the
 node that had the name before keeps it; where neither decides, all are refused until one is left.
 """
 
+import math
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +28,10 @@ from flwr.serverapp import Grid
 ACTION = "fedavot"
 RECORD = "fedavot"
 ASK_TIMEOUT = 90.0
-"""Seconds that new nodes have to say their names; who does not is asked again next round."""
+"""Seconds that new nodes have to say their names."""
+
+RETRY = 60.0
+"""Seconds after which a node that did not say its name is asked again."""
 
 
 def introduce(app: ClientApp) -> ClientApp:
@@ -67,8 +77,10 @@ class Names:
         What each node that was asked said.
     holders : dict
         The node that had each name last.
-    registry : bool
-        Whether any node was ever seen with a registered name.
+    registered : set
+        Names that were ever seen registered; no claim gets them.
+    silent : dict
+        When nodes that did not answer were asked last.
     told : set
         Reasons for refusals that were reported.
     """
@@ -77,7 +89,8 @@ class Names:
     key: str
     answers: dict[int, str] = field(default_factory=dict)
     holders: dict[str, int] = field(default_factory=dict)
-    registry: bool = False
+    registered: set[str] = field(default_factory=set)
+    silent: dict[int, float] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
 
     def new(self, refused: Mapping[str, str]) -> list[str]:
@@ -89,7 +102,7 @@ class Names:
     def resolve(self, grid: Grid) -> tuple[dict[int, str], dict[str, str]]:
         """Return the names of live nodes, and for every other live node why it has none."""
         registered = _registered(grid)
-        self.registry = self.registry or any(registered.values())
+        self.registered.update(name for name in registered.values() if name)
         if self.source == "node-id":
             return {node: str(node) for node in registered}, {}
         refused: dict[str, str] = {}
@@ -106,18 +119,25 @@ class Names:
 
     @property
     def _asks(self) -> bool:
-        return self.source == "asked" or (self.source == "auto" and not self.registry)
+        return self.source == "asked" or (self.source == "auto" and not self.registered)
 
     def _asked(self, nodes: list[int], grid: Grid) -> dict[int, str]:
         """Return what the nodes say their names are, asking those that have not been."""
-        unknown = [node for node in nodes if node not in self.answers]
+        now = time.monotonic()
+        unknown = [
+            node
+            for node in nodes
+            if node not in self.answers and now - self.silent.get(node, -math.inf) > RETRY
+        ]
         if unknown:
             content = RecordDict({RECORD: ConfigRecord({"key": self.key})})
             questions = [
                 Message(content, node, f"query.{ACTION}", ttl=ASK_TIMEOUT) for node in unknown
             ]
             replies = grid.send_and_receive(questions, timeout=ASK_TIMEOUT)
-            self.answers |= _answers(replies, set(unknown))
+            self.answers |= _answers(replies, questions)
+            now = time.monotonic()
+            self.silent |= {node: now for node in unknown if node not in self.answers}
         return {node: self.answers[node] for node in nodes if node in self.answers}
 
     def _nameless(self, node: int) -> str:
@@ -128,7 +148,8 @@ class Names:
             )
         return (
             f"node {node} has no registered name, and what it says of itself is not believed; "
-            "register it with flwr supernode register KEY --name NAME"
+            "register it with flwr supernode register KEY --name NAME (Flower 1.41 can; before "
+            "that nodes have no names)"
         )
 
     def _settled(
@@ -140,7 +161,9 @@ class Names:
             claimants.setdefault(names[node], []).append(node)
         settled = {}
         for name, nodes in claimants.items():
-            strongest = [node for node in nodes if registered[node]] or nodes
+            strongest = [node for node in nodes if registered[node]]
+            if not strongest and name not in self.registered:
+                strongest = nodes
             holder = self.holders.get(name)
             winner = strongest[0] if len(strongest) == 1 else holder
             if winner in strongest:
@@ -149,6 +172,8 @@ class Names:
             for node in nodes:
                 if node not in settled:
                     held = f"node {winner} has" if winner in strongest else f"{nodes} all claim"
+                    if not strongest:
+                        held = "is registered for another"
                     refused[_label(node)] = f"node {node} claims the name {name!r}, which {held}"
         return settled
 
@@ -160,11 +185,14 @@ def _registered(grid: Grid) -> dict[int, str]:
     return dict.fromkeys(grid.get_node_ids(), "")
 
 
-def _answers(replies: Iterable[Message], asked: set[int]) -> dict[int, str]:
+def _answers(replies: Iterable[Message], questions: Iterable[Message]) -> dict[int, str]:
+    asked = {sent.metadata.dst_node_id: sent.metadata.message_id for sent in questions}
     answers = {}
     for reply in replies:
         node = reply.metadata.src_node_id
-        if reply.has_error() or node not in asked or RECORD not in reply.content.config_records:
+        if node not in asked or asked[node] not in ("", reply.metadata.reply_to_message_id):
+            continue
+        if reply.has_error() or RECORD not in reply.content.config_records:
             continue
         name: Any = reply.content.config_records[RECORD].get("name")
         if isinstance(name, str) and name:

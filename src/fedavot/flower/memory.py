@@ -4,7 +4,8 @@
 
 with Δ_i = θ_i − θ and m_j client j's last update. The wrapped strategy still averages by weight:
 since the weights sum to one, handing it θ + Σ p m + Δ_i − m_i in client i's name gives exactly
-this. Only floating-point arrays are remembered.
+this. Only floating-point arrays are remembered, and updates as they came: where clients' steps
+change over the rounds, what the absent said last is of the step they took then.
 
 The rows are one memory-mapped file, n_clients × model size. A round's new rows go to a journal
 first and into the file once the round's checkpoint is written, so that a crash between the two
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from fedavot._checks import Floats
 from fedavot._files import write_whole
-from fedavot.errors import TooLargeError
+from fedavot.errors import CheckpointError, TooLargeError
 from fedavot.flower.records import view
 
 ROWS = "memory.bin"
@@ -52,6 +53,7 @@ class Memory:
         self._size = sum(int(np.prod(shape)) for shape in self._shapes.values())
         self._folder = folder
         self._pending: tuple[list[int], list[NDArray[Any]]] = ([], [])
+        self._change: Floats = np.zeros(0)
         # Σ a_j m_j, with a_j the importance on its own scale: clients may join without a change.
         self.total: Floats = np.zeros(self._size)
 
@@ -61,8 +63,11 @@ class Memory:
 
     def refuse_without_room(self, n_clients: int) -> None:
         """Raise if the disk has no room for that many clients."""
-        needed, free = self.bytes_for(n_clients), shutil.disk_usage(self._folder).free
-        if needed > free:
+        path, free = self._folder / ROWS, shutil.disk_usage(self._folder).free
+        # What the file takes already; it may be sparse.
+        taken = path.stat().st_blocks * 512 if path.exists() else 0
+        needed = self.bytes_for(n_clients)
+        if needed - taken > free:
             raise TooLargeError(
                 f"memory of {n_clients} clients takes {needed / 1e9:,.1f} GB, and "
                 f"{self._folder} has {free / 1e9:,.1f} GB left; use another folder, or no memory"
@@ -101,8 +106,15 @@ class Memory:
             change += amounts[client] * news
             self._put(record, start + mean + news)
             rows.append(fresh)
-        self.total += change
+        self._change = change
         self._pending = (list(clients), rows)
+
+    def keep(self, *, aggregated: bool) -> None:
+        """Take the round's updates for good, or forget them if nothing was made of them."""
+        if aggregated and self._pending[0]:
+            self.total += self._change
+        else:
+            self._pending = ([], [])
 
     def write_journal(self, server_round: int) -> None:
         """Write the round's new rows beside the file, whole or not at all."""
@@ -126,8 +138,28 @@ class Memory:
         for name in (ROWS, JOURNAL):
             (self._folder / name).unlink(missing_ok=True)
 
-    def recover(self, server_round: int, n_clients: int) -> None:
-        """After a crash, finish the rows of the last round that has a checkpoint."""
+    def size(self) -> int:
+        """Return how many bytes the rows have on disk."""
+        path = self._folder / ROWS
+        return path.stat().st_size if path.exists() else 0
+
+    def recover(self, server_round: int, n_clients: int, size: int) -> None:
+        """After a crash, finish the rows of the last round that has a checkpoint.
+
+        Parameters
+        ----------
+        server_round : int
+            That round.
+        n_clients : int
+            How many clients there were.
+        size : int
+            How many bytes the rows had.
+        """
+        if self.size() < size:
+            raise CheckpointError(
+                f"{self._folder / ROWS} has {self.size()} bytes of the {size} that the checkpoint "
+                "counts on; put it back, or start in another folder"
+            )
         path = self._folder / JOURNAL
         if path.exists():
             with np.load(path, allow_pickle=False) as journal:

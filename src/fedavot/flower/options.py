@@ -15,7 +15,7 @@ from fedavot.rules.online import STEP
 NAMES = ("auto", "registered", "asked", "node-id")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Weighting:
     """How the weights of a cohort are found.
 
@@ -33,7 +33,8 @@ class Weighting:
         model a client on disk.
     cohort_size : int or None
         How many of the available to ask, chosen so that the aggregate is unbiased for what all of
-        them would give; None leaves the choice to the wrapped strategy.
+        them would give, as long as those chosen reply (the online aligner makes up for those who
+        do not, an alignment cannot); None leaves the choice to the wrapped strategy.
     step : float
         Step of the online aligner.
     seed : int
@@ -101,7 +102,7 @@ class Weighting:
         return cls(alignment=alignment, clients=clients, memory=memory, cohort_size=cohort_size)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Clients:
     """Who the clients are, and what is accepted from them.
 

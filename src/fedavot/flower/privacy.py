@@ -19,10 +19,9 @@ What is and is not promised:
 * Every release is charged in full. Availability is not a sample the server drew in secret, so
   nothing is gained by sampling.
 * Weights must not depend on the updates. Importance "examples" makes them follow the example
-  counts, which are data and not protected. FedAVOT's ``norm_limit`` compares norms before
-  clipping, so that who is left out, and with it everyone's weight, depends on the updates: set
-  ``norm_limit=None``. A client whose update is not finite counts as absent there, as one without
-  an update here. Memory mode uses an update again in later rounds: it is not covered.
+  counts, which are data and not protected. FedAVOT drops its ``norm_limit``, and refuses memory,
+  with noise inside it. Whether a reply is usable at all (finite, of the model's shapes) is taken to
+  be public: those that are not are left out, and the others weigh more.
 * Integer and boolean arrays (batch counters) have no clipped update: they stay as they are in the
   global model, and nothing of them is released.
 * Metrics that clients send, in training or evaluation, are passed on as they are: not protected.
@@ -39,14 +38,14 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import QFedAvg, Strategy
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from fedavot._checks import Floats, as_amount, as_floats, as_size
 from fedavot.errors import CheckpointError, OptionError, RuleError, TaskError
 from fedavot.flower.records import is_float
-from fedavot.flower.wrapped import WEIGHTLESS
+from fedavot.flower.wrapped import layers, weighted_by
 
 _log = logging.getLogger("flwr")
 
@@ -235,26 +234,20 @@ def sensitivity(weights: ArrayLike, clipping_norm: float) -> float:
 
 def _weight_key(strategy: Strategy) -> str:
     """Return the metric that the innermost strategy averages by, or say why there is none."""
-    inner: Any = strategy
-    while True:
-        names = {cls.__name__ for cls in type(inner).__mro__}
+    if isinstance(strategy, Strategy):
+        *_, leaf = layers(strategy)
+        names = {type(layer).__name__ for layer in layers(strategy)}
         if "FedAVOT" in names:
             raise OptionError(
                 "ExactNoise around FedAVOT would not see the weights it applies; "
                 "write FedAVOT(ExactNoise(...), ...)"
             )
-        if names.intersection(("QFedAvg", *WEIGHTLESS)):
+        if isinstance(leaf, QFedAvg):
             raise OptionError(
-                f"{type(inner).__name__} does not average replies by weight, so the noise would "
-                "not fit; wrap FedAvg, FedAvgM, FedProx, FedAdam, FedAdagrad or FedYogi"
+                "QFedAvg does not average replies by weight alone, so the noise would not fit; "
+                "wrap FedAvg, FedAvgM, FedProx, FedAdam, FedAdagrad or FedYogi"
             )
-        if isinstance(key := getattr(inner, "weighted_by_key", None), str):
-            return key
-        if not isinstance(inner := getattr(inner, "strategy", None), Strategy):
-            raise OptionError(
-                f"{type(strategy).__name__} has no weighted_by_key, so the weights it averages by "
-                "are unknown; wrap FedAvg, FedAvgM, FedProx, FedAdam, FedAdagrad or FedYogi"
-            )
+    return weighted_by(strategy)
 
 
 def _weight(reply: Message, key: str) -> float:

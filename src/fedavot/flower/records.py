@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from io import BytesIO
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
@@ -12,20 +13,33 @@ from numpy.typing import NDArray
 
 from fedavot.errors import TaskError
 
-_READERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+LONGEST_KEPT = 512
+"""Bytes of a header beyond which it is a client's whim, and not kept."""
 
 
 def view(array: Array) -> NDArray[Any]:
     """Return a serialised array without copying it; read-only."""
-    stream = BytesIO(array.data)
-    version = npy.read_magic(stream)
-    if array.stype != "numpy.ndarray" or version not in _READERS:
+    data = array.data
+    if array.stype != "numpy.ndarray" or data[6:8] != b"\x01\x00":
         return array.numpy()
-    shape, column_major, dtype = _READERS[version](stream)
+    start = 10 + int.from_bytes(data[8:10], "little")
+    read = _header if start <= LONGEST_KEPT else _header.__wrapped__
+    shape, order, dtype = read(data[:start])
+    return np.frombuffer(data, dtype=dtype, offset=start).reshape(shape, order=order)
+
+
+@lru_cache(maxsize=1 << 12)
+def _header(head: bytes) -> tuple[tuple[int, ...], Literal["C", "F"], np.dtype[Any]]:
+    """Return shape, order and type from the head of NumPy's format, version 1.
+
+    Kept, for reading one takes longer than looking at a small array, and replies repeat them.
+    """
+    stream = BytesIO(head)
+    npy.read_magic(stream)
+    shape, column_major, dtype = npy.read_array_header_1_0(stream)
     if dtype.hasobject or min(shape, default=0) < 0:
         raise ValueError(f"its header says {dtype}, shape {shape}")
-    flat = np.frombuffer(array.data, dtype=dtype, offset=stream.tell())
-    return flat.reshape(shape, order="F" if column_major else "C")
+    return shape, "F" if column_major else "C", dtype
 
 
 def is_float(array: NDArray[Any]) -> bool:
@@ -62,6 +76,25 @@ def refuse_other_kinds(model: ArrayRecord) -> None:
                 f"array {key!r} of the model is {array.dtype}; arrays of real numbers, integers "
                 "and truth values can be averaged"
             )
+
+
+def form_of(metrics: MetricRecord, *, but: str) -> tuple[tuple[str, int | None], ...]:
+    """Return the names of metrics, and the lengths of those that are lists, but for one."""
+    return tuple(
+        (key, len(value) if isinstance(value, list) else None)
+        for key, value in sorted(metrics.items())
+        if key != but
+    )
+
+
+def keep_common_metrics(replies: Sequence[Message], *, but: str) -> None:
+    """Leave out the metrics that not all replies have in one form: averages are made of them."""
+    forms = [form_of(metrics_of(reply), but=but) for reply in replies]
+    common = {key for key, _ in set(forms[0]).intersection(*map(set, forms[1:]))} | {but}
+    for reply in replies:
+        metrics = metrics_of(reply)
+        for key in [key for key in metrics if key not in common]:
+            del metrics[key]
 
 
 def metrics_of(reply: Message) -> MetricRecord:

@@ -9,8 +9,11 @@ Arrays are looked at where they lie in the reply, without a copy, in pieces that
 """
 
 import logging
+import os
+import reprlib
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -19,12 +22,20 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, Metadata
 from numpy.typing import NDArray
 
-from fedavot.flower.records import is_float, metrics_of, same_kind, view
+from fedavot.flower.records import form_of, is_float, metrics_of, same_kind, view
 
 _log = logging.getLogger("flwr")
 
 PIECE = 1 << 16
 """Entries compared at a time."""
+
+WORTH_WORKERS = 1 << 22
+"""Entries in all from which on threads pay; NumPy works beside other threads."""
+
+MOST_WORKERS = 4
+
+LARGEST_LOSS = 1e12
+"""A loss past this is an accident."""
 
 RECENT = 100
 """How many accepted norms a new one is held against."""
@@ -32,13 +43,13 @@ RECENT = 100
 FEWEST = 3
 """Norms below which nothing is said to be out of proportion."""
 
-EXPIRED = 3
-"""Flower's error code MESSAGE_UNAVAILABLE."""
+EXPIRED = (3, 4)
+"""Flower's error codes MESSAGE_UNAVAILABLE and REPLY_MESSAGE_UNAVAILABLE."""
 
 Views = dict[str, NDArray[Any]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sorted:
     """A round's replies by client name, in order of the names."""
 
@@ -58,12 +69,15 @@ class Inspector:
         How many times the median norm an update may have.
     weighted_by : str
         The metric that holds weights; it may be missing, for it is overwritten.
+    needed : str or None
+        A metric that an update cannot be used without.
     norms : deque of float
         Norms of the last accepted updates.
     """
 
     norm_limit: float | None
     weighted_by: str
+    needed: str | None = None
     norms: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     def sort(
@@ -87,14 +101,16 @@ class Inspector:
         for reply in replies:
             about = reply.metadata
             name = by_node.get(about.src_node_id)
-            if name is None and reply.has_error() and reply.error.code != EXPIRED:
+            if name and asked[name].message_id not in ("", about.reply_to_message_id):
+                continue  # an answer to something else
+            if name is None and reply.has_error() and reply.error.code not in EXPIRED:
                 # The SuperLink's word that a node is dead; nobody's update comes that way. Of a
                 # message whose time is up it says that there is none, which is silence.
                 name = by_message.get(about.reply_to_message_id)
             if name is None:
                 continue
             if reply.has_error():
-                failed[name] = f"error {reply.error.code}: {_brief(reply.error.reason)}"
+                failed[name] = f"error {reply.error.code}: {brief(reply.error.reason)}"
             else:
                 replied[name] = reply
         failed = {name: failed[name] for name in sorted(failed) if name not in replied}
@@ -103,7 +119,7 @@ class Inspector:
         for name in excluded:
             del usable[name]
         silent = sorted(asked.keys() - replied.keys() - failed.keys())
-        return Sorted(usable, failed, silent, excluded)
+        return Sorted(usable=usable, failed=failed, late=silent, excluded=excluded)
 
     def _unusable(self, replies: Mapping[str, Message], model: ArrayRecord) -> dict[str, str]:
         """Return why some replies cannot be used, and remember the norms of the others."""
@@ -112,31 +128,36 @@ class Inspector:
         arrays: dict[str, Views] = {}
         for name, reply in replies.items():
             try:
-                _only(reply.content.metric_records, "metric")
+                metrics = _only(reply.content.metric_records, "metric")
+                if self.needed is not None and not is_loss(metrics.get(self.needed)):
+                    raise ValueError(
+                        f"its metric {self.needed!r} is {reprlib.repr(metrics.get(self.needed))}; "
+                        f"a number from 0 to {LARGEST_LOSS:g} is needed"
+                    )
                 arrays[name] = _like(_only(reply.content.array_records, "array"), start)
             except ValueError as cause:
-                excluded[name] = str(cause)
+                excluded[name] = brief(str(cause))
         norms = _norms(arrays, start)
         for name in [name for name, norm in norms.items() if not np.isfinite(norm)]:
             wrong = [key for key, values in arrays[name].items() if not np.isfinite(values).all()]
             found = f"array {wrong[0]!r} is not finite" if wrong else "its update is not finite"
             excluded[name] = found
             del norms[name]
-        excluded |= self._out_of_proportion(norms)
-        excluded |= self._of_other_metrics(
-            {name: reply for name, reply in replies.items() if name not in excluded}
-        )
+        excluded |= self._out_of_proportion(norms, start)
         self.norms.extend(norm for name, norm in norms.items() if name not in excluded)
         return excluded
 
-    def _out_of_proportion(self, norms: Mapping[str, float]) -> dict[str, str]:
+    def _out_of_proportion(self, norms: Mapping[str, float], start: Views) -> dict[str, str]:
         known = [*self.norms, *norms.values()]
         if self.norm_limit is None or len(known) < FEWEST:
             return {}
-        usual = median(known)
+        usual, what = median(known), "the median"
+        if usual == 0:  # most clients send the model back
+            zeros = {key: np.zeros_like(values) for key, values in start.items()}
+            usual, what = _norms({"model": start}, zeros)["model"], "the model's norm"
         return {
             name: f"the norm of its update, {norm:.3g}, is more than {self.norm_limit:g} times "
-            f"the median of {usual:.3g}"
+            f"{what} of {usual:.3g}"
             for name, norm in norms.items()
             if norm > self.norm_limit * usual > 0
         }
@@ -144,51 +165,38 @@ class Inspector:
     def evaluations(self, replies: Iterable[Message]) -> list[Message]:
         """Return the replies to an evaluation that can be averaged, and the errors."""
         listed = list(replies)
-        weighted = {
-            str(place): reply
+        forms = {
+            place: form_of(metrics_of(reply), but=self.weighted_by)
             for place, reply in enumerate(listed)
             if not reply.has_error()
             and len(reply.content.metric_records) == 1
             and is_weight(metrics_of(reply).get(self.weighted_by))
         }
-        usable = weighted.keys() - self._of_other_metrics(weighted).keys()
-        kept = [r for i, r in enumerate(listed) if r.has_error() or str(i) in usable]
-        if len(kept) < len(listed):
-            left = sorted({r.metadata.src_node_id for r in listed if r not in kept})
+        usual = max(Counter(forms.values()).items(), key=lambda item: item[1], default=((), 0))[0]
+        usable = {place for place, form in forms.items() if form == usual}
+        left = [
+            reply.metadata.src_node_id
+            for place, reply in enumerate(listed)
+            if place not in usable and not reply.has_error()
+        ]
+        if left:
             _log.warning(
                 "FedAVOT: the evaluations of nodes %s are not used: no %r above 0, or metrics that "
                 "the others do not have",
                 left,
                 self.weighted_by,
             )
-        return kept
+        return [reply for i, reply in enumerate(listed) if reply.has_error() or i in usable]
 
-    def _of_other_metrics(self, replies: Mapping[str, Message]) -> dict[str, str]:
-        """Exclude replies whose metrics are not the cohort's: one average is made of them."""
-        kinds = {
-            name: tuple(
-                (key, len(value) if isinstance(value, list) else None)
-                for key, value in sorted(metrics_of(reply).items())
-                if key != self.weighted_by
-            )
-            for name, reply in replies.items()
-        }
-        usual = max(Counter(kinds.values()).items(), key=lambda item: item[1], default=((), 0))[0]
-        return {
-            name: f"its metrics are {_metrics(these)}, where the cohort's are {_metrics(usual)}"
-            for name, these in kinds.items()
-            if these != usual
-        }
+
+def is_loss(value: Any) -> bool:
+    """Return whether a metric is a loss that powers can be taken of."""
+    return isinstance(value, int | float) and 0 <= value <= LARGEST_LOSS
 
 
 def is_weight(value: Any) -> bool:
     """Return whether a metric can weigh others in an average."""
     return isinstance(value, int | float) and 0 < value < np.inf
-
-
-def _metrics(kinds: tuple[tuple[str, int | None], ...]) -> str:
-    """Return the names of metrics, those of lists with their lengths."""
-    return ", ".join(key if size is None else f"{key}[{size}]" for key, size in kinds) or "none"
 
 
 def _only(records: Mapping[str, Any], what: str) -> Any:
@@ -209,7 +217,7 @@ def _like(record: ArrayRecord, start: Views) -> Views:
         try:
             values = view(record[key])
         except Exception as cause:  # whatever a client's bytes may bring about
-            raise ValueError(f"array {key!r} cannot be read: {_brief(str(cause))}") from None
+            raise ValueError(f"array {key!r} cannot be read: {brief(str(cause))}") from None
         if values.shape != model.shape:
             raise ValueError(
                 f"array {key!r} has shape {values.shape}, where the model has {model.shape}"
@@ -224,6 +232,18 @@ def _like(record: ArrayRecord, start: Views) -> Views:
 
 def _norms(arrays: Mapping[str, Views], start: Views) -> dict[str, float]:
     """Return the norm of every update; not finite where a value is not."""
+    size = sum(model.size for model in start.values()) * len(arrays)
+    workers = min(os.cpu_count() or 1, MOST_WORKERS, len(arrays)) if size > WORTH_WORKERS else 1
+    if workers < 2:
+        return _norms_of(arrays, start)
+    names = list(arrays)
+    shares = [{name: arrays[name] for name in names[i::workers]} for i in range(workers)]
+    with ThreadPoolExecutor(workers) as pool:
+        found = pool.map(lambda share: _norms_of(share, start), shares)
+        return {name: norm for norms in found for name, norm in norms.items()}
+
+
+def _norms_of(arrays: Mapping[str, Views], start: Views) -> dict[str, float]:
     totals = dict.fromkeys(arrays, 0.0)
     for key, model in start.items():
         if is_float(model):
@@ -252,7 +272,7 @@ def _squares(arrays: Mapping[str, NDArray[Any]], model: NDArray[Any]) -> dict[st
     return totals
 
 
-def _brief(reason: str | None) -> str:
+def brief(reason: str | None) -> str:
     """Return the last line of an error's text: tracebacks end with what went wrong."""
     lines = [line.strip() for line in (reason or "no reason given").splitlines() if line.strip()]
     return lines[-1][:300] if lines else "no reason given"

@@ -9,7 +9,7 @@ from fedavot.flower.log import Round
 from fedavot.flower.replies import Sorted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OpenRound:
     """A round between asking and aggregating.
 

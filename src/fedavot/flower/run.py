@@ -147,11 +147,11 @@ class Run:
             "names": {
                 "answers": list(self._parts.names.answers.items()),
                 "holders": self._parts.names.holders,
-                "registry": self._parts.names.registry,
+                "registered": sorted(self._parts.names.registered),
             },
             "norms": list(self._parts.inspector.norms),
             "random": saved.random_state(),
-            "memory": self.memory is not None,
+            "memory": None if self.memory is None else self.memory.size(),
             "results": {
                 kind: [[at, dict(metrics)] for at, metrics in getattr(result, kind).items()]
                 for kind in _HISTORIES
@@ -179,8 +179,9 @@ class Run:
         checkpoint = saved.Checkpoint.load(self._folder)
         meta = checkpoint.meta
         difference = self._parts.weigher.differs(meta["weigher"])
-        if difference is None and meta["memory"] != (self.memory is not None):
-            difference = f"it was made {'with' if meta['memory'] else 'without'} memory"
+        remembered = meta["memory"] is not None
+        if difference is None and remembered != (self.memory is not None):
+            difference = f"it was made {'with' if remembered else 'without'} memory"
         if difference is not None:
             raise CheckpointError(
                 f"the checkpoint in {self._folder} is of another run: {difference}"
@@ -190,12 +191,12 @@ class Run:
         self._parts.weigher.load_state_dict(meta["weigher"])
         self._parts.names.answers = {int(node): name for node, name in meta["names"]["answers"]}
         self._parts.names.holders = dict(meta["names"]["holders"])
-        self._parts.names.registry = bool(meta["names"]["registry"])
+        self._parts.names.registered = set(meta["names"]["registered"])
         self._parts.inspector.norms.extend(meta["norms"])
         number = int(meta["round"])
         if self.memory is not None:
             self.memory.total = checkpoint.arrays["memory"]
-            self.memory.recover(number, len(self._parts.weigher.names))
+            self.memory.recover(number, len(self._parts.weigher.names), meta["memory"])
         self._log.cut(number)
         saved.set_random_state(meta["random"])
         result = Result()

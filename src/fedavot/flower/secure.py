@@ -38,7 +38,8 @@ the n survivors, q_i = round(t r_i), an entry of the average is off by less than
 it for rounding r_i θ_i to steps of 2c/t, the rest for what r_i loses to q_i and for single
 precision. Q is at least t while the heaviest client survives: 8e-6 n with Flower's defaults. A
 client whose weight is below 1/(2t) of the largest, 1.2e-7, is not asked. Flower cuts entries of
-r_i θ_i at ±c; a model that reaches there is refused. Integer arrays, which Flower would cut too,
+r_i θ_i at ±c: a global model that reaches there is refused, and a client whose update does drops
+out. Half precision is refused. Integer arrays, which Flower would cut too,
 stay as they are in the global model; floating-point ones come back in its types.
 
 Dropouts: a client may be lost once its keys are shared. Where one is lost before, Flower 1.41 gives
@@ -68,15 +69,19 @@ from flwr.server.strategy import Strategy
 from flwr.server.workflow import SecAggPlusWorkflow
 from numpy.typing import NDArray
 
-from fedavot.errors import OptionError, RuleError, TaskError
+from fedavot.errors import OptionError, TaskError
 from fedavot.flower.identity import ACTION, RECORD, Names
 from fedavot.flower.options import Weighting
+from fedavot.flower.records import is_float
 from fedavot.flower.weigher import Importance, Weigher
 
 _log = logging.getLogger("flwr")
 
 COUNT = "fedavot-count"
 """Key of the count in a client's instructions."""
+
+LIMIT = "fedavot-limit"
+"""Key of the largest entry that the client's update may have."""
 
 REACH = 0.99
 """Share of the clipping range at which an entry of the model is cut already, or about to be."""
@@ -97,11 +102,26 @@ def secure_count(
         key = str(content.config_records[RECORD]["key"])
         name = ConfigRecord({"name": str(context.node_config[key])})
         return Message(RecordDict({RECORD: name}), reply_to=message)
-    count = content.config_records.get(_INSTRUCTIONS, ConfigRecord()).get(COUNT)
+    instructions = content.config_records.get(_INSTRUCTIONS, ConfigRecord())
+    count, limit = instructions.get(COUNT), instructions.get(LIMIT)
     reply = call_next(message, context)
     if isinstance(count, float) and reply.has_content():
+        if isinstance(limit, float):
+            _refuse_beyond(limit, reply)
         reply.content.metric_records[_EXAMPLES] = MetricRecord({"num_examples": count})
     return reply
+
+
+def _refuse_beyond(limit: float, reply: Message) -> None:
+    """Raise where SecAgg+ would cut an entry: the server makes do without the client instead."""
+    for record in reply.content.array_records.values():
+        for array in record.values():
+            values = array.numpy()
+            if is_float(values) and not np.abs(values).max(initial=0.0) <= limit:
+                raise ValueError(
+                    f"an entry of the update is beyond {limit:g}, where SecAgg+ cuts; give the "
+                    "workflow a larger clipping_range"
+                )
 
 
 class SecureFedAVOT(Strategy):
@@ -172,7 +192,7 @@ class SecureFedAVOT(Strategy):
         _check_size(len(names), self.workflow)
         self._asked = self._counts(names)
         return [
-            (proxy, replace(asked, config={**asked.config, COUNT: self._asked[proxy.node_id][1]}))
+            (proxy, replace(asked, config={**asked.config, **self._told(proxy.node_id)}))
             for proxy, asked in chosen
             if proxy.node_id in self._asked
         ]
@@ -186,7 +206,10 @@ class SecureFedAVOT(Strategy):
         """Hand the average on, which every result carries, and observe whom it is made of."""
         if not results:
             return self.strategy.aggregate_fit(server_round, results, failures)
-        survivors = dict(sorted(self._survivor(proxy, result) for proxy, result in results))
+        survivors = dict(sorted(self._asked[proxy.node_id] for proxy, _ in results))
+        if wrong := self._other_counts(results):
+            _log.error("SecureFedAVOT: round %d is given up: %s", server_round, wrong)
+            return None, {}
         aggregated, metrics = self.strategy.aggregate_fit(server_round, results, failures)
         if aggregated is None:
             return None, metrics
@@ -257,26 +280,31 @@ class SecureFedAVOT(Strategy):
             if self._quantised(count)
         }
 
+    def _told(self, node: int) -> dict[str, Scalar]:
+        """Return a node's count, and how large an entry may be for the error bound to hold."""
+        return {COUNT: self._asked[node][1], LIMIT: float(self.workflow.clipping_range)}
+
     def _quantised(self, count: float) -> int:
         return round(count / self.workflow.max_weight * self.workflow.quantization_range)
 
-    def _survivor(self, proxy: ClientProxy, result: FitRes) -> tuple[str, float]:
-        """Return a survivor's name and count, or raise if it used another."""
-        name, count = self._asked[proxy.node_id]
-        if result.num_examples != count:
-            raise RuleError(
-                f"client {name!r} weighed itself by {result.num_examples}, not by the count "
-                f"{count} it was sent, so the sum is not the aligned one; put secure_count behind "
-                "secaggplus_mod in the mods of its ClientApp"
-            )
-        return name, count
+    def _other_counts(self, results: list[tuple[ClientProxy, FitRes]]) -> str | None:
+        """Say who tells of another count than it was sent; a client may still mask another."""
+        for proxy, result in results:
+            name, count = self._asked[proxy.node_id]
+            if result.num_examples != count:
+                return (
+                    f"client {name!r} weighed itself by {result.num_examples}, not by the count "
+                    f"{count} it was sent, so the sum is not the aligned one; put secure_count "
+                    "behind secaggplus_mod in the mods of its ClientApp"
+                )
+        return None
 
     def _like_model(self, parameters: Parameters) -> Parameters:
         """Return parameters in the model's types; integer arrays as the model has them."""
         arrays = parameters_to_ndarrays(parameters)
         return ndarrays_to_parameters(
             [
-                array.astype(old.dtype) if np.issubdtype(old.dtype, np.floating) else old
+                array.astype(old.dtype) if is_float(old) else old
                 for array, old in zip(arrays, self._model, strict=True)
             ]
         )
@@ -313,8 +341,13 @@ def _check_weighting(weighting: Weighting, importance: Importance) -> None:
 def _check_model(model: list[NDArray[Any]], clipping_range: float) -> None:
     """Refuse a model that Flower's SecAgg+ would change in silence."""
     for place, array in enumerate(model):
-        if not np.issubdtype(array.dtype, np.floating):
+        if not is_float(array):
             continue
+        if array.dtype.itemsize < 4:
+            raise TaskError(
+                f"array {place} of the model is {array.dtype}, in which SecAgg+ loses what it "
+                "adds up; use float32"
+            )
         if array.ndim == 0:
             raise TaskError(
                 f"array {place} of the model has no dimensions, which SecAgg+ does not average; "

@@ -11,7 +11,6 @@ average it does to this one. Evaluation is left to it.
 """
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,20 +23,29 @@ from flwr.serverapp.strategy import Result, Strategy
 from fedavot._files import PathLike
 from fedavot.errors import OptionError
 from fedavot.flower.admission import Admission
-from fedavot.flower.checkpoint import layers
 from fedavot.flower.identity import Names
 from fedavot.flower.log import Round
+from fedavot.flower.loop import EvaluateFn, Loop
 from fedavot.flower.options import Clients, Weighting
-from fedavot.flower.records import metrics_of, prepare, refuse_other_kinds, rename, typed_as
-from fedavot.flower.replies import Inspector, Sorted
+from fedavot.flower.records import (
+    keep_common_metrics,
+    metrics_of,
+    prepare,
+    refuse_other_kinds,
+    rename,
+    typed_as,
+)
+from fedavot.flower.replies import Inspector, Sorted, brief
 from fedavot.flower.rounds import OpenRound
 from fedavot.flower.run import Parts, Run
 from fedavot.flower.weigher import Importance, Weigher
 from fedavot.flower.wrapped import (
     asking_everyone,
     is_flowers_own,
+    layers,
     least_available,
     missing_noise,
+    needed_metric,
     noisy_layers,
     weighted_by,
 )
@@ -99,7 +107,9 @@ class FedAVOT(Strategy):
         self._copies = not is_flowers_own(strategy)
         self._weigher = Weigher(importance, self._weighting, unlisted=self._clients.unlisted)
         self._names = Names(self._clients.names, self._clients.key)
-        self._inspector = Inspector(self._clients.norm_limit, self._key)
+        # Under differential privacy weights must not depend on the updates.
+        limit = None if noisy_layers(strategy) else self._clients.norm_limit
+        self._inspector = Inspector(limit, self._key, needed_metric(strategy))
         self._folder = None if folder is None else Path(folder)
         self._resume = resume
         self._callbacks = _callbacks(on_round)
@@ -139,6 +149,8 @@ class FedAVOT(Strategy):
         _log.info("\t│\t├── Memory: %s | asks: %s", "yes" if weighting.memory else "no", ask)
         _log.info("\t│\t├── Names: %s (key %r)", clients.names, clients.key)
         _log.info("\t│\t└── Folder: %s", self._folder or "none: no log, no checkpoint")
+        if self._weigher.kind == "examples" and noisy_layers(self.strategy):
+            _log.warning("FedAVOT: weights by example counts, which the noise does not protect")
         self.strategy.summary()
 
     def configure_train(
@@ -158,9 +170,16 @@ class FedAVOT(Strategy):
             with asking_everyone(self.strategy):
                 messages = list(self.strategy.configure_train(server_round, arrays, config, nodes))
         self._limit(messages)
-        asked = {nodes.shown[it.metadata.dst_node_id]: it.metadata for it in messages}
+        asked = {nodes.name_of(it.metadata.dst_node_id): it.metadata for it in messages}
         available = sorted(set(nodes.shown.values()))
-        self._open = OpenRound(server_round, arrays, available, nodes.refused, asked, shares)
+        self._open = OpenRound(
+            number=server_round,
+            model=arrays,
+            available=available,
+            refused=nodes.refused,
+            asked=asked,
+            shares=shares,
+        )
         return messages
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Aggregate:
@@ -175,7 +194,7 @@ class FedAVOT(Strategy):
         )
         for name, reason in uncounted.items():
             del found.usable[name]
-            found.excluded[name] = reason
+            found.excluded[name] = brief(reason)
         for name, reason in found.excluded.items():
             _log.warning("FedAVOT: the update of client %r is not used: %s", name, reason)
         names = list(found.usable)
@@ -183,13 +202,16 @@ class FedAVOT(Strategy):
         if too_little := missing_noise(self.strategy, max(weights, default=0.0)):
             _log.warning("FedAVOT: %s", too_little)
         arrays, metrics = self._aggregate(server_round, found, weights, open_round.model)
-        if arrays is not None:
-            self._weigher.observe(names, weights)
-            arrays = typed_as(arrays, open_round.model)
-        else:
-            names, weights = [], np.zeros(0)
+        if self._run is not None and self._run.memory is not None:
+            self._run.memory.keep(aggregated=arrays is not None)
+        if arrays is None:
+            found.excluded.update(dict.fromkeys(names, "the wrapped strategy aggregated nothing"))
+            found.usable.clear()
+            self._finish(open_round, found, {}, metrics)
+            return None, metrics
+        self._weigher.observe(names, weights)
         self._finish(open_round, found, dict(zip(names, weights.tolist(), strict=True)), metrics)
-        return arrays, metrics
+        return typed_as(arrays, open_round.model), metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -216,7 +238,7 @@ class FedAVOT(Strategy):
         timeout: float = 3600,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+        evaluate_fn: EvaluateFn | None = None,
     ) -> Result:
         """Run the rounds, from the checkpoint's on if there is one to resume from.
 
@@ -240,59 +262,24 @@ class FedAVOT(Strategy):
         refuse_other_kinds(initial_arrays)
         self._open_files(initial_arrays, checkpoints=True)
         self._ran, self._timeout = True, timeout
-        train_config = train_config or ConfigRecord()
-        began = time.monotonic()
-
-        def evaluate(number: int) -> None:
-            config = evaluate_config or ConfigRecord()
-            messages = self.configure_evaluate(number, arrays, config, grid)
-            replies = grid.send_and_receive(messages, timeout=timeout)
-            evaluated = self.aggregate_evaluate(number, replies)
-            _note(result.evaluate_metrics_clientapp, number, evaluated)
-            if evaluate_fn:
-                _note(result.evaluate_metrics_serverapp, number, evaluate_fn(number, arrays))
-            self._save(number, arrays, result)
-
+        loop = Loop(
+            strategy=self,
+            grid=grid,
+            timeout=timeout,
+            train_config=train_config or ConfigRecord(),
+            evaluate_config=evaluate_config or ConfigRecord(),
+            evaluate_fn=evaluate_fn,
+            run=self._run,
+            releases=bool(noisy_layers(self.strategy)),
+        )
         try:
-            arrays, result, last, evaluated = self._begin(initial_arrays)
-            if evaluate_fn and last == 0:
-                _note(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, initial_arrays))
-            if not evaluated:
-                evaluate(last)
-            for number in range(last + 1, num_rounds + 1):
-                _log.info("[ROUND %s/%s]", number, num_rounds)
-                messages = self.configure_train(number, arrays, train_config, grid)
-                replies = grid.send_and_receive(messages, timeout=timeout)
-                aggregated, metrics = self.aggregate_train(number, replies)
-                arrays = arrays if aggregated is None else aggregated
-                _note(result.train_metrics_clientapp, number, metrics)
-                if noisy_layers(self.strategy):
-                    # Evaluation shows the model to clients: a release, to be counted before.
-                    self._save(number, arrays, result, evaluated=False)
-                evaluate(number)
+            result = loop.conduct(initial_arrays, num_rounds=num_rounds, resume=self._resume)
         finally:
             if self._run is not None:
                 self._run.close()
-        result.arrays = arrays
-        _log.info("FedAVOT: %d rounds in %.1f s", num_rounds, time.monotonic() - began)
         if unseen := self._weigher.unseen_in_words():
             _log.warning("FedAVOT: %s", unseen)
         return result
-
-    def _begin(self, initial_arrays: ArrayRecord) -> tuple[ArrayRecord, Result, int, bool]:
-        """Return where a run starts: the model, the metrics, the last round and if it is over."""
-        if self._run is None or not self._resume:
-            return initial_arrays, Result(), 0, True
-        arrays, result, last, evaluated = self._run.load(initial_arrays)
-        if last:
-            _log.info("FedAVOT: going on after round %d, from %s", last, self._folder)
-        return arrays, result, last, evaluated
-
-    def _save(
-        self, number: int, arrays: ArrayRecord, result: Result, *, evaluated: bool = True
-    ) -> None:
-        if self._run is not None:
-            self._run.save(number, arrays, result, evaluated=evaluated)
 
     def _open_files(self, model: ArrayRecord, *, checkpoints: bool) -> None:
         """Open the folder's files, before anything is trained."""
@@ -331,6 +318,7 @@ class FedAVOT(Strategy):
             return None, None
         replies = list(found.usable.values())
         rename(replies)
+        keep_common_metrics(replies, but=self._key)
         for reply, weight in zip(replies, weights, strict=True):
             metrics_of(reply)[self._key] = float(weight)
             prepare(next(iter(reply.content.array_records.values())), model, copies=self._copies)
@@ -362,7 +350,7 @@ class FedAVOT(Strategy):
         """Log a round whose replies an outer wrapper kept to itself."""
         open_round, self._open = self._open, None
         if open_round is not None:
-            found = Sorted({}, {}, sorted(open_round.asked), {})
+            found = Sorted(usable={}, failed={}, late=sorted(open_round.asked), excluded={})
             self._finish(open_round, found, {}, None)
 
 
@@ -372,8 +360,3 @@ def _callbacks(on_round: OnRound | Sequence[OnRound] | None) -> list[OnRound]:
         if not callable(callback):
             raise OptionError(f"on_round is {callback!r}; it must be a function of a Round")
     return list(listed)
-
-
-def _note(history: dict[int, MetricRecord], number: int, metrics: MetricRecord | None) -> None:
-    if metrics is not None:
-        history[number] = metrics

@@ -6,6 +6,9 @@ kept for good; a mapping or an alignment is a roster that is known from the star
 is owed and was given is counted whatever the weights come from.
 """
 
+import hashlib
+import logging
+import reprlib
 from collections.abc import Mapping, Sequence
 from os import PathLike as PathLikeType
 from pathlib import Path
@@ -21,6 +24,8 @@ from fedavot.importance import read_mapping
 from fedavot.online import OnlineAligner
 from fedavot.selection import select
 from fedavot.soft_online import SoftOnlineAligner
+
+_log = logging.getLogger("flwr")
 
 Importance = Literal["uniform", "examples"] | Mapping[str, float] | PathLike
 Aligner = OnlineAligner | SoftOnlineAligner
@@ -58,8 +63,14 @@ class Weigher:
         # With a fixed alignment, what the aligner would otherwise count.
         self._given = np.zeros(0)
         self._rounds = 0
+        self._resumed = False
         if listed:
             self._join(listed)
+        if self._unlisted is not None and not self._unlisted < MOST_EXAMPLES * sum(self._amounts):
+            raise OptionError(
+                f"unlisted is {unlisted}, more than {MOST_EXAMPLES:g} times what all listed have "
+                "together; it is on the mapping's scale"
+            )
 
     @property
     def names(self) -> list[str]:
@@ -92,10 +103,8 @@ class Weigher:
             return None
         share = sum(unseen.values()) / sum(self._amounts)
         shown = ", ".join(map(repr, list(unseen)[:5])) + " and others" * (len(unseen) > 5)
-        return (
-            f"{len(unseen)} clients that were never available carry {share:.3g} of the "
-            f"importance: {shown}"
-        )
+        many = "1 client that was" if len(unseen) == 1 else f"{len(unseen)} clients that were"
+        return f"{many} never available, with {share:.3g} of the importance: {shown}"
 
     @property
     def gap(self) -> float:
@@ -114,6 +123,13 @@ class Weigher:
                 refused = {name: f"client {name!r} has no importance" for name in new}
             else:
                 self._join(dict.fromkeys(new, self._unlisted))
+        if self._resumed and names and self._seen.isdisjoint(names):
+            _log.warning(
+                "FedAVOT: none of the clients of the checkpoint is available, %r for one; is it of "
+                "another federation?",
+                next(iter(self._numbers)),
+            )
+        self._resumed = False
         self._seen.update(name for name in names if name not in refused)
         return refused
 
@@ -123,8 +139,8 @@ class Weigher:
             return {}
         new = {name: value for name, value in examples.items() if name not in self._numbers}
         wrong = {
-            name: f"it reports {value!r} examples; importance by examples needs a count above 0 "
-            f"and at most {MOST_EXAMPLES:g}"
+            name: f"it reports {reprlib.repr(value)} examples; importance by examples needs a "
+            f"count above 0 and at most {MOST_EXAMPLES:g}"
             for name, value in new.items()
             if not _is_count(value)
         }
@@ -136,8 +152,8 @@ class Weigher:
     ) -> tuple[list[str], dict[str, float]]:
         """Choose ``cohort_size`` of the available; return them and the weights they would get.
 
-        Clients whose example count is not known yet are asked first, to learn it; in such a round
-        nothing is said of the weights.
+        Clients whose example count is not known yet are drawn for half of the places, to learn it;
+        in such a round nothing is said of the weights.
         """
         size = self._weighting.cohort_size
         assert size is not None
@@ -145,7 +161,10 @@ class Weigher:
         unknown = [name for name in ordered if name not in self._numbers]
         if unknown:
             rest = [name for name in ordered if name in self._numbers]
-            first = [unknown[place] for place in rng.permutation(len(unknown))[:size]]
+            # Half, and of one place every other time: they may be unknown because they fail.
+            half = size // 2 + int(size % 2 and rng.random() < 0.5)
+            half = max(half, size - len(rest))
+            first = [unknown[place] for place in rng.permutation(len(unknown))[:half]]
             others = [rest[place] for place in rng.permutation(len(rest))[: size - len(first)]]
             return first + others, {}
         places, shares = select(self.weights(ordered), size, rng)
@@ -175,6 +194,7 @@ class Weigher:
             "amounts": self._amounts,
             "seen": sorted(self._seen),
             "aligner": None if self._aligner is None else self._aligner.state_dict(),
+            "alignment": self._fingerprint(),
             "given": self._given.tolist(),
             "rounds": self._rounds,
         }
@@ -184,6 +204,7 @@ class Weigher:
         self._numbers = {name: number for number, name in enumerate(state["names"])}
         self._amounts = list(state["amounts"])
         self._seen = set(state["seen"])
+        self._resumed = bool(self._seen)
         self._given = np.array(state["given"], dtype=np.float64)
         self._rounds = int(state["rounds"])
         if state["aligner"] is not None:
@@ -204,15 +225,27 @@ class Weigher:
         extra = [name for name in saved if name not in self._numbers]
         if self.kind == "listed" and self._unlisted is None and extra:
             return f"it names client {extra[0]!r}, who has no importance now"
+        return self._weighs_otherwise(state)
+
+    def _weighs_otherwise(self, state: Mapping[str, Any]) -> str | None:
         learns = self._weighting.alignment is None
         if learns != (state["aligner"] is not None) and state["names"]:
             return "its weights come from " + ("an alignment" if learns else "an online aligner")
-        if state["aligner"] is not None and learns:
-            for option in ("softness", "step"):
-                found, wanted = state["aligner"].get(option, 0.0), getattr(self._weighting, option)
-                if found != wanted:
-                    return f"its {option} is {found}, not {wanted}"
+        if state["alignment"] != self._fingerprint():
+            return "its weights come from another alignment"
+        for option in ("softness", "step") if state["aligner"] is not None else ():
+            found, wanted = state["aligner"].get(option, 0.0), getattr(self._weighting, option)
+            if found != wanted:
+                return f"its {option} is {found}, not {wanted}"
         return None
+
+    def _fingerprint(self) -> str | None:
+        """Return what tells alignments apart; None without one."""
+        alignment = self._weighting.alignment
+        if alignment is None:
+            return None
+        content = alignment.potentials.tobytes() + alignment.levels.tobytes()
+        return hashlib.sha256(content + alignment.objective.encode()).hexdigest()
 
     def _accounts(self) -> tuple[Floats, Floats, int]:
         """Return what each client is owed and was given, and over how many rounds."""

@@ -21,7 +21,6 @@ from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import QFedAvg, Strategy
 
 from fedavot.errors import OptionError
-from fedavot.flower.checkpoint import layers
 from fedavot.flower.records import view
 
 WEIGHTLESS = (
@@ -32,6 +31,14 @@ WEIGHTLESS = (
 
 EPSILON = 1e-10
 """Added to losses before they are raised to a power, as Flower does."""
+
+
+def layers(strategy: Strategy) -> Iterator[Strategy]:
+    """Yield a strategy and the strategies it wraps, outermost first."""
+    inner: Any = strategy
+    while inner is not None:
+        yield inner
+        inner = getattr(inner, "strategy", None)
 
 
 def weighted_by(strategy: Strategy) -> str:
@@ -87,6 +94,12 @@ def least_available(strategy: Strategy) -> int:
     return max(int(getattr(leaf, "min_available_nodes", 1)), 1)
 
 
+def needed_metric(strategy: Strategy) -> str | None:
+    """Return a metric without which a strategy cannot use an update, if there is one."""
+    *_, leaf = layers(strategy)
+    return str(leaf.train_loss_key) if isinstance(leaf, QFedAvg) else None
+
+
 def noisy_layers(strategy: Strategy) -> list[Any]:
     """Return the layers that add noise for differential privacy."""
     return [layer for layer in layers(strategy) if hasattr(layer, "noise_multiplier")]
@@ -121,11 +134,6 @@ def _q_fedavg(
     total = 0.0
     for content in contents:
         metrics: Any = next(iter(content.metric_records.values()))
-        if leaf.train_loss_key not in metrics:
-            raise OptionError(
-                f"QFedAvg needs the training loss of each client as metric "
-                f"{leaf.train_loss_key!r}; the replies have {sorted(metrics)}"
-            )
         loss = float(metrics[leaf.train_loss_key]) + EPSILON
         weight = float(metrics[leaf.weighted_by_key])
         arrays = next(iter(content.array_records.values()))

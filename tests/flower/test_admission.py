@@ -1,0 +1,192 @@
+"""A strategy asks the nodes it was shown, however they come and go while it looks."""
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp.strategy import FedAvg
+from grid import LocalGrid, Node, app_of, everybody, record_of
+from watched import APP, Watched, mute, named, registered
+
+from fedavot.errors import OptionError
+from fedavot.flower import FedAVOT, Weighting
+
+
+class Restless:
+    """Twelve clients that come, go and restart under new ids between any two looks.
+
+    Client i adds one to the i-th number of the model: what a round adds to it are the weights that
+    were really applied.
+    """
+
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+        self.trained = {}
+        app = app_of(self.update)
+        self.grid = LocalGrid({i: Node(app, {"partition-id": f"client {i}"}) for i in range(12)})
+        self.look, self.grid.get_nodes = self.grid.get_nodes, self.flicker
+        self.next = 100
+
+    def update(self, arrays, config, node):
+        self.trained.setdefault(config["server-round"], set()).add(node["partition-id"])
+        arrays["w"][int(node["partition-id"].removeprefix("client "))] += 1.0
+        return arrays, {"num-examples": 1}
+
+    def flicker(self):
+        nodes = self.grid.nodes
+        found = self.look()
+        for node in list(nodes):
+            nodes[node].online = self.rng.random() < 0.7
+            if self.rng.random() < 0.1:
+                nodes[self.next] = nodes.pop(node)
+                self.next += 1
+        next(iter(nodes.values())).online = True
+        return found
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_nodes_that_come_and_go_between_two_looks_are_asked_or_not_but_never_mixed_up(
+    monkeypatch, seed
+):
+    monkeypatch.setattr("fedavot.flower.admission.STANDS", -1.0)  # let every look be a new one
+    monkeypatch.setattr("flwr.serverapp.strategy.strategy_utils.sleep", lambda seconds: None)
+    restless, seen, models = Restless(seed), [], []
+    strategy = FedAVOT(everybody(fraction_train=0.5), on_round=seen.append)
+    strategy.start(
+        restless.grid,
+        record_of({"w": np.zeros(12)}),
+        40,
+        evaluate_fn=lambda number, arrays: models.append(arrays["w"].numpy()),
+    )
+    for record, applied in zip(seen, np.diff(models, axis=0), strict=True):
+        weights = [record.weights.get(f"client {i}", 0.0) for i in range(12)]
+        np.testing.assert_allclose(applied, weights, atol=1e-12)
+        assert set(record.replied) == restless.trained.get(record.round, set())
+    assert sum(len(record.replied) for record in seen) > 40
+    assert any(record.failed for record in seen)
+
+
+def test_a_node_that_leaves_while_nodes_are_sampled_does_not_hold_up_the_run(monkeypatch):
+    # FedAvg counts the nodes, looks again, and waits until there are as many as it counted.
+    def wait(seconds):
+        raise AssertionError("waiting for a node that is gone")
+
+    monkeypatch.setattr("flwr.serverapp.strategy.strategy_utils.sleep", wait)
+    run = Watched({7: registered("a"), 8: registered("b"), 9: registered("c")})
+    look = run.grid.get_nodes
+
+    def leaving():
+        found = look()
+        run.grid.nodes[8].online = False
+        return found
+
+    run.grid.get_nodes = leaving
+    seen = run.run(2)
+    assert [record.replied for record in seen] == [["a", "c"]] * 2
+
+
+class LookingTwice(FedAvg):
+    """A strategy that looks at the nodes again after it has sampled, when one has gone."""
+
+    def configure_train(self, server_round, arrays, config, grid):
+        messages = super().configure_train(server_round, arrays, config, grid)
+        self.leave()
+        list(grid.get_node_ids())
+        list(grid.get_nodes())
+        return messages
+
+
+def test_a_node_gone_when_the_strategy_looks_again_is_still_one_that_was_asked():
+    run = Watched({7: named("a"), 8: named("b")})
+    inner = everybody(LookingTwice)
+    inner.leave = lambda: run.grid.nodes.update({8: Node(APP, online=False)})
+    run.strategy = FedAVOT(inner, on_round=run.seen.append)
+    seen = run.run(1)
+    assert seen[0].asked == ["a", "b"]
+    assert list(seen[0].failed) == ["b"]
+
+
+def test_a_node_gone_between_sampling_and_sending_has_failed():
+    run = Watched({7: named("a"), 8: named("b")})
+    send = run.grid.send_and_receive
+
+    def late_departure(messages, *, timeout=None):
+        messages = list(messages)
+        if any(it.metadata.message_type == "train" for it in messages):
+            run.grid.nodes[8].online = False
+        return send(messages, timeout=timeout)
+
+    run.grid.send_and_receive = late_departure
+    seen = run.run(1)
+    assert list(seen[0].failed) == ["b"]
+    assert seen[0].weights == {"a": 1.0}
+
+
+class Overstepping(FedAvg):
+    """A strategy that asks a node which it was not shown."""
+
+    def configure_train(self, server_round, arrays, config, grid):
+        *others, last = super().configure_train(server_round, arrays, config, grid)
+        return [*others, Message(last.content, 8, "train")]
+
+
+def test_a_strategy_that_asks_a_node_it_was_not_shown_is_stopped():
+    run = Watched({7: named("a"), 8: mute(), 9: named("c")})
+    run.strategy = FedAVOT(everybody(Overstepping))
+    with pytest.raises(OptionError, match="asks node 8, which it was not shown; it must choose"):
+        run.run(1)
+    assert {it.metadata.message_type for it in run.grid.sent} == {"query.fedavot"}
+
+
+class Greeting(FedAvg):
+    """A strategy that sends messages of its own before it samples."""
+
+    def configure_train(self, server_round, arrays, config, grid):
+        grid.set_run(grid.run)
+        self.known = [node.node_id for node in grid.get_nodes()]
+        content = RecordDict({"fedavot": ConfigRecord({"key": "partition-id"})})
+        greetings = [
+            grid.create_message(content, "query.fedavot", node, "greetings")
+            for node in grid.get_node_ids()
+        ]
+        sent = grid.push_messages(greetings)
+        self.pulled = len(list(grid.pull_messages(sent)))
+        self.received = len(list(grid.send_and_receive(greetings, timeout=1.0)))
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+def test_a_strategy_can_send_messages_of_its_own_to_the_nodes_it_sees():
+    run = Watched({7: named("a"), 8: mute()})
+    inner = everybody(Greeting)
+    run.strategy = FedAVOT(inner, on_round=run.seen.append)
+    assert run.run(1)[0].replied == ["a"]
+    assert (inner.known, inner.pulled, inner.received) == ([7], 1, 1)
+
+
+def test_a_selection_waits_for_as_many_nodes_as_the_strategy_does(monkeypatch):
+    run = Watched({7: named("a"), 8: named("b")})
+    run.strategy = FedAVOT(
+        everybody(min_available_nodes=3),
+        weighting=Weighting(cohort_size=1),
+        on_round=run.seen.append,
+    )
+    waits = []
+
+    def appear(seconds):
+        waits.append(seconds)
+        run.grid.nodes[9] = named("c")
+
+    monkeypatch.setattr("time.sleep", appear)
+    seen = run.run(1)
+    assert len(waits) == 1
+    assert seen[0].available == ["a", "b", "c"]
+    assert len(seen[0].asked) == 1
+
+
+def test_evaluation_asks_named_nodes_only():
+    run = Watched({7: named("a"), 8: mute()})
+    run.strategy.strategy.fraction_evaluate = 1.0
+    run.run(2)
+    asked = {
+        it.metadata.dst_node_id for it in run.grid.sent if it.metadata.message_type == "evaluate"
+    }
+    assert asked == {7}
