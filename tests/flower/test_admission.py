@@ -95,7 +95,8 @@ class LookingTwice(FedAvg):
         return messages
 
 
-def test_a_node_gone_when_the_strategy_looks_again_is_still_one_that_was_asked():
+def test_a_node_gone_when_the_strategy_looks_again_is_still_one_that_was_asked(monkeypatch):
+    monkeypatch.setattr("fedavot.flower.admission.STANDS", -1.0)
     run = Watched({7: named("a"), 8: named("b")})
     inner = everybody(LookingTwice)
     inner.leave = lambda: run.grid.nodes.update({8: Node(APP, online=False)})

@@ -309,9 +309,9 @@ def sending(value):
 
 
 @pytest.mark.parametrize(
-    ("node", "value"), [(101, 8.1), (101, -9.0), (101, np.nan), (103, 200.0), (105, -np.inf)]
+    ("node", "value"), [(101, 8.1), (101, np.nan), (103, -8.1), (103, 200.0), (105, -np.inf)]
 )
-def test_a_client_whose_entries_would_be_cut_drops_out(node, value):
+def test_a_client_whose_entries_are_beyond_the_clipping_range_drops_out(node, value):
     model = model_of()
     strategy = secure(model, **aligned())
     grid = OneProcess()
