@@ -503,3 +503,29 @@ def test_a_model_of_what_cannot_be_averaged_is_refused_before_anybody_trains():
         with pytest.raises(FedavotError, match="array 'c' of the model is"):
             FedAVOT(everybody()).start(grid, record_of(MODEL | {"c": array}), 1)
         assert grid.sent == []
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_large_updates_are_looked_over_alike_on_any_number_of_cores(cores, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    size = 300_000  # in pieces, the last of them short; with five replies enough for threads
+    monkeypatch.setattr("fedavot.flower.replies.WORTH_WORKERS", 4 * size)
+    seen = []
+
+    def sized(arrays, config, node):
+        client = int(node["partition-id"])
+        changed = arrays["w"] + np.float32(1)
+        if client == 3:
+            changed[-1] = np.nan
+        if client == 4:
+            changed += np.float32(1000)
+        return {"w": changed}, {"num-examples": 3}
+
+    strategy = FedAVOT(everybody(), on_round=seen.append)
+    model = {"w": np.ones(size, np.float32)}
+    result = strategy.start(federation(5, sized), record_of(model), 1)
+    assert seen[0].replied == ["0", "1", "2"]
+    assert seen[0].excluded["3"] == "array 'w' is not finite"
+    norm, usual = 1001 * np.sqrt(size), np.sqrt(size)
+    assert f"{norm:.3g}, is more than 100 times the median of {usual:.3g}" in seen[0].excluded["4"]
+    np.testing.assert_allclose(arrays_of(result.arrays)["w"], 2.0, rtol=AGREE)
