@@ -229,14 +229,16 @@ class OnlineAligner:
             self._settle()
         return shares
 
-    def join(self, importance: ArrayLike) -> Integers:
-        """Add clients, each at the importance-weighted mean of the effective potentials.
+    def join(self, importance: ArrayLike, potentials: ArrayLike | None = None) -> Integers:
+        """Add clients, by default at the importance-weighted mean of the effective potentials.
 
         Parameters
         ----------
         importance : float or array_like of shape (n_new,)
             Shares of the new clients in the new total, summing to less than one; the others are
             scaled to share the rest.
+        potentials : array_like of shape (n_new,), optional
+            Where the new clients start.
 
         Returns
         -------
@@ -244,8 +246,11 @@ class OnlineAligner:
             The new clients' indices.
         """
         shares = as_new_shares(importance)
+        if potentials is not None:
+            start = as_finite(potentials, shares.size, what="potentials")
         self._settle()
-        start = np.full(shares.size, self._importance @ self._standing)
+        if potentials is None:
+            start = np.full(shares.size, self._importance @ self._standing)
         self._start = np.concatenate([self._start, start])
         self._standing = np.concatenate([self._standing, start])
         for name in ("_owed", "_given", "_credit", "_clock_at"):

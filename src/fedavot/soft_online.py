@@ -42,6 +42,8 @@ class SoftOnlineAligner:
         Price ρ on spread, above 0: the larger, the nearer the weights are to 1/|A|.
     step : float
         Step η of the ascent, above 0.
+    potentials : array_like of shape (n_clients,), optional
+        Where to start; zeros by default.
 
     Examples
     --------
@@ -52,14 +54,22 @@ class SoftOnlineAligner:
     True
     """
 
-    def __init__(self, importance: ArrayLike, *, softness: float, step: float) -> None:
+    def __init__(
+        self,
+        importance: ArrayLike,
+        *,
+        softness: float,
+        step: float,
+        potentials: ArrayLike | None = None,
+    ) -> None:
         self._importance = as_distribution(
             importance, what="importance", item="client", error=ImportanceError
         )
         self._softness = as_amount(softness, what="softness", positive=True)
         self._step = as_amount(step, what="step", positive=True)
         self._rounds = 0
-        self._potentials = np.zeros(self.n_clients)
+        start = np.zeros(self.n_clients) if potentials is None else potentials
+        self._potentials = as_finite(start, self.n_clients, what="potentials")
         self._owed = np.zeros(self.n_clients)
         self._given = np.zeros(self.n_clients)
 
@@ -131,12 +141,14 @@ class SoftOnlineAligner:
         self._potentials = centre + (moved - centre) / drag
         return shares
 
-    def join(self, importance: ArrayLike) -> Integers:
-        """Add clients at the mean potential; see :meth:`OnlineAligner.join`."""
+    def join(self, importance: ArrayLike, potentials: ArrayLike | None = None) -> Integers:
+        """Add clients, by default at the mean potential; see :meth:`OnlineAligner.join`."""
         shares = as_new_shares(importance)
-        centre = np.full(shares.size, self._importance @ self._potentials)
+        start = np.full(shares.size, self._importance @ self._potentials)
+        if potentials is not None:
+            start = as_finite(potentials, shares.size, what="potentials")
         nothing = np.zeros(shares.size)
-        self._potentials = np.concatenate([self._potentials, centre])
+        self._potentials = np.concatenate([self._potentials, start])
         self._owed = np.concatenate([self._owed, nothing])
         self._given = np.concatenate([self._given, nothing])
         self._importance = np.concatenate([self._importance * (1.0 - shares.sum()), shares])

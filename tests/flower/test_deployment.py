@@ -172,7 +172,8 @@ def replayed(log):
 
 def by_hand(log):
     """Return the final parameters and each round's weights, by the aligner and NumPy alone."""
-    aligner = OnlineAligner(list(IMPORTANCE.values()), step=Weighting().step)
+    shares = np.array(list(IMPORTANCE.values()))
+    aligner = OnlineAligner(shares, step=Weighting().step, potentials=np.log(shares))
     model, given = initial(), []
     for entry in log:
         if not entry["replied"]:

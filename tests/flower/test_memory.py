@@ -301,7 +301,7 @@ def test_a_round_the_wrapped_strategy_makes_nothing_of_is_forgotten(tmp_path, ou
     assert (seen[1].replied, seen[1].weights) == ([], {})
     cohorts = [COHORTS[0], *COHORTS[2:]]
     weights = [list(record.weights.values()) for record in (seen[0], *seen[2:])]
-    aligner = OnlineAligner(SHARES, step=2.0)
+    aligner = OnlineAligner(SHARES, step=2.0, potentials=np.log(SHARES))
     for cohort, given in zip(cohorts, weights, strict=True):
         assert given == pytest.approx(aligner.observe(cohort), rel=AGREE)
     expected = by_formula(start, cohorts, weights, [SHARES] * len(cohorts), 0.4)

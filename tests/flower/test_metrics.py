@@ -72,7 +72,9 @@ def test_the_metrics_of_replies_that_are_not_used_are_of_no_account():
     FedAVOT(everybody(), importance=IMPORTANCE, on_round=seen.append).start(
         federation(4, update), record_of(MODEL), 1
     )
-    weights = OnlineAligner([0.1, 0.5, 0.2, 0.2], step=2.0).weights([0, 2, 3])
+    shares = [0.1, 0.5, 0.2, 0.2]
+    aligner = OnlineAligner(shares, step=2.0, potentials=np.log(shares))
+    weights = aligner.weights([0, 2, 3])
     assert list(seen[0].excluded) == ["1"]
     assert seen[0].metrics["loss"] == pytest.approx(weights @ [0.5, 2.5, 3.5], rel=AGREE)
     assert seen[0].metrics["many"] == pytest.approx([1.0, weights @ [0, 2, 3]], rel=AGREE)

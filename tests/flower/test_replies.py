@@ -177,7 +177,9 @@ def test_an_unusable_update_is_excluded_and_the_rest_weighed_without_it(case):
     assert list(seen[0].excluded) == ["1"]
     assert re.search(reason, seen[0].excluded["1"])
     assert seen[0].replied == ["0", "2", "3"]
-    weights = OnlineAligner([0.1, 0.5, 0.2, 0.2], step=2.0).weights([0, 2, 3])
+    shares = [0.1, 0.5, 0.2, 0.2]
+    aligner = OnlineAligner(shares, step=2.0, potentials=np.log(shares))
+    weights = aligner.weights([0, 2, 3])
     assert list(seen[0].weights.values()) == pytest.approx(weights)
     np.testing.assert_allclose(arrays["w"], mean_of("023", weights), rtol=AGREE)
     np.testing.assert_array_equal(arrays["n"], MODEL["n"])

@@ -137,7 +137,7 @@ def test_the_aggregate_is_the_hand_computed_one_at_the_aligners_weights(case):
     result = strategy.start(
         federation(5, update, fate=only(COHORTS)), record_of(start_model()), len(COHORTS)
     )
-    aligner = OnlineAligner(SHARES, step=2.0)
+    aligner = OnlineAligner(SHARES, step=2.0, potentials=np.log(SHARES))
     by_hand, model = reference(), start_model()
     for number, cohort in enumerate(COHORTS, 1):
         weights = aligner.observe(cohort)
@@ -168,7 +168,7 @@ def test_qfedavg_steps_by_weight_times_loss_to_the_q():
     strategy = avot(everybody(QFedAvg, client_learning_rate=0.2, q=0.7))
     grid = federation(5, update, fate=only(COHORTS))
     result = strategy.start(grid, record_of(start_model()), len(COHORTS))
-    aligner, model = OnlineAligner(SHARES, step=2.0), start_model()
+    aligner, model = OnlineAligner(SHARES, step=2.0, potentials=np.log(SHARES)), start_model()
     for cohort in COHORTS:
         losses = [0.5 + client + 1e-10 for client in cohort]
         locals_ = [trained(model, client) for client in cohort]
@@ -250,7 +250,7 @@ def test_soft_weights_are_the_soft_online_aligners():
     strategy = avot(everybody(), weighting=Weighting(softness=0.4), on_round=seen.append)
     grid = federation(5, update, fate=only(COHORTS))
     strategy.start(grid, record_of(start_model()), len(COHORTS))
-    aligner = SoftOnlineAligner(SHARES, softness=0.4, step=2.0)
+    aligner = SoftOnlineAligner(SHARES, softness=0.4, step=2.0, potentials=np.log(SHARES))
     for record, cohort in zip(seen, COHORTS, strict=True):
         assert list(record.weights.values()) == pytest.approx(aligner.observe(cohort), rel=AGREE)
 

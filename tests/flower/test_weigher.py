@@ -25,11 +25,19 @@ LAW = fa.IndependentClients([0.9, 0.6, 0.5])
 NAMES = ["0", "1", "2"]
 
 
+AGREE = 1e-9
+"""What is left of a gap of zero."""
+
+
 def update(arrays, config, node):
     return arrays, {"num-examples": 1}
 
 
-def run(n_clients, cohorts, **options):
+def uneven(arrays, config, node):
+    return arrays, {"num-examples": 1 + int(node["partition-id"])}
+
+
+def run(n_clients, cohorts, *, update=update, **options):
     seen = []
     strategy = FedAVOT(everybody(), on_round=seen.append, **options)
     grid = federation(n_clients, update, fate=only(cohorts))
@@ -126,7 +134,31 @@ def test_clients_without_importance_may_have_a_default():
 
 def test_a_default_of_nothing_lets_clients_in_without_weight():
     _, seen = run(3, [[0, 1, 2]], importance={"0": 6, "2": 3}, clients=Clients(unlisted=0.0))
-    assert seen[0].weights == pytest.approx({"0": 0.5, "1": 0.0, "2": 0.5})
+    assert seen[0].weights == pytest.approx({"0": 2 / 3, "1": 0.0, "2": 1 / 3})
+
+
+@pytest.mark.parametrize("softness", [0.0, 0.2])
+@pytest.mark.parametrize("importance", [{"0": 6, "1": 1, "2": 3}, "examples"])
+def test_the_first_weights_are_the_importances_shares_in_the_cohort(importance, softness):
+    weighting = Weighting(softness=softness)
+    _, seen = run(3, [[0, 2]], update=uneven, importance=importance, weighting=weighting)
+    shares = importance if importance != "examples" else {"0": 1, "2": 3}
+    whole = shares["0"] + shares["2"]
+    first = {"0": shares["0"] / whole, "2": shares["2"] / whole}
+    assert seen[0].weights == pytest.approx(first)
+
+
+def test_with_everybody_there_the_importance_is_met_from_the_first_round_on():
+    _, seen = run(3, [[0, 1, 2]] * 5, importance={"0": 6, "1": 1, "2": 3})
+    assert all(record.gap < AGREE for record in seen)
+    assert seen[-1].weights == pytest.approx({"0": 0.6, "1": 0.1, "2": 0.3})
+
+
+def test_clients_that_join_start_as_far_from_their_importance_as_the_others_are():
+    cohorts = [[0, 1]] * 3 + [[0, 1, 2]]
+    _, seen = run(3, cohorts, update=uneven, importance="examples")
+    assert seen[2].weights == pytest.approx({"0": 1 / 3, "1": 2 / 3})
+    assert seen[3].weights == pytest.approx({"0": 1 / 6, "1": 2 / 6, "2": 3 / 6})
 
 
 @pytest.mark.parametrize(

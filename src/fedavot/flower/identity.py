@@ -25,6 +25,8 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
+from fedavot.flower.replies import brief
+
 ACTION = "fedavot"
 RECORD = "fedavot"
 ASK_TIMEOUT = 90.0
@@ -81,6 +83,8 @@ class Names:
         Names that were ever seen registered; no claim gets them.
     silent : dict
         When nodes that did not answer were asked last.
+    errors : dict
+        What nodes answered that were asked last and gave an error.
     told : set
         Reasons for refusals that were reported.
     """
@@ -91,6 +95,7 @@ class Names:
     holders: dict[str, int] = field(default_factory=dict)
     registered: set[str] = field(default_factory=set)
     silent: dict[int, float] = field(default_factory=dict)
+    errors: dict[int, str] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
 
     def new(self, refused: Mapping[str, str]) -> list[str]:
@@ -135,16 +140,21 @@ class Names:
                 Message(content, node, f"query.{ACTION}", ttl=ASK_TIMEOUT) for node in unknown
             ]
             replies = grid.send_and_receive(questions, timeout=ASK_TIMEOUT)
-            self.answers |= _answers(replies, questions)
+            answers, self.errors = _answers(replies, questions)
+            self.answers |= answers
             now = time.monotonic()
-            self.silent |= {node: now for node in unknown if node not in self.answers}
+            self.silent |= {node: now for node in unknown if node not in answers}
+            # Who still says nothing is reported again: the run may be waiting for it.
+            again = {self._nameless(node) for node in unknown if node not in answers}
+            self.told -= again
         return {node: self.answers[node] for node in nodes if node in self.answers}
 
     def _nameless(self, node: int) -> str:
         if self._asks:
+            error = f" ({self.errors[node]})" if node in self.errors else ""
             return (
-                f"node {node} did not say its name; call fedavot.flower.introduce(app) in its "
-                f"ClientApp and give it {self.key!r} in its node configuration"
+                f"node {node} did not say its name{error}; call fedavot.flower.introduce(app) in "
+                f"its ClientApp and give it {self.key!r} in its node configuration"
             )
         return (
             f"node {node} has no registered name, and what it says of itself is not believed; "
@@ -185,19 +195,23 @@ def _registered(grid: Grid) -> dict[int, str]:
     return dict.fromkeys(grid.get_node_ids(), "")
 
 
-def _answers(replies: Iterable[Message], questions: Iterable[Message]) -> dict[int, str]:
+def _answers(
+    replies: Iterable[Message], questions: Iterable[Message]
+) -> tuple[dict[int, str], dict[int, str]]:
+    """Return the names that nodes gave, and the errors that others did."""
     asked = {sent.metadata.dst_node_id: sent.metadata.message_id for sent in questions}
-    answers = {}
+    answers, errors = {}, {}
     for reply in replies:
         node = reply.metadata.src_node_id
         if node not in asked or asked[node] not in ("", reply.metadata.reply_to_message_id):
             continue
-        if reply.has_error() or RECORD not in reply.content.config_records:
-            continue
-        name: Any = reply.content.config_records[RECORD].get("name")
-        if isinstance(name, str) and name:
-            answers[node] = name
-    return answers
+        if reply.has_error():
+            errors[node] = brief(reply.error.reason)
+        elif RECORD in reply.content.config_records:
+            name: Any = reply.content.config_records[RECORD].get("name")
+            if isinstance(name, str) and name:
+                answers[node] = name
+    return answers, errors
 
 
 def _label(node: int) -> str:

@@ -74,6 +74,17 @@ class Round:
     metrics: dict[str, Any] = field(default_factory=dict)
     time: str = field(default_factory=_now)
 
+    def in_words(self) -> str:
+        """Return who replied and who did not, for people who watch."""
+        parts = [f"{len(self.replied)} of {len(self.asked)} asked replied"]
+        if self.failed:
+            first, reason = next(iter(self.failed.items()))
+            others = f" and {len(self.failed) - 1} more" if len(self.failed) > 1 else ""
+            parts.append(f"failed: {first!r} ({reason}){others}")
+        parts += [f"{len(self.late)} late"] * bool(self.late)
+        parts += [f"{len(self.refused)} refused"] * bool(self.refused)
+        return f"round {self.round}: {', '.join(parts)}; gap {self.gap:.3g}"
+
     def line(self) -> str:
         """Return the round as one line of the log, without its end."""
         content = {"format": FORMAT, "version": VERSION, **asdict(self)}

@@ -72,7 +72,8 @@ class Loop:
                 self._save(number, arrays, evaluated=False)
             self._evaluate(number, arrays)
         self.result.arrays = arrays
-        _log.info("FedAVOT: %d rounds in %.1f s", num_rounds, time.monotonic() - began)
+        done, seconds = max(num_rounds - last, 0), time.monotonic() - began
+        _log.info("FedAVOT: done with round %d; %d here, in %.1f s", num_rounds, done, seconds)
         return self.result
 
     def _train(self, number: int, arrays: ArrayRecord) -> ArrayRecord:

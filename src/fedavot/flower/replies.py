@@ -273,6 +273,7 @@ def _squares(arrays: Mapping[str, NDArray[Any]], model: NDArray[Any]) -> dict[st
 
 
 def brief(reason: str | None) -> str:
-    """Return the last line of an error's text: tracebacks end with what went wrong."""
-    lines = [line.strip() for line in (reason or "no reason given").splitlines() if line.strip()]
+    """Return the last line of an error's text, fit for any log: tracebacks end with the reason."""
+    printable = (reason or "").encode(errors="backslashreplace").decode()
+    lines = [line.strip() for line in printable.splitlines() if line.strip()]
     return lines[-1][:300] if lines else "no reason given"

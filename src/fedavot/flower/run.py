@@ -46,8 +46,8 @@ def lock(path: Path) -> int:
     except OSError:
         os.close(number)
         raise CheckpointError(
-            f"another run is writing to {path.parent}; wait until it has ended, or choose another "
-            "folder"
+            f"another run is writing to {path.parent}; end it (flwr list, flwr stop RUN-ID), or "
+            "choose another folder"
         ) from None
     return number
 

@@ -110,7 +110,7 @@ class FedAVOT(Strategy):
         # Under differential privacy weights must not depend on the updates.
         limit = None if noisy_layers(strategy) else self._clients.norm_limit
         self._inspector = Inspector(limit, self._key, needed_metric(strategy))
-        self._folder = None if folder is None else Path(folder)
+        self._folder = None if folder is None else Path(folder).resolve()
         self._resume = resume
         self._callbacks = _callbacks(on_round)
         self._open: OpenRound | None = None
@@ -336,6 +336,7 @@ class FedAVOT(Strategy):
     ) -> None:
         """Log a round and tell the callbacks."""
         record = open_round.record(found, weights, gap=self._weigher.gap, metrics=metrics)
+        _log.info("FedAVOT: %s", record.in_words())
         if not weights:
             _log.warning("FedAVOT: nobody's update in round %d; the model stays", record.round)
         if self._run is not None:

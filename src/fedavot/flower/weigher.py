@@ -2,7 +2,9 @@
 
 Clients are numbered in the order they join. With importance "uniform" a client joins when it is
 first available; with "examples" when its first update arrives, and the count it reports then is
-kept for good; a mapping or an alignment is a roster that is known from the start. What each client
+kept for good; a mapping or an alignment is a roster that is known from the start. Potentials begin
+at log p, so that the first weights are the importance's shares in the cohort, as FedAvg's are by
+example counts, and what is learnt is only how far availability is from even. What each client
 is owed and was given is counted whatever the weights come from.
 """
 
@@ -25,7 +27,7 @@ from fedavot.online import OnlineAligner
 from fedavot.selection import select
 from fedavot.soft_online import SoftOnlineAligner
 
-_log = logging.getLogger("flwr")
+_flwr = logging.getLogger("flwr")
 
 Importance = Literal["uniform", "examples"] | Mapping[str, float] | PathLike
 Aligner = OnlineAligner | SoftOnlineAligner
@@ -124,7 +126,7 @@ class Weigher:
             else:
                 self._join(dict.fromkeys(new, self._unlisted))
         if self._resumed and names and self._seen.isdisjoint(names):
-            _log.warning(
+            _flwr.warning(
                 "FedAVOT: none of the clients of the checkpoint is available, %r for one; is it of "
                 "another federation?",
                 next(iter(self._numbers)),
@@ -267,18 +269,27 @@ class Weigher:
             self._given = np.zeros(len(self._amounts))
         elif self._aligner is None:
             self._aligner = self._fresh(added)
-        elif added.any():
-            self._aligner.join(added / sum(self._amounts))
         else:
-            self._aligner.join(added)
+            self._aligner.join(added / sum(self._amounts), self._beginnings(added))
+
+    def _beginnings(self, added: Floats) -> Floats:
+        """Return where newcomers start: as far from log p as the others are on average."""
+        assert self._aligner is not None
+        amounts = self.amounts[: -added.size]
+        learnt = self._aligner.effective_potentials - _log(amounts)
+        return _log(added) + self._aligner.importance @ learnt
 
     def _fresh(self, amounts: Floats) -> Aligner:
-        shares = amounts / amounts.sum()
-        if self._weighting.softness > 0:
-            return SoftOnlineAligner(
-                shares, softness=self._weighting.softness, step=self._weighting.step
-            )
-        return OnlineAligner(shares, step=self._weighting.step)
+        shares, start = amounts / amounts.sum(), _log(amounts)
+        step, softness = self._weighting.step, self._weighting.softness
+        if softness > 0:
+            return SoftOnlineAligner(shares, softness=softness, step=step, potentials=start)
+        return OnlineAligner(shares, step=step, potentials=start)
+
+
+def _log(amounts: Floats) -> Floats:
+    """Return log a; 0 for clients of none, whose potential never counts."""
+    return np.log(np.where(amounts > 0, amounts, 1.0))
 
 
 def _listed(importance: Importance, weighting: Weighting) -> tuple[str, dict[str, float]]:
