@@ -1,0 +1,190 @@
+"""A text file as blocks of whole lines: unpacked, checked to be UTF-8, their line numbers known.
+
+A log may be larger than memory, so that no more than a block is held. A file that ends in the
+middle of a line gives that line as a block of its own, which the reader may find whole or not.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from fedavot.errors import FileFormatError
+
+Report = Callable[[int, int], object]
+"""Called with the bytes of the file read so far, and the bytes it has."""
+
+BLOCK = 1 << 23
+LONGEST = 1 << 28
+"""No line of a log is this long: a file with one is something else."""
+
+GZIP = b"\x1f\x8b"
+PARQUET = b"PAR1"
+FOREIGN = {
+    b"\xff\xfe": "UTF-16 text; save it as UTF-8",
+    b"\xfe\xff": "UTF-16 text; save it as UTF-8",
+    b"PK\x03\x04": "a zip archive or a spreadsheet; export the table as CSV",
+    b"\xd0\xcf\x11\xe0": "an old spreadsheet; export the table as CSV",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd; unpack it, or compress it by gzip",
+    b"BZh": "compressed by bzip2; unpack it, or compress it by gzip",
+    b"\xfd7zXZ": "compressed by xz; unpack it, or compress it by gzip",
+    b"SQLite format 3": "an SQLite database; export the table as CSV",
+    b"ARROW1": "an Arrow file; write it as Parquet",
+}
+
+
+class Block(NamedTuple):
+    """Whole lines of a file, the number of the first, and whether the last has its line end."""
+
+    data: bytes
+    line: int
+    ended: bool
+
+
+def kind_of(source: Path) -> str:
+    """Tell by a file's first bytes whether it is ``parquet``, ``json`` or ``csv``."""
+    with source.open("rb") as stream:
+        raw = stream.read(4096)
+    packed = raw.startswith(GZIP)
+    try:
+        start = zlib.decompressobj(wbits=31).decompress(raw, 4096) if packed else raw
+    except zlib.error as cause:
+        raise FileFormatError(f"{source} is damaged: {cause}; compress it again") from None
+    if start.startswith(PARQUET):
+        if packed:
+            raise FileFormatError(f"{source} is Parquet compressed by gzip; unpack it first")
+        return "parquet"
+    for magic, words in FOREIGN.items():
+        if start.startswith(magic):
+            raise FileFormatError(f"{source} is {words}")
+    if b"\0" in start[:64] and len(start[:64].replace(b"\0", b"")) * 3 < len(start[:64]) * 2:
+        raise FileFormatError(
+            f"{source} has NUL bytes between its letters: UTF-16 text, most likely; "
+            "save it as UTF-8"
+        )
+    text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text.startswith(b"["):
+        raise FileFormatError(
+            f"{source}, line 1: a JSON list; write JSON lines, one object a line "
+            "(jq -c '.[]' does so)"
+        )
+    return "json" if text.startswith(b"{") else "csv"
+
+
+def text_blocks(source: Path, report: Report, notes: list[str]) -> Iterator[Block]:
+    """Yield a text file, plain or compressed by gzip, as blocks of whole lines.
+
+    Parameters
+    ----------
+    source : path
+        The file.
+    report : function
+        Told of progress after each block.
+    notes : list of str
+        What was odd is added here.
+    """
+    line, rest, cut = 1, b"", False
+    for chunk in _chunks(source, report):
+        if chunk is None:
+            cut = True
+            break
+        data = rest + chunk
+        end = data.rfind(b"\n") + 1
+        rest = data[end:]
+        if len(rest) > LONGEST:
+            raise FileFormatError(f"{source}, line {line}: no line end in {len(rest):,} bytes")
+        if end:
+            whole = _checked(data[:end], line, source)
+            yield Block(whole, line, True)
+            line += whole.count(b"\n")
+    if cut:
+        notes.append(
+            f"the compressed file is cut off; it was read up to line {line - 1}, "
+            "and what comes after is missing"
+        )
+    elif rest:
+        yield from _tail(rest, line, source, notes)
+
+
+def _chunks(source: Path, report: Report) -> Iterator[bytes | None]:
+    """Yield a file's bytes, unpacked; None at the end if it was packed and is cut off."""
+    total = source.stat().st_size
+    with source.open("rb") as stream:
+        packed = stream.read(2) == GZIP
+        stream.seek(0)
+        yield from _unpacked(stream, source, report) if packed else _plain(stream, report, total)
+
+
+def _plain(stream: IO[bytes], report: Report, total: int) -> Iterator[bytes]:
+    while chunk := stream.read(BLOCK):
+        yield chunk
+        report(stream.tell(), max(total, stream.tell()))
+
+
+def _unpacked(stream: IO[bytes], source: Path, report: Report) -> Iterator[bytes | None]:
+    total = source.stat().st_size
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        while packed := stream.read(BLOCK // 4):
+            while packed:
+                if unpacker.eof:  # another member follows, or the padding of a tape
+                    if not packed.strip(b"\0"):
+                        break
+                    unpacker = zlib.decompressobj(wbits=31)
+                yield unpacker.decompress(packed, BLOCK)
+                packed = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
+            report(stream.tell(), max(total, stream.tell()))
+        yield unpacker.flush()
+    except zlib.error as cause:
+        raise FileFormatError(
+            f"{source} is damaged near byte {stream.tell():,}: {cause}; compress it again"
+        ) from None
+    if not unpacker.eof:
+        yield None
+
+
+def _checked(data: bytes, line: int, source: Path) -> bytes:
+    if line == 1:
+        data = data.removeprefix(b"\xef\xbb\xbf")
+    hole = data.find(b"\0")
+    if hole >= 0:
+        at = line + data.count(b"\n", 0, hole)
+        raise FileFormatError(
+            f"{source}, line {at}: a NUL byte, which no text has; the file was damaged, or is not "
+            "text: cut the line out"
+        )
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError as cause:
+            raise _not_utf8(data, cause.start, line, source) from None
+    return data
+
+
+def _not_utf8(data: bytes, at: int, line: int, source: Path) -> FileFormatError:
+    byte, line = data[at : at + 1], line + data.count(b"\n", 0, at)
+    return FileFormatError(
+        f"{source}, line {line}: byte 0x{byte.hex()} is not UTF-8; in Latin-1 it would be "
+        f"{byte.decode('latin-1')!r}: save the file as UTF-8 (iconv -f LATIN1 -t UTF-8)"
+    )
+
+
+def _tail(rest: bytes, line: int, source: Path, notes: list[str]) -> Iterator[Block]:
+    """Yield the line at the end of a file that has no line end."""
+    if b"\r" in rest.rstrip(b"\r"):
+        raise FileFormatError(
+            f"{source}, line {line}: carriage returns for line ends; replace them (tr '\\r' '\\n')"
+        )
+    try:
+        rest.decode()
+    except UnicodeDecodeError as cause:
+        if cause.reason == "unexpected end of data" and line > 1:
+            notes.append(cut_off(line))
+            return
+        raise _not_utf8(rest, cause.start, line, source) from None
+    yield Block(_checked(rest, line, source), line, False)
+
+
+def cut_off(line: int) -> str:
+    """Return the note on a last line that was dropped."""
+    return f"line {line}, the last, is cut off: dropped"

@@ -1,0 +1,123 @@
+"""What a log's columns mean: recognised by their names, or named by the caller."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from fedavot.errors import FileFormatError, OptionError
+
+NAMES = {
+    "round": ("round", "round_id", "round_number", "server_round", "iteration"),
+    "client": (
+        *("client", "client_id", "client_name", "cid", "device", "device_id", "node", "node_id"),
+        *("participant", "participant_id", "user", "user_id", "phone"),
+    ),
+    "status": ("status", "outcome", "result"),
+    "time": ("time", "timestamp", "datetime", "time_s", "timestamp_s", "date"),
+    "start": ("start", "start_s", "start_time", "begin", "from"),
+    "end": ("end", "end_s", "end_time", "stop", "until", "to"),
+    "state": ("state",),
+    "known_from": ("known_from", "obs_start_s", "obs_start", "first_event_s", "first_event"),
+    "known_until": ("known_until", "obs_end_s", "obs_end", "last_event_s", "last_event"),
+}
+"""The names a column is recognised by, the likeliest first; capitals do not matter."""
+
+KINDS = {
+    "rows": (("round", "client"), ("status", "time")),
+    "intervals": (("client", "start", "end"), ("state",)),
+    "coverage": (("client", "known_until"), ("known_from",)),
+}
+"""What each kind of table must have, and what it may have."""
+
+
+class Layout(NamedTuple):
+    """The kind of a table, and where each of its columns stands in the header."""
+
+    kind: str
+    places: dict[str, int]
+
+
+def check_named(columns: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the caller's names for columns, or refuse those for columns that no log has."""
+    named = dict(columns or {})
+    unknown = sorted(set(named) - set(NAMES))
+    if unknown:
+        raise OptionError(
+            f"columns names {unknown[0]!r}; it may name {', '.join(NAMES)}, as in "
+            'columns={"client": "device_id"}'
+        )
+    return named
+
+
+def find_layout(
+    header: Sequence[str], named: Mapping[str, str], kinds: Sequence[str], source: Path
+) -> Layout:
+    """Return the first of the kinds that the header has all columns of.
+
+    Parameters
+    ----------
+    header : sequence of str
+        The columns' names in the file.
+    named : mapping of str
+        The caller's names, by meaning; an empty one keeps a column from being read.
+    kinds : sequence of str
+        Keys of ``KINDS``, the preferred first.
+    source : path
+        The file, for messages.
+    """
+    places = {}
+    for role in dict.fromkeys(role for kind in kinds for part in KINDS[kind] for role in part):
+        place = _find(role, header, named, source)
+        if place is not None:
+            places[role] = place
+    for kind in kinds:
+        needed, optional = KINDS[kind]
+        if all(role in places for role in needed):
+            found = [role for role in (*needed, *optional) if role in places]
+            return Layout(kind, {role: places[role] for role in found})
+    wanted = ", or ".join(" and ".join(KINDS[kind][0]) for kind in kinds)
+    missing = next(role for role in KINDS[kinds[0]][0] if role not in places)
+    example = next((name for name in header if name.strip()), "its name")
+    raise FileFormatError(
+        f"{source}, line 1: the columns are {_listed(header)}; a log needs {wanted}: name them, as "
+        f'in columns={{"{missing}": "{example}"}}, or add a header line if there is none'
+    )
+
+
+def _find(role: str, header: Sequence[str], named: Mapping[str, str], source: Path) -> int | None:
+    if role in named:
+        if not named[role]:
+            return None
+        for same in (
+            lambda name: name == named[role],
+            lambda name: _plain(name) == _plain(named[role]),
+        ):
+            places = [place for place, name in enumerate(header) if same(name)]
+            if places:
+                return _only(places, named[role], source)
+        raise FileFormatError(
+            f"{source}, line 1: no column {named[role]!r} for the {role}; the columns are "
+            f"{_listed(header)}"
+        )
+    for known in NAMES[role]:
+        places = [place for place, name in enumerate(header) if _plain(name) == known]
+        if places:
+            return _only(places, known, source)
+    return None
+
+
+def _only(places: list[int], name: str, source: Path) -> int:
+    if len(places) > 1:
+        raise FileFormatError(
+            f"{source}, line 1: {len(places)} columns are called {name!r}; rename all but one"
+        )
+    return places[0]
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower()
+
+
+def _listed(header: Sequence[str]) -> str:
+    shown = ", ".join(repr(name[:40]) for name in header[:12])
+    return shown if len(header) <= 12 else f"{shown} and {len(header) - 12} more"

@@ -1,0 +1,115 @@
+"""The participation log that the Flower strategy writes: one JSON object a round.
+
+Those who replied took part, with the weights that were used; those the server could have asked
+were available. A round that stands in the file twice was run again after a restart: the later
+line counts.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedavot._checks import Floats
+from fedavot.audit.json_lines import Objects, first_of, objects, plain
+from fedavot.audit.moments import as_moments
+from fedavot.audit.names import Codes, ordered
+from fedavot.audit.participation import Participation, Ragged
+from fedavot.errors import FileFormatError
+
+FORMAT = "fedavot-participation"
+VERSION = 1
+
+
+class _Round(NamedTuple):
+    replied: NDArray[np.int32]
+    available: NDArray[np.int32]
+    weights: Floats
+    time: str
+
+
+def is_flower_log(source: Path) -> bool:
+    """Tell by its first line whether a file of JSON lines is such a log."""
+    blocks = objects(source, lambda done, total: None, [])
+    return first_of(blocks, source).found[0].get("format") == FORMAT
+
+
+def read_flower_log(source: Path, blocks: Iterator[Objects], notes: list[str]) -> Participation:
+    """Read the lines of a log that the Flower strategy wrote."""
+    codes, rounds, again = Codes(), dict[int, _Round](), 0
+    for found, line in (pair for block in blocks for pair in zip(*block, strict=True)):
+        try:
+            number = _number(found)
+            again += number in rounds
+            rounds[number] = _round(found, codes)
+        except (KeyError, TypeError, ValueError) as cause:
+            raise FileFormatError(
+                f"{source}, line {line}: not a line of a {FORMAT!r} log ({_said(cause)}); mend or "
+                "remove it"
+            ) from None
+    if not len(codes):
+        raise FileFormatError(f"{source} names no clients in its {len(rounds)} rounds")
+    if again:
+        notes.append(f"{again} rounds stand in the log more than once: the later line counts")
+    return _joined([rounds[number] for number in sorted(rounds)], codes, notes)
+
+
+def _number(found: dict[str, Any]) -> int:
+    if found.get("format") != FORMAT:
+        raise ValueError(f"format is {found.get('format')!r}")
+    if found["version"] != VERSION:
+        raise ValueError(f"version {found['version']!r}; this library reads {VERSION}: upgrade it")
+    if type(found["round"]) is not int:
+        raise ValueError(f"round is {found['round']!r}")
+    return int(found["round"])
+
+
+def _round(found: dict[str, Any], codes: Codes) -> _Round:
+    given = found["weights"]
+    if not isinstance(given, dict) or given.keys() != set(found["replied"]):
+        raise ValueError("weights are not of those who replied")
+    weights = [float(given[name]) for name in found["replied"]]
+    if not np.isfinite(weights).all():
+        raise ValueError("a weight is not finite")
+    time = found.get("time", "")
+    if not isinstance(time, str):
+        raise ValueError(f"time is {time!r}")
+    replied, order = np.unique(_coded(found["replied"], codes), return_index=True)
+    available = np.unique(_coded([*found["available"], *found["replied"]], codes))
+    return _Round(replied, available, np.array(weights, dtype=np.float64)[order], time)
+
+
+def _coded(names: Any, codes: Codes) -> NDArray[np.int32]:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("the clients are not a list of names")
+    return np.array([codes.code(plain(name)) for name in names], dtype=np.int32)
+
+
+def _joined(rounds: list[_Round], codes: Codes, notes: list[str]) -> Participation:
+    names, place = ordered(codes.names)
+    orders = [np.argsort(place[found.replied]) for found in rounds]
+    cohorts = _ragged([place[found.replied] for found in rounds])
+    weights = [found.weights[order] for found, order in zip(rounds, orders, strict=True)]
+    times = as_moments([found.time for found in rounds])
+    if times is None:
+        notes.append("the rounds' times are missing or not dates: left out")
+    return Participation(
+        clients=names,
+        offsets=cohorts.offsets,
+        members=cohorts.members,
+        times=times,
+        available=_ragged([place[found.available] for found in rounds]),
+        applied=np.concatenate(weights),
+        notes=tuple(notes),
+    )
+
+
+def _ragged(rows: list[NDArray[np.int32]]) -> Ragged:
+    offsets = np.concatenate([[0], np.cumsum([row.size for row in rows])]).astype(np.int64)
+    return Ragged(offsets, np.concatenate([np.sort(row) for row in rows]))
+
+
+def _said(cause: Exception) -> str:
+    return f"no {cause.args[0]!r}" if isinstance(cause, KeyError) else str(cause)

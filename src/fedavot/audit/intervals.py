@@ -1,0 +1,299 @@
+"""Logs of when each client was available, turned into rounds.
+
+Rounds are every ``period`` seconds, at t_k = first + k·period < last, where first and last are the
+ends of what was observed. A client with the interval [start, end) is available in round k if
+start ≤ t_k < end. Outside the time in which a client was observed its state is not known: an
+interval that ends where observation does says nothing about what came after.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedavot._checks import Floats, Integers, refuse_if_too_large
+from fedavot.audit.blocks import cut_off
+from fedavot.audit.moments import Clock
+from fedavot.audit.names import Codes, gathered, ordered
+from fedavot.audit.participation import Participation, Ragged, ragged
+from fedavot.audit.rows import has_all
+from fedavot.audit.tables import Batch
+from fedavot.errors import FileFormatError, OptionError
+
+SLAB = 1 << 20
+"""About how many intervals are sorted at a time, to save memory."""
+
+
+class Draw(NamedTuple):
+    """How rounds are made of intervals.
+
+    Attributes
+    ----------
+    period : float
+        Seconds from one round to the next.
+    cohort_size : int or None
+        How many of the available take part at most; None for all of them.
+    state : str or None
+        Which state's intervals to read, where a file has several.
+    seed : int
+        Of the draws of who takes part.
+    """
+
+    period: float
+    cohort_size: int | None
+    state: str | None
+    seed: int
+
+
+class Spans(NamedTuple):
+    """Half-open intervals of clients, each array of shape (n_intervals,)."""
+
+    clients: NDArray[np.int32]
+    starts: Floats
+    ends: Floats
+
+
+class Found(NamedTuple):
+    """Intervals as they stand in a file, and the names they are of."""
+
+    spans: Spans
+    codes: Codes
+    clock: Clock
+
+
+def read_intervals(
+    found: Found, coverage: Spans | None, draw: Draw, notes: list[str]
+) -> Participation:
+    """Make rounds of intervals that were read, with what is known of who was observed when."""
+    names, place = ordered(found.codes.names)
+    spans = _merged(_placed(found.spans, place), notes)
+    told = None if coverage is None else _placed(coverage, place)
+    windows = _windows(spans, told, len(names), notes)
+    first, last = windows.starts.min(), windows.ends.max()
+    times = _instants(first, last, draw.period)
+    available = _rounds_in(spans, times, len(names))
+    unknown = _rounds_in(_outside(windows, first, last), times, len(names))
+    cohorts = available if draw.cohort_size is None else _drawn(available, draw)
+    notes += found.clock.notes()
+    return Participation(
+        clients=names,
+        offsets=cohorts.offsets,
+        members=cohorts.members,
+        times=times,
+        available=available,
+        unknown=unknown if unknown.members.size else None,
+        notes=tuple(notes),
+    )
+
+
+def collect(source: Path, batches: Iterator[Batch], state: str | None, notes: list[str]) -> Found:
+    """Read a file's intervals, of one state if it has several."""
+    codes, clock = Codes(), Clock()
+    parts: list[NDArray[np.int32]] = []
+    starts, ends, states = [np.empty(0)], [np.empty(0)], Counter[str]()
+    for batch in batches:
+        try:
+            has_all(batch, ("client",))
+            start, end = clock.read(batch, "start"), clock.read(batch, "end")
+            _refuse_backwards(batch, start, end)
+        except FileFormatError:
+            if batch.cut_in is None:
+                raise
+            notes.append(cut_off(batch.places[0]))
+            continue
+        clients = codes.encode(batch.columns["client"])
+        if "state" in batch.columns:
+            states.update(batch.columns["state"].to_list())
+            if state is not None:
+                chosen = (batch.columns["state"] == state).to_numpy()
+                clients, start, end = clients[chosen], start[chosen], end[chosen]
+        parts.append(clients)
+        starts.append(start)
+        ends.append(end)
+    if not len(codes):
+        raise FileFormatError(f"{source} has a header and no rows; a log needs rows")
+    _refuse_states(states, state, source)
+    spans = Spans(gathered(parts), gathered(starts), gathered(ends))
+    if not np.any(spans.ends > spans.starts):
+        raise FileFormatError(
+            f"{source} has no interval of any length: nobody was ever available; check that start "
+            "and end are the columns meant"
+        )
+    return Found(spans, codes, clock)
+
+
+def collect_coverage(source: Path, batches: Iterator[Batch], found: Found) -> Spans:
+    """Read from when to when each client was observed; NaN for no beginning."""
+    clock, parts, seen = found.clock, list[NDArray[np.int32]](), set[str]()
+    starts, ends = [np.empty(0)], [np.empty(0)]
+    for batch in batches:
+        has_all(batch, ("client",))
+        end = clock.read(batch, "known_until")
+        start = np.full(end.size, np.nan)
+        if "known_from" in batch.columns:
+            start = clock.read(batch, "known_from")
+            _refuse_backwards(batch, start, end)
+        for row, name in enumerate(batch.columns["client"].to_list()):
+            if name in seen:
+                raise FileFormatError(
+                    f"{batch.place(row)}: client {name!r} a second time; keep one"
+                )
+            seen.add(name)
+        parts.append(found.codes.encode(batch.columns["client"]))
+        starts.append(start)
+        ends.append(end)
+    return Spans(gathered(parts), gathered(starts), gathered(ends))
+
+
+def _refuse_backwards(batch: Batch, start: Floats, end: Floats) -> None:
+    bad = np.flatnonzero(end < start)
+    if bad.size:
+        row = int(bad[0])
+        raise FileFormatError(
+            f"{batch.place(row)}: it ends at {end[row]:.15g}, before it starts at "
+            f"{start[row]:.15g}; swap them or remove the {batch.unit}"
+        )
+
+
+def _refuse_states(states: Counter[str], state: str | None, source: Path) -> None:
+    listed = ", ".join(f"{word!r} ({count} rows)" for word, count in states.most_common(8))
+    if state is None and len(states) > 1:
+        raise OptionError(
+            f"{source} has intervals of {len(states)} states: {listed}; say which is meant by "
+            "available, as in state='...'"
+        )
+    if state is not None and state not in states:
+        raise OptionError(f"{source} has no state {state!r}; it has {listed or 'no states'}")
+
+
+def _placed(spans: Spans, place: NDArray[np.int32]) -> Spans:
+    return Spans(place[spans.clients], spans.starts, spans.ends)
+
+
+def _merged(spans: Spans, notes: list[str]) -> Spans:
+    """Return the union of each client's intervals, in order."""
+    order = np.argsort(spans.clients, kind="stable")
+    clients = spans.clients[order]
+    edges = np.searchsorted(clients, clients[::SLAB])  # no client's intervals are torn apart
+    parts, counts = [], np.zeros(3, dtype=np.int64)
+    for low, high in pairwise(np.unique(np.append(edges, clients.size)).tolist()):
+        slab = order[low:high]
+        part, found = _union(Spans(clients[low:high], spans.starts[slab], spans.ends[slab]))
+        parts.append(part)
+        counts += found
+    words = (
+        "rows repeat an interval: dropped",
+        "intervals have no length: dropped",
+        "intervals overlap an earlier one of the same client: merged",
+    )
+    notes += [f"{count} {said}" for count, said in zip(counts, words, strict=True) if count]
+    return Spans(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _union(spans: Spans) -> tuple[Spans, tuple[int, int, int]]:
+    """Return merged intervals, and how many were repeats, empty, and overlaps."""
+    order = np.lexsort((spans.ends, spans.starts, spans.clients))
+    clients, starts, ends = (part[order] for part in spans)
+    same = np.append(False, clients[1:] == clients[:-1])
+    twin = same & np.append(False, (starts[1:] == starts[:-1]) & (ends[1:] == ends[:-1]))
+    empty = (ends == starts) & ~twin
+    keep = ~empty & ~twin
+    clients, starts, ends = clients[keep], starts[keep], ends[keep]
+    same = np.append(False, clients[1:] == clients[:-1])[: clients.size]
+    # The latest end so far of the same client: ranks of ends, each client's above the one before.
+    values, rank = np.unique(ends, return_inverse=True)
+    base = clients.astype(np.int64) * values.size
+    so_far = values[np.maximum.accumulate(base + rank) - base]
+    before = np.append(-np.inf, so_far[:-1])[: clients.size]
+    overlaps = int(np.count_nonzero(same & (starts < before)))
+    opens = np.flatnonzero(~same | (starts > before))
+    closes = np.append(opens[1:], clients.size)[: opens.size] - 1
+    merged = Spans(clients[opens], starts[opens], so_far[closes])
+    return merged, (int(twin.sum()), int(empty.sum()), overlaps)
+
+
+def _windows(spans: Spans, coverage: Spans | None, n_clients: int, notes: list[str]) -> Spans:
+    """Return from when to when each client's state is known, shape (n_clients,)."""
+    first, last = spans.starts.min(), spans.ends.max()
+    clients = np.arange(n_clients, dtype=np.int32)
+    if coverage is None:
+        notes.append(
+            "no coverage given: every client's state is taken to be known from the log's first "
+            "time to its last, and it to be away outside its intervals"
+        )
+        return Spans(clients, np.full(n_clients, first), np.full(n_clients, last))
+    starts, ends = np.full(n_clients, np.inf), np.full(n_clients, -np.inf)
+    first, last = min(first, coverage.ends.min()), max(last, coverage.ends.max())
+    starts[coverage.clients] = np.where(np.isnan(coverage.starts), first, coverage.starts)
+    ends[coverage.clients] = coverage.ends
+    reaches = (spans.starts < starts[spans.clients]) | (spans.ends > ends[spans.clients])
+    beyond = np.count_nonzero(reaches & np.isfinite(starts[spans.clients]))
+    untold = n_clients - coverage.clients.size
+    np.minimum.at(starts, spans.clients, spans.starts)
+    np.maximum.at(ends, spans.clients, spans.ends)
+    if untold:
+        notes.append(
+            f"{untold} clients have no coverage: their state is taken to be known from their first "
+            "interval to their last"
+        )
+    if beyond:
+        notes.append(f"{beyond} intervals reach beyond their client's coverage: taken as they are")
+    never = np.isinf(starts)
+    starts[never], ends[never] = last, last
+    return Spans(clients, starts, ends)
+
+
+def _instants(first: float, last: float, period: float) -> Floats:
+    count = np.ceil((last - first) / period) + 1
+    refuse_if_too_large(
+        16.0 * count,
+        what=f"{count:,.0f} rounds, one every {period:g} s,",
+        remedy="raise the period",
+    )
+    times = first + np.arange(int(count), dtype=np.float64) * period
+    return times[times < last]
+
+
+def _outside(windows: Spans, first: float, last: float) -> Spans:
+    size = windows.clients.size
+    return Spans(
+        np.concatenate([windows.clients, windows.clients]),
+        np.concatenate([np.full(size, first), windows.ends]),
+        np.concatenate([windows.starts, np.full(size, np.nextafter(last, np.inf))]),
+    )
+
+
+def _rounds_in(spans: Spans, times: Floats, n_clients: int) -> Ragged:
+    """Return which clients' intervals, disjoint for each client, hold each time."""
+    low = np.searchsorted(times, spans.starts)
+    counts = np.maximum(np.searchsorted(times, spans.ends) - low, 0)
+    total = int(counts.sum())
+    refuse_if_too_large(
+        32.0 * total,
+        what=f"{total:,} entries for {n_clients:,} clients in {times.size:,} rounds",
+        remedy="raise the period",
+    )
+    within = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
+    key: Integers = (np.repeat(low, counts) + within) * n_clients
+    key += np.repeat(spans.clients, counts)
+    key.sort()
+    return ragged(key, times.size, n_clients)
+
+
+def _drawn(available: Ragged, draw: Draw) -> Ragged:
+    """Draw at most ``cohort_size`` of the available in each round, by (seed, round)."""
+    size = draw.cohort_size or 0
+    counts = np.minimum(np.diff(available.offsets), size)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    members = np.empty(offsets[-1], dtype=np.int32)
+    for t in range(counts.size):
+        there = available.row(t)
+        if there.size > size:
+            rng = np.random.default_rng([draw.seed, t])
+            there = np.sort(rng.choice(there, size, replace=False))
+        members[offsets[t] : offsets[t + 1]] = there
+    return Ragged(offsets, members)

@@ -1,0 +1,192 @@
+"""Logs with a row for each client in each round, with or without what came of it.
+
+A client that the log names twice in a round took part if any of its rows says so.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from fedavot._checks import Floats, Integers
+from fedavot.audit.blocks import cut_off
+from fedavot.audit.moments import Clock
+from fedavot.audit.names import Codes, gathered, keys, ordered
+from fedavot.audit.participation import Participation, Ragged, ragged
+from fedavot.audit.rounds import order_rounds
+from fedavot.audit.tables import Batch
+from fedavot.errors import FileFormatError
+
+UNKNOWN, ABSENT, ASKED, TOOK_PART = range(4)
+"""What a row says of its client; of several rows of one client in a round, the most counts."""
+
+STATUSES = {
+    TOOK_PART: (
+        *("ok", "okay", "1", "true", "yes", "success", "succeeded", "successful", "replied"),
+        *("completed", "complete", "done", "finished", "reported", "participated", "took_part"),
+        *("aggregated", "used", "accepted", "trained"),
+    ),
+    ABSENT: ("offline", "unavailable", "absent", "unreachable", "not_available"),
+    UNKNOWN: ("", "unknown", "n/a", "na", "nan", "null", "none", "?"),
+}
+"""Any other status is of a client that was there, and whose update was not used."""
+_STATUS_OF = {word: status for status, words in STATUSES.items() for word in words}
+
+
+def read_rows(source: Path, batches: Iterator[Batch], notes: list[str]) -> Participation:
+    """Read a log with one row for each round and client."""
+    log = _Rows(source)
+    for batch in batches:
+        if batch.cut_in is not None and not log.takes(batch):
+            notes.append(cut_off(batch.places[0]))
+            continue
+        log.add(batch)
+    return log.finish(notes)
+
+
+def has_all(batch: Batch, roles: tuple[str, ...]) -> None:
+    """Refuse a row with an empty field, by its line."""
+    for role in roles:
+        empty = batch.columns[role].str.strip_chars() == ""
+        if empty.any():
+            place = batch.place(int(empty.arg_max() or 0))
+            raise FileFormatError(f"{place}: no {role}; fill it in, or remove the {batch.unit}")
+
+
+class _Rows:
+    def __init__(self, source: Path) -> None:
+        self._source = source
+        self._clients, self._labels, self._words = Codes(), Codes(), Codes()
+        self._client_parts: list[NDArray[np.int32]] = []
+        self._round_parts: list[NDArray[np.int32]] = []
+        self._status_parts: list[NDArray[np.int8]] = []
+        self._counts: Counter[str] = Counter()
+        self._clock = Clock()
+        self._times = np.empty(0)
+        self._has_times = False
+
+    def takes(self, batch: Batch) -> bool:
+        """Tell whether a last line without a line end can be taken to be whole."""
+        try:
+            has_all(batch, ("round", "client"))
+            if "time" in batch.columns:
+                self._clock.read(batch, "time")
+        except FileFormatError:
+            return False
+        row = {role: column[0] for role, column in batch.columns.items()}
+        if batch.cut_in == "client" and row["client"] not in self._clients:
+            return not any(name.startswith(row["client"]) for name in self._clients.names)
+        if batch.cut_in == "status" and len(self._words):
+            return row["status"] in self._words
+        return True
+
+    def add(self, batch: Batch) -> None:
+        has_all(batch, ("round", "client"))
+        times = self._clock.read(batch, "time") if "time" in batch.columns else None
+        rounds = self._labels.encode(batch.columns["round"])
+        self._round_parts.append(rounds)
+        self._client_parts.append(self._clients.encode(batch.columns["client"]))
+        if "status" in batch.columns:
+            self._status_parts.append(self._statuses(batch.columns["status"]))
+        if times is not None:
+            self._earliest(rounds, times)
+
+    def _statuses(self, values: pl.Series) -> NDArray[np.int8]:
+        codes = self._words.encode(values)
+        words = self._words.names
+        self._counts.update(
+            dict(zip(words, np.bincount(codes, minlength=len(words)).tolist(), strict=True))
+        )
+        meaning = [_STATUS_OF.get(word.strip().lower(), ASKED) for word in words]
+        return np.array(meaning, dtype=np.int8)[codes]
+
+    def _earliest(self, rounds: NDArray[np.int32], times: Floats) -> None:
+        self._has_times = True
+        more = np.full(len(self._labels) - self._times.size, np.inf)
+        self._times = np.concatenate([self._times, more])
+        np.minimum.at(self._times, rounds, times)
+
+    def finish(self, notes: list[str]) -> Participation:
+        if not len(self._clients):
+            raise FileFormatError(f"{self._source} has a header and no rows; a log needs rows")
+        order = order_rounds(self._labels.names)
+        names, place = ordered(self._clients.names)
+        rounds = order.place[gathered(self._round_parts)]
+        key = keys(rounds, place[gathered(self._client_parts)], len(names))
+        del rounds
+        times = self._round_times(order.place, order.n_rounds) if self._has_times else order.times
+        cohorts, available, unknown = self._split(key, order.n_rounds, len(names), notes)
+        notes += [*order.notes, *self._clock.notes(), *_backwards(times)]
+        return Participation(
+            names, cohorts.offsets, cohorts.members, times, available, unknown, None, tuple(notes)
+        )
+
+    def _split(
+        self, key: Integers, n_rounds: int, n_clients: int, notes: list[str]
+    ) -> tuple[Ragged, Ragged | None, Ragged | None]:
+        """Return who took part, who was there, and whose state is not known."""
+        n_rows = key.size
+        if not self._status_parts:
+            key = _distinct(key)
+            _note_duplicates(n_rows - key.size, notes)
+            return ragged(key, n_rounds, n_clients), None, None
+        key *= 4
+        key += np.concatenate(self._status_parts)
+        key = _distinct(key)
+        status, key = key % 4, key // 4
+        last = np.append(key[1:] != key[:-1], True)
+        key, status = key[last], status[last]
+        _note_duplicates(n_rows - key.size, notes)
+        notes.append(self._reading_of_statuses())
+        parts = (key[status == TOOK_PART], key[status >= ASKED], key[status == UNKNOWN])
+        cohorts, available, unknown = (ragged(part, n_rounds, n_clients) for part in parts)
+        return cohorts, available, unknown if unknown.members.size else None
+
+    def _reading_of_statuses(self) -> str:
+        words: dict[int, list[str]] = {}
+        for word, count in self._counts.items():
+            meaning = _STATUS_OF.get(word.strip().lower(), ASKED)
+            words.setdefault(meaning, []).append(f"{word!r} ({count} rows)")
+        listed = {meaning: ", ".join(found[:8]) for meaning, found in words.items()}
+        if TOOK_PART not in listed:
+            raise FileFormatError(
+                f"{self._source}: no status says that a client took part; found "
+                f"{'; '.join(listed.values())}, and 'ok' or 'replied' would: rename one of them, "
+                'or keep the column from being read with columns={"status": ""}'
+            )
+        said = {
+            TOOK_PART: "took part",
+            ASKED: "was there without taking part",
+            ABSENT: "was not there",
+            UNKNOWN: "is not known",
+        }
+        return "status: " + "; ".join(
+            f"{listed[meaning]} read as '{said[meaning]}'" for meaning in said if meaning in listed
+        )
+
+    def _round_times(self, place: NDArray[np.int32], n_rounds: int) -> Floats:
+        times = np.full(n_rounds, np.inf)
+        np.minimum.at(times, place, self._times)
+        return times
+
+
+def _distinct(key: Integers) -> Integers:
+    """Sort in place and drop repeats."""
+    key.sort()
+    first = np.append(True, key[1:] != key[:-1])
+    return key if first.all() else key[first]
+
+
+def _note_duplicates(count: int, notes: list[str]) -> None:
+    if count:
+        notes.append(f"{count} rows repeat a round and client: dropped")
+
+
+def _backwards(times: Floats | None) -> list[str]:
+    if times is None:
+        return []
+    count = int(np.count_nonzero(np.diff(times) < 0))
+    return [f"{count} rounds begin before the round that precedes them"] if count else []

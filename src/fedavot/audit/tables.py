@@ -1,0 +1,260 @@
+"""A table in a file, as batches of text columns: CSV and Parquet; JSON lines are in `json_lines`.
+
+Every value comes as text, the empty one for what is missing, and every row knows its line. A block
+of CSV without quotes, all of whose rows have the header's width, goes to Polars. Any other is read
+row by row by Python's strict parser, whose word on a bad line is the one the caller sees.
+"""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from fedavot.audit.blocks import PARQUET, Block, Report, cut_off, text_blocks
+from fedavot.audit.columns import Layout, find_layout
+from fedavot.errors import FileFormatError
+
+DELIMITERS = ",;\t|"
+BATCH = 1 << 19
+PARQUET_FAILURES = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
+"""What Polars raises on a file that is damaged; a panic is no Exception of Python's."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a table.
+
+    Attributes
+    ----------
+    source : path
+        The file.
+    columns : dict of polars Series
+        Text, by what it means.
+    places : sequence of int
+        The rows' numbers in the file.
+    unit : str
+        What the numbers count: ``line`` or ``row``.
+    cut_in : str or None
+        For a last line without a line end: the column it may be cut off in.
+    """
+
+    source: Path
+    columns: dict[str, pl.Series]
+    places: Sequence[int]
+    unit: str = "line"
+    cut_in: str | None = None
+
+    def place(self, row: int) -> str:
+        """Return where a row of the batch is, for messages."""
+        return f"{self.source}, {self.unit} {self.places[row]}"
+
+
+class Table(NamedTuple):
+    """The kind of a table and its rows."""
+
+    kind: str
+    batches: Iterator[Batch]
+
+
+def open_csv(
+    source: Path, named: Mapping[str, str], kinds: Sequence[str], report: Report, notes: list[str]
+) -> Table:
+    """Read the header of a CSV file, and its rows as they are asked for."""
+    blocks = text_blocks(source, report, notes)
+    for block in blocks:
+        text = block.data.lstrip(b"\r\n")
+        if not text:
+            continue
+        line = block.line + block.data.count(b"\n") - text.count(b"\n")
+        first, _, rest = text.partition(b"\n")
+        delimiter, header = _header(first.decode(), named, kinds, source)
+        layout = find_layout(header, named, kinds, source)
+        body = chain([Block(rest, line + 1, True)] if rest else [], blocks)
+        csv_file = _Csv(source, delimiter, header, layout, notes)
+        return Table(layout.kind, csv_file.batches(body))
+    raise FileFormatError(f"{source} is empty; a log needs a header line and rows")
+
+
+def _header(
+    line: str, named: Mapping[str, str], kinds: Sequence[str], source: Path
+) -> tuple[str, list[str]]:
+    """Return the delimiter that makes a header of the line, and the header."""
+    headers, failure = {}, None
+    for delimiter in DELIMITERS:
+        try:
+            headers[delimiter] = next(csv.reader([line], delimiter=delimiter, strict=True))
+            find_layout(headers[delimiter], named, kinds, source)
+        except csv.Error as cause:
+            failure = FileFormatError(f"{source}, line 1: {cause}; mend the header's quotes")
+        except FileFormatError:
+            continue
+        else:
+            return delimiter, headers[delimiter]
+    if failure is not None:
+        raise failure
+    return max(headers.items(), key=lambda item: len(item[1]))
+
+
+@dataclass(frozen=True)
+class _Csv:
+    source: Path
+    delimiter: str
+    header: list[str]
+    layout: Layout
+    notes: list[str]
+
+    def batches(self, blocks: Iterator[Block]) -> Iterator[Batch]:
+        pending, since = b"", 0
+        for block in blocks:
+            line = since if pending else block.line
+            data = pending + block.data
+            frame = self._regular(data) if block.ended else None
+            if frame is not None:
+                pending = b""
+                yield Batch(self.source, frame, range(line, line + data.count(b"\n")))
+                continue
+            try:
+                rows, lines, used = self._row_by_row(data.decode(), line, block.ended)
+            except FileFormatError:
+                if block.ended or pending:
+                    raise
+                self.notes.append(cut_off(line))
+                return
+            since, pending = line + used, self._after(data, used)
+            cut_in = None if block.ended else self._last_column()
+            if rows:
+                yield Batch(self.source, self._columns(rows), lines, cut_in=cut_in)
+        if pending:
+            raise FileFormatError(f"{self.source}, line {since}: a quote is opened and not closed")
+
+    def _regular(self, data: bytes) -> dict[str, pl.Series] | None:
+        """Return the columns of a block that is a plain grid of fields, or None."""
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n")
+        if b'"' in data or b"\r" in data:
+            return None
+        letters = np.frombuffer(data, dtype=np.uint8)
+        ends = letters[(letters == ord(self.delimiter)) | (letters == ord("\n"))]
+        width = len(self.header)
+        if ends.size % width or np.any(ends[width - 1 :: width] != ord("\n")):
+            return None
+        if np.count_nonzero(ends == ord("\n")) != ends.size // width:
+            return None
+        places = self.layout.places
+        read = sorted(set(places.values()))
+        frame = pl.read_csv(
+            data,
+            has_header=False,
+            infer_schema=False,
+            separator=self.delimiter,
+            quote_char=None,
+            columns=read,
+        )
+        return {role: frame.to_series(read.index(at)).fill_null("") for role, at in places.items()}
+
+    def _row_by_row(
+        self, text: str, line: int, ended: bool
+    ) -> tuple[list[list[str]], list[int], int]:
+        """Return rows, their lines, and how many lines are used: not those of an open quote."""
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=self.delimiter, strict=True)
+        rows: list[list[str]] = []
+        lines: list[int] = []
+        used = 0
+        while True:
+            try:
+                row = next(reader, None)
+            except csv.Error as cause:
+                if ended and str(cause) == "unexpected end of data":
+                    return rows, lines, used
+                raise FileFormatError(
+                    f"{self.source}, line {line + used}: {cause}; mend the line's quotes"
+                ) from None
+            if row is None:
+                return rows, lines, used
+            if row and len(row) != len(self.header):
+                raise FileFormatError(
+                    f"{self.source}, line {line + used}: {len(row)} fields where the header has "
+                    f"{len(self.header)}; put quotes around a field that has a delimiter in it"
+                )
+            if row:
+                rows.append(row)
+                lines.append(line + used)
+            used = reader.line_num
+
+    def _columns(self, rows: list[list[str]]) -> dict[str, pl.Series]:
+        return {
+            role: pl.Series([row[at] for row in rows], dtype=pl.String)
+            for role, at in self.layout.places.items()
+        }
+
+    def _after(self, data: bytes, used: int) -> bytes:
+        """Return what follows the first lines, as Python counts lines."""
+        stream = io.StringIO(data.decode(), newline="")
+        for _ in range(used):
+            stream.readline()
+        return stream.read().encode()
+
+    def _last_column(self) -> str | None:
+        last = len(self.header) - 1
+        return next((role for role, at in self.layout.places.items() if at == last), "")
+
+
+def open_parquet(
+    source: Path, named: Mapping[str, str], kinds: Sequence[str], report: Report
+) -> Table:
+    """Read the schema of a Parquet file, and its rows as they are asked for."""
+    with source.open("rb") as stream:
+        stream.seek(-min(4, source.stat().st_size), io.SEEK_END)
+        if stream.read() != PARQUET or source.stat().st_size < 12:
+            raise FileFormatError(f"{source} is cut off: Parquet without its end; write it again")
+    try:
+        scan = pl.scan_parquet(source, glob=False)
+        header = list(scan.collect_schema())
+        total = int(scan.select(pl.len()).collect().item())
+    except PARQUET_FAILURES as cause:
+        raise _damaged(source, cause) from None
+    layout = find_layout(header, named, kinds, source)
+    return Table(layout.kind, _parquet_batches(source, scan, layout, total, report))
+
+
+def _parquet_batches(
+    source: Path, scan: pl.LazyFrame, layout: Layout, total: int, report: Report
+) -> Iterator[Batch]:
+    header = list(scan.collect_schema())
+    names = {role: header[at] for role, at in layout.places.items()}
+    n_bytes, done = source.stat().st_size, 0
+    frames = scan.select(sorted(set(names.values()))).collect_batches(chunk_size=BATCH)
+    while True:
+        try:
+            frame = next(frames, None)
+        except PARQUET_FAILURES as cause:
+            raise _damaged(source, cause) from None
+        if frame is None:
+            return
+        columns = {role: _as_text(frame[name], source) for role, name in names.items()}
+        yield Batch(source, columns, range(done + 1, done + frame.height + 1), unit="row")
+        done += frame.height
+        report(n_bytes * done // max(total, 1), n_bytes)
+
+
+def _as_text(values: pl.Series, source: Path) -> pl.Series:
+    kind = values.dtype
+    if isinstance(kind, pl.Datetime | pl.Date):
+        values = values.cast(pl.Datetime("us")).dt.epoch("us") / 1e6
+    elif kind.is_nested() or kind == pl.Binary:
+        raise FileFormatError(
+            f"{source}: column {values.name!r} holds {kind}; write it as text or numbers"
+        )
+    return values.cast(pl.String).fill_null("")
+
+
+def _damaged(source: Path, cause: BaseException) -> FileFormatError:
+    return FileFormatError(
+        f"{source} is damaged or not Parquet ({str(cause).partition(chr(10))[0]}); write it again"
+    )
