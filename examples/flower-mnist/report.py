@@ -171,7 +171,8 @@ def _plain_weight(seed: int, rounds: int) -> float:
 
 
 def _spread(values: Sequence[float]) -> str:
-    return f"{np.mean(values):.3f} ± {_deviation(values):.3f}"
+    spread = f" ± {_deviation(values):.3f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.3f}{spread}"
 
 
 def _deviation(values: Sequence[Any]) -> Any:

@@ -122,7 +122,12 @@ class Weigher:
             self._join(dict.fromkeys(new, 1.0))
         elif self.kind == "listed":
             if self._unlisted is None:
-                refused = {name: f"client {name!r} has no importance" for name in new}
+                few = ", ".join(map(repr, list(self._numbers)[:3]))
+                refused = {
+                    name: f"client {name!r} has no importance and is not asked; there is one for "
+                    f"{len(self._numbers)}, such as {few}"
+                    for name in new
+                }
             else:
                 self._join(dict.fromkeys(new, self._unlisted))
         if self._resumed and names and self._seen.isdisjoint(names):
