@@ -3,6 +3,7 @@
 import os
 
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 # Slow or choosy generation says nothing about the library, and a busy machine would trip over it.
 _PATIENT = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
@@ -17,4 +18,7 @@ settings.register_profile(
 settings.register_profile(
     "thorough", deadline=None, max_examples=2_000, suppress_health_check=_PATIENT
 )
+# Hypothesis tries constants of whatever modules are loaded, so that what it draws would depend on
+# which tests ran before in the same process.
+providers._get_local_constants = lambda: providers._local_constants
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
