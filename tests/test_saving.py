@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedavot as fa
+from fedavot.errors import OptionError
 
 FIELDS = ("importance", "potentials", "levels", "attained")
 AWKWARD = np.array([-0.0, 5e-324, -2.2250738585072014e-308, 1.7976931348623157e308, 0.1, 1 / 3])
@@ -85,6 +86,33 @@ def test_the_file_is_the_documented_json(tmp_path):
         *("format", "version", "importance", "potentials", "levels", "attained", "residual"),
         *("iterations", "status", "objective", "softness", "effective_cohort_size"),
     }
+
+
+def test_names_are_saved_beside_and_change_nothing_else(tmp_path):
+    saved = fa.align([0.5, 0.3, 0.2], fa.UniformCohorts(3, 2))
+    saved.save(tmp_path / "a.json")
+    saved.save(tmp_path / "named.json", clients=("lyon", "<b>", 'é"🐝'))
+    assert_same(fa.Alignment.load(tmp_path / "named.json"), saved)
+    bare, named = (
+        json.loads((tmp_path / name).read_text(encoding="utf-8"))
+        for name in ("a.json", "named.json")
+    )
+    assert named == {**bare, "clients": ["lyon", "<b>", 'é"🐝']}
+
+
+@pytest.mark.parametrize(
+    ("clients", "words"),
+    [
+        (["a", "b"], "clients names 2, but the alignment has 3 clients"),
+        (["a", "b", 3], "clients must be names, as text; found 3"),
+        (["a", "b", "a"], "clients names a client more than once"),
+    ],
+)
+def test_names_that_are_not_one_for_each_client_are_refused(tmp_path, clients, words):
+    alignment = fa.align([0.5, 0.3, 0.2], fa.UniformCohorts(3, 2))
+    with pytest.raises(OptionError, match=words):
+        alignment.save(tmp_path / "a.json", clients=clients)
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("path_type", [str, Path])

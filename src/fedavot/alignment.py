@@ -7,6 +7,7 @@ solver reached its tolerance. This module applies and stores alignments; `solve`
 """
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,7 +18,7 @@ from numpy.typing import ArrayLike
 from fedavot._checks import Floats, Integers, as_cohort, one_of
 from fedavot._files import PathLike, read_document, write_document
 from fedavot._simplex import softmax, sparsemax
-from fedavot.errors import FileFormatError, UnavailableError
+from fedavot.errors import FileFormatError, OptionError, UnavailableError
 from fedavot.laws._incidence import Incidence
 from fedavot.laws._law import Law
 from fedavot.laws.cohorts import Cohorts
@@ -151,15 +152,22 @@ class Alignment:
         share = softmax if self.objective == "entropy" else sparsemax
         return share(self.potentials[incidence.members], incidence.offsets), incidence
 
-    def save(self, path: PathLike) -> None:
+    def save(self, path: PathLike, *, clients: Sequence[str] | None = None) -> None:
         """Write a JSON document, whole or not at all; `load` gives it back bit for bit.
 
         The document has the keys ``format`` ("fedavot-alignment"), ``version`` (1), ``importance``,
         ``potentials``, ``levels``, ``attained`` (lists, one entry a client), ``residual``,
         ``iterations``, ``status``, ``objective``, ``softness`` and ``effective_cohort_size``.
         The law is not stored; further keys are ignored on reading.
+
+        Parameters
+        ----------
+        path : path
+            Where to write.
+        clients : sequence of str, optional
+            The clients' names in order, for a further key ``clients``.
         """
-        content = {
+        content: dict[str, Any] = {
             "importance": self.importance.tolist(),
             "potentials": self.potentials.tolist(),
             "levels": self.levels.tolist(),
@@ -171,6 +179,8 @@ class Alignment:
             "softness": self.softness,
             "effective_cohort_size": self.effective_cohort_size,
         }
+        if clients is not None:
+            content["clients"] = _distinct(clients, self.n_clients)
         write_document(path, format=_FORMAT, version=_VERSION, content=content)
 
     @classmethod
@@ -202,6 +212,21 @@ class Alignment:
             sizes = [array.size for array in arrays]
             raise FileFormatError(f"{path} has arrays of different lengths: {sizes}")
         return alignment
+
+
+def _distinct(clients: Sequence[str], n_clients: int) -> list[str]:
+    """Return the names of so many clients, each of them once."""
+    names = list(clients)
+    if len(names) != n_clients:
+        raise OptionError(
+            f"clients names {len(names)}, but the alignment has {n_clients} clients; name each"
+        )
+    wrong = [name for name in names if not isinstance(name, str)]
+    if wrong:
+        raise OptionError(f"clients must be names, as text; found {wrong[0]!r}")
+    if len(set(names)) < n_clients:
+        raise OptionError("clients names a client more than once")
+    return names
 
 
 def _numbers(document: dict[str, Any], key: str) -> Floats:

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import fedavot as fa
-from fedavot.audit import read_log, sample
-from fedavot.audit.sample import SampleFiles, truth, write_sample
+from fedavot.audit import read_log, sample_truth
+from fedavot.audit.sample import NAMES, SampleFiles, write_sample
+from fedavot.audit.sample_truth import GROUPS, STATUSES, client_names, population, truth
 from fedavot.errors import OptionError
 from fedavot.importance import by_group, from_mapping, read_mapping
 
@@ -100,8 +101,8 @@ def test_rounds_are_half_an_hour_apart_and_all_there(rows):
 
 def test_a_few_of_those_asked_fail_or_are_late(rows):
     counts = Counter(row["status"] for row in rows)
-    assert counts.keys() == sample.STATUSES.keys()
-    for status, chance in sample.STATUSES.items():
+    assert counts.keys() == STATUSES.keys()
+    for status, chance in STATUSES.items():
         spread = SCATTER * math.sqrt(chance * (1 - chance) / len(rows))
         assert counts[status] / len(rows) == pytest.approx(chance, abs=spread)
 
@@ -163,7 +164,7 @@ def test_the_log_is_read_without_an_odd_note(log, facts):
     assert [note.partition(":")[0] for note in log.notes] == ["status"]
 
 
-@pytest.mark.parametrize("group", sample.GROUPS, ids=lambda group: group.prefix)
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.prefix)
 def test_the_log_scatters_around_the_stated_participation(log, facts, group):
     of = of_group(facts, log, group.name)
     expected = facts.inclusion[in_order(facts, log)][of].mean()
@@ -171,7 +172,7 @@ def test_the_log_scatters_around_the_stated_participation(log, facts, group):
     assert log.inclusion()[of].mean() == pytest.approx(expected, abs=spread)
 
 
-@pytest.mark.parametrize("group", sample.GROUPS, ids=lambda group: group.prefix)
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.prefix)
 def test_the_log_scatters_around_the_stated_reach(log, facts, group):
     of, expected = of_group(facts, log, group.name), facts.reach[group.name]
     reached = np.mean([of[log.cohort(t)].any() for t in range(log.n_rounds)])
@@ -183,7 +184,7 @@ def test_the_log_scatters_around_the_stated_average(log, facts):
     shares = np.zeros(log.n_clients)
     for t in range(log.n_rounds):
         shares[log.cohort(t)] += 1 / log.cohort(t).size / log.n_rounds
-    for group in sample.GROUPS:
+    for group in GROUPS:
         of = of_group(facts, log, group.name)
         expected = facts.average[in_order(facts, log)][of].sum()
         spread = SCATTER * math.sqrt(expected * (1 - expected) / log.n_rounds)
@@ -194,8 +195,8 @@ def test_the_truth_is_that_of_enumerating_who_is_online(monkeypatch):
     """Six clients, three of them in a group, and a cohort of two."""
     online = np.linspace(0.1, 0.8, 168)[:, None] * [1.0, 0.8, 0.6, 0.5, 0.25, 0.125]
     group_of = np.array([0, 0, 0, 1, 2, 3])
-    monkeypatch.setattr(sample, "_federation", lambda n_clients: (group_of, online))
-    monkeypatch.setattr(sample, "COHORT", 2)
+    monkeypatch.setattr(sample_truth, "population", lambda n_clients: (group_of, online))
+    monkeypatch.setattr(sample_truth, "COHORT", 2)
     facts = truth(days=7)
     chances = enumerated(online, 0.88)
     happens = 1 - (1 - online).prod(axis=1).mean()
@@ -246,7 +247,7 @@ def test_the_page_states_the_truth(files, facts):
     assert f"off the importance by {facts.gap:.3f} in total variation" in page
     assert f"takes part in {facts.reach['clinics']:.1%} of the rounds" in page
     assert "cannot give them more than that" in page
-    assert all(f"\n{group.name} " in page for group in sample.GROUPS)
+    assert all(f"\n{group.name} " in page for group in GROUPS)
     assert max(map(len, page.splitlines())) <= 100
 
 
@@ -258,13 +259,13 @@ def test_the_page_of_a_log_without_a_weekend_finds_the_clinics_often_enough(tmp_
 
 @pytest.mark.parametrize("n_clients", [20, 33, 500])
 def test_a_federation_has_as_many_clients_as_asked_for_in_every_group(n_clients):
-    group_of, online = sample._federation(n_clients)
+    group_of, online = population(n_clients)
     assert online.shape == (168, n_clients)
     assert (np.bincount(group_of) > 0).tolist() == [True] * 4
-    assert len(set(sample._names(group_of))) == n_clients
+    assert len(set(client_names(group_of))) == n_clients
 
 
-@pytest.mark.parametrize("name", sample.NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_no_file_is_overwritten(tmp_path, name):
     (tmp_path / name).write_text("mine")
     with pytest.raises(OptionError, match=f"already has {name}; choose another folder, or remove"):

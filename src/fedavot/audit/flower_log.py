@@ -103,6 +103,7 @@ def _joined(rounds: list[_Round], codes: Codes, notes: list[str]) -> Participati
         available=_ragged([place[found.available] for found in rounds]),
         applied=np.concatenate(weights),
         notes=tuple(notes),
+        all_available=True,
     )
 
 

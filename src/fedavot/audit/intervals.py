@@ -85,6 +85,7 @@ def read_intervals(
         members=cohorts.members,
         times=times,
         available=available,
+        all_available=True,
         unknown=unknown if unknown.members.size else None,
         notes=tuple(notes),
     )

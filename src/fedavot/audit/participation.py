@@ -66,13 +66,16 @@ class Participation:
         When the rounds were: seconds since 1970 in UTC where the log has dates, and on the log's
         own clock where it has numbers. None if the log has no times.
     available : Ragged or None
-        Who could have taken part in each round, where the log tells.
+        Who was there in each round, where the log tells: those asked, whether or not they took
+        part, and those not asked if ``all_available``.
     unknown : Ragged or None
         Whose state in a round is not known: neither present nor absent.
     applied : float array, shape (n_entries,), or None
         The weights that were used, where the log tells.
     notes : tuple of str
         What was odd in the log, and how it was read.
+    all_available : bool
+        Whether ``available`` names everybody who could have been asked.
     """
 
     clients: tuple[str, ...]
@@ -83,6 +86,12 @@ class Participation:
     unknown: Ragged | None = None
     applied: Floats | None = None
     notes: tuple[str, ...] = ()
+    all_available: bool = False
+
+    @property
+    def eligible(self) -> Ragged | None:
+        """Everybody who could have been asked in each round; None if the log does not tell."""
+        return self.available if self.all_available else None
 
     @property
     def n_clients(self) -> int:

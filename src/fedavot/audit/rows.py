@@ -20,7 +20,7 @@ from fedavot.audit.rounds import order_rounds
 from fedavot.audit.tables import Batch
 from fedavot.errors import FileFormatError
 
-UNKNOWN, ABSENT, ASKED, TOOK_PART = range(4)
+UNKNOWN, ABSENT, THERE, TOOK_PART = range(4)
 """What a row says of its client; of several rows of one client in a round, the most counts."""
 
 STATUSES = {
@@ -33,6 +33,13 @@ STATUSES = {
     UNKNOWN: ("", "unknown", "n/a", "na", "nan", "null", "none", "?"),
 }
 """Any other status is of a client that was there, and whose update was not used."""
+NOT_ASKED = frozenset(
+    (
+        *("available", "eligible", "idle", "online", "standby", "waiting", "ready"),
+        *("not_asked", "not_selected", "not_sampled", "not_chosen", "unselected"),
+    )
+)
+"""Statuses of clients that were there and not asked: a log with any names all who were there."""
 _STATUS_OF = {word: status for status, words in STATUSES.items() for word in words}
 
 
@@ -100,7 +107,7 @@ class _Rows:
         self._counts.update(
             dict(zip(words, np.bincount(codes, minlength=len(words)).tolist(), strict=True))
         )
-        meaning = [_STATUS_OF.get(word.strip().lower(), ASKED) for word in words]
+        meaning = [_STATUS_OF.get(word.strip().lower(), THERE) for word in words]
         return np.array(meaning, dtype=np.int8)[codes]
 
     def _earliest(self, rounds: NDArray[np.int32], times: Floats) -> None:
@@ -120,8 +127,16 @@ class _Rows:
         times = self._round_times(order.place, order.n_rounds) if self._has_times else order.times
         cohorts, available, unknown = self._split(key, order.n_rounds, len(names), notes)
         notes += [*order.notes, *self._clock.notes(), *_backwards(times)]
+        said = {word.strip().lower() for word in self._words.names}
         return Participation(
-            names, cohorts.offsets, cohorts.members, times, available, unknown, None, tuple(notes)
+            names,
+            cohorts.offsets,
+            cohorts.members,
+            times,
+            available,
+            unknown,
+            notes=tuple(notes),
+            all_available=not NOT_ASKED.isdisjoint(said),
         )
 
     def _split(
@@ -141,14 +156,14 @@ class _Rows:
         key, status = key[last], status[last]
         _note_duplicates(n_rows - key.size, notes)
         notes.append(self._reading_of_statuses())
-        parts = (key[status == TOOK_PART], key[status >= ASKED], key[status == UNKNOWN])
+        parts = (key[status == TOOK_PART], key[status >= THERE], key[status == UNKNOWN])
         cohorts, available, unknown = (ragged(part, n_rounds, n_clients) for part in parts)
         return cohorts, available, unknown if unknown.members.size else None
 
     def _reading_of_statuses(self) -> str:
         words: dict[int, list[str]] = {}
         for word, count in self._counts.items():
-            meaning = _STATUS_OF.get(word.strip().lower(), ASKED)
+            meaning = _STATUS_OF.get(word.strip().lower(), THERE)
             words.setdefault(meaning, []).append(f"{word!r} ({count} rows)")
         listed = {meaning: ", ".join(found[:8]) for meaning, found in words.items()}
         if TOOK_PART not in listed:
@@ -159,7 +174,7 @@ class _Rows:
             )
         said = {
             TOOK_PART: "took part",
-            ASKED: "was there without taking part",
+            THERE: "was there without taking part",
             ABSENT: "was not there",
             UNKNOWN: "is not known",
         }

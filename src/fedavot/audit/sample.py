@@ -1,66 +1,36 @@
-"""A synthetic federation to try an audit on, and the truth about it.
+"""A synthetic federation to try an audit on, as files.
 
 Phones in three time zones charge at night, and a few clinics that matter much are online in office
 hours alone. Every half hour up to ten clients are drawn uniformly among those online, and some of
-them fail or are late. Clients are online independently given the hour of the week, so what an audit
-should find has an exact answer. With a_i(h) for the probability that client i is online in hour h,
-K for how many others are, and r for the probability that a client that is asked replies:
+them fail or are late. The same options give the same bytes.
 
-    P(i replies in h) = r a_i(h) E[min(1, 10 / (1 + K))]
-
-The same options give the same bytes. Reading the files back is left to `reading`.
+What is true of the federation is left to `sample_truth`, reading the files back to `reading`.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedavot._checks import Floats, Integers, as_size
+from fedavot._checks import as_size
 from fedavot._files import PathLike, write_whole
-from fedavot.errors import OptionError
-from fedavot.importance import by_group
-
-START = datetime(2024, 1, 8, tzinfo=UTC)
-"""The first round: a Monday at midnight, so that hour 0 of the week is hour 0 of the log."""
-PERIOD = timedelta(minutes=30)
-ROUNDS_AN_HOUR = 2
-COHORT = 10
-MOST_DAYS = 366
-HOURS = 7 * 24
-STATUSES = {"replied": 0.88, "late": 0.07, "failed": 0.05}
-"""What comes of a client that is asked, and how likely it is: the same for all clients."""
-
-
-class Group(NamedTuple):
-    """Clients that live alike: their names' beginning, hours ahead of UTC, and importance."""
-
-    name: str
-    prefix: str
-    ahead: int
-    share: float
-
-
-GROUPS = (
-    Group("phones in Europe", "eu-phone", 1, 0.30),
-    Group("phones in America", "am-phone", -5, 0.25),
-    Group("phones in Asia", "as-phone", 8, 0.20),
-    Group("clinics", "eu-clinic", 1, 0.25),
+from fedavot.audit.sample_page import readme
+from fedavot.audit.sample_truth import (
+    COHORT,
+    GROUPS,
+    HOURS,
+    MOST_DAYS,
+    PERIOD,
+    ROUNDS_AN_HOUR,
+    START,
+    STATUSES,
+    Truth,
+    population,
+    truth,
 )
-CLINICS = 3
-OFFICE_HOURS = (8, 17)
-IN_OFFICE = 0.30
-"""The probability that a clinic is online in office hours from Monday to Friday, local time."""
-HABITS = (1.0, 0.7, 0.4)
-"""How often the phones of a group are plugged in, in turn: the third less than half as often."""
-WEEKDAY = np.array([*[0.75] * 6, 0.50, 0.25, *[0.08] * 13, 0.20, 0.45, 0.65])
-WEEKEND = np.array([*[0.60] * 6, 0.55, 0.45, 0.30, *[0.12] * 12, 0.20, 0.35, 0.50])
-"""The probability that the first phone of a group is charging, by local hour."""
+from fedavot.errors import OptionError
 
 
 class SampleFiles(NamedTuple):
@@ -76,85 +46,6 @@ class SampleFiles(NamedTuple):
 NAMES = SampleFiles(
     *map(Path, ("log.csv", "importance.csv", "groups.csv", "targets.csv", "README.txt"))
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Truth:
-    """What is true of the federation, whatever the seed.
-
-    Attributes
-    ----------
-    clients : tuple of str
-        The clients' names.
-    groups : tuple of str
-        The group of each client.
-    importance : float array, shape (n_clients,)
-        What each client should count; equal within a group.
-    online : float array, shape (n_clients,)
-        The expected share of the time that each is online.
-    inclusion : float array, shape (n_clients,)
-        The probability that each takes part (is asked, and replies) in a round with anyone online.
-    average : float array, shape (n_clients,)
-        The expected share of each in the plain average of the replies: what 1/|S| optimises.
-    reach : dict from str to float
-        The probability that at least one client of a group takes part in such a round.
-    """
-
-    clients: tuple[str, ...]
-    groups: tuple[str, ...]
-    importance: Floats
-    online: Floats
-    inclusion: Floats
-    average: Floats
-    reach: dict[str, float]
-
-    @property
-    def gap(self) -> float:
-        """Total variation between the importance and what the plain average optimises."""
-        return float(np.abs(self.average - self.importance).sum() / 2)
-
-
-def truth(*, n_clients: int = 120, days: int = 14) -> Truth:
-    """Compute, without drawing, what is expected of a sample.
-
-    Parameters
-    ----------
-    n_clients : int
-        Number of clients, from 20 to 500; about 1 in 13 is a clinic.
-    days : int
-        Length of the log, from 1 to 366, from a Monday on.
-    """
-    group_of, online = _federation(n_clients)
-    size = group_of.size
-    n_hours = 24 * as_size(days, what="days", low=1, high=MOST_DAYS)
-    often = np.bincount(np.arange(n_hours) % HOURS, minlength=HOURS) / n_hours
-    happens = often @ (1 - np.prod(1 - online, axis=1))
-    others = np.arange(size)
-    asked = np.minimum(1.0, COHORT / (others + 1))
-    silent = (1 - STATUSES["replied"]) ** np.minimum(COHORT, others + 1)
-    inclusion, average = np.empty(size), np.empty(size)
-    _, first, kinds = np.unique(online, axis=1, return_index=True, return_inverse=True)
-    for kind, client in enumerate(first):
-        alike = kinds.ravel() == kind
-        law = online[:, client, None] * _count_law(np.delete(online, client, axis=1))
-        inclusion[alike] = STATUSES["replied"] * (often @ (law @ asked)) / happens
-        # Of the replies of the m asked, each of the m has the same expected share, and
-        # min(1, 10 / (K + 1)) / m = 1 / (K + 1).
-        average[alike] = often @ (law @ ((1 - silent) / (others + 1)))
-    missed = [often @ _missed(online, group_of == at) for at in range(len(GROUPS))]
-    groups = tuple(GROUPS[at].name for at in group_of)
-    return Truth(
-        clients=_names(group_of),
-        groups=groups,
-        importance=by_group(groups, {group.name: group.share for group in GROUPS}),
-        online=often @ online,
-        inclusion=inclusion,
-        average=average / average.sum(),
-        reach={
-            group.name: float((1 - miss) / happens)
-            for group, miss in zip(GROUPS, missed, strict=True)
-        },
-    )
 
 
 def write_sample(
@@ -191,7 +82,7 @@ def write_sample(
         _table("client,importance,group", shares),
         _table("client,group", zip(facts.clients, facts.groups, strict=True)),
         _table("group,share", ((group.name, group.share) for group in GROUPS)),
-        _readme(facts, start, length),
+        readme(facts, seed=start, days=length),
     )
     place.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
@@ -220,61 +111,8 @@ def _write(content: bytes, stream: IO[bytes]) -> None:
     stream.write(content)
 
 
-def _federation(n_clients: int) -> tuple[Integers, Floats]:
-    """Return each client's group, and how likely it is online in each hour of the week in UTC.
-
-    Returns
-    -------
-    group_of : int array, shape (n_clients,)
-    online : float array, shape (168, n_clients)
-    """
-    size = as_size(n_clients, what="n_clients", low=20, high=500)
-    clinics = (3 * size + 20) // 40
-    america, asia = ((size - clinics) * part // 100 for part in (35, 25))
-    sizes = (size - clinics - america - asia, america, asia, clinics)
-    group_of = np.repeat(np.arange(len(GROUPS)), sizes)
-    habit = np.concatenate([np.resize(HABITS, count) for count in sizes])
-    ahead = np.array([group.ahead for group in GROUPS])[group_of]
-    local = (np.arange(HOURS)[:, None] + ahead) % HOURS
-    hour, weekend = local % 24, local >= 5 * 24
-    charging = np.where(weekend, WEEKEND[hour], WEEKDAY[hour]) * habit
-    at_work = ~weekend & (hour >= OFFICE_HOURS[0]) & (hour < OFFICE_HOURS[1])
-    return group_of, np.where(group_of == CLINICS, IN_OFFICE * at_work, charging)
-
-
-def _names(group_of: Integers) -> tuple[str, ...]:
-    return tuple(
-        f"{group.prefix}-{number:03d}"
-        for group, count in zip(GROUPS, np.bincount(group_of), strict=True)
-        for number in range(1, count + 1)
-    )
-
-
-def _count_law(online: Floats) -> Floats:
-    """Return how likely each number of these clients is online, shape (168, n_clients + 1)."""
-    law = np.zeros((HOURS, online.shape[1] + 1))
-    law[:, 0] = 1.0
-    for chance in online.T[:, :, None]:
-        law[:, 1:] = law[:, 1:] * (1 - chance) + law[:, :-1] * chance
-        law[:, :1] *= 1 - chance
-    return law
-
-
-def _missed(online: Floats, within: NDArray[np.bool_]) -> Floats:
-    """Return how likely nobody of a group takes part, shape (168,)."""
-    inside, outside = _count_law(online[:, within]), _count_law(online[:, ~within])
-    # With c of the group and k others online, one more of them asked at each step.
-    c, k = np.arange(inside.shape[1])[:, None], np.arange(outside.shape[1])
-    missed = np.ones((c.size, k.size))
-    for _ in range(COHORT):
-        fewer_c, fewer_k = np.roll(missed, 1, axis=0), np.roll(missed, 1, axis=1)
-        drawn = c * (1 - STATUSES["replied"]) * fewer_c + k * fewer_k
-        missed = np.where(c + k > 0, drawn / np.maximum(c + k, 1), 1.0)
-    return np.asarray(((inside @ missed) * outside).sum(axis=1))
-
-
 def _log(facts: Truth, seed: int, days: int) -> str:
-    _, online = _federation(len(facts.clients))
+    _, online = population(len(facts.clients))
     words, edges = list(STATUSES), np.cumsum(list(STATUSES.values()))[:-1]
     rows: list[tuple[object, ...]] = []
     for t in range(24 * ROUNDS_AN_HOUR * days):
@@ -294,95 +132,3 @@ def _log(facts: Truth, seed: int, days: int) -> str:
 
 def _table(header: str, rows: Iterable[tuple[object, ...]]) -> str:
     return "\n".join([header, *(",".join(map(str, row)) for row in rows), ""])
-
-
-def _readme(facts: Truth, seed: int, days: int) -> str:
-    of_group = {group.name: np.array(facts.groups) == group.name for group in GROUPS}
-    table = [
-        f"{group.name:17} {of.sum():7} {group.share:11.1%} {facts.online[of].mean():7.1%} "
-        f"{facts.inclusion[of].mean():11.1%} {facts.average[of].sum():11.1%} "
-        f"{facts.reach[group.name]:8.1%}"
-        for group, of in zip(GROUPS, of_group.values(), strict=True)
-    ]
-    scarce = GROUPS[CLINICS]
-    meets = facts.reach[scarce.name] >= scarce.share
-    return README.format(
-        size=len(facts.clients),
-        days=days,
-        seed=seed,
-        start=f"Monday {START:%Y-%m-%d %H:%M} UTC",
-        cohort=COHORT,
-        **{word: f"{chance:.0%}" for word, chance in STATUSES.items()},
-        office=f"{OFFICE_HOURS[0]}:00 to {OFFICE_HOURS[1]}:00",
-        in_office=f"{IN_OFFICE:.0%}",
-        second=f"{HABITS[1]:.0%}",
-        third=f"{HABITS[2]:.0%}",
-        hours="\n".join(
-            f"    {hour:02d}:00  {weekday:8.0%} {weekend:8.0%}"
-            for hour, (weekday, weekend) in enumerate(zip(WEEKDAY, WEEKEND, strict=True))
-        ),
-        table="\n".join(table),
-        gap=facts.gap,
-        share=f"{scarce.share:.0%}",
-        average=f"{facts.average[of_group[scarce.name]].sum():.1%}",
-        reach=f"{facts.reach[scarce.name]:.1%}",
-        verdict=(
-            "They are there often enough to be given their importance."
-            if meets
-            else "Weights that sum to one over a round's replies cannot give them more than that."
-        ),
-    )
-
-
-README = """\
-A synthetic federation
-======================
-{size} clients, {days} days, seed {seed}. Nothing here was measured: every number below is an
-assumption, or follows from one. The same seed and sizes give the same files, byte for byte.
-
-The files
----------
-log.csv         round, client, time (UTC), status: one row for each client that was asked
-importance.csv  client, importance, group: what each client should count; it sums to one
-groups.csv      client, group
-targets.csv     group, share: what each group should count
-groups.csv and targets.csv together say the same as importance.csv: a group's share is split equally
-among its clients.
-
-What is assumed
----------------
-Rounds.   Every 30 minutes, day and night, from {start}.
-Places.   Europe (UTC+1), America (UTC-5) and Asia (UTC+8), without summer time. A client's name
-          begins with its place: eu, am, as.
-Phones.   Online while charging, mostly at night, with the probability below by local hour. That
-          is for the first phone of a group: the second has {second} of it, the third {third}, the
-          fourth all of it again, and so on.
-Clinics.  In Europe. Online from Monday to Friday, {office} local time, with probability
-          {in_office} in each round, and never else.
-Chance.   Given the hour, clients are online independently of each other and of the round before.
-Cohort.   Up to {cohort} of the clients online, drawn uniformly; all of them if they are fewer. A
-          round in which nobody is online leaves no row.
-Status.   Of those asked, {replied} replied and so took part, {late} were late, and {failed} failed,
-          whoever they are. Clients that were online and not asked have no row.
-
-    local   weekdays  weekend
-{hours}
-
-What is true
-------------
-Computed exactly from the assumptions, for logs of this length; a log drawn from them scatters
-around it.
-
-group             clients  importance  online  takes part  in average  reached
-{table}
-
-online      expected share of the time that a client of the group is online
-takes part  probability that a client of the group takes part in a round
-in average  the group's expected share in the plain average of the replies
-reached     probability that at least one client of the group takes part in a round
-
-The plain average is off the importance by {gap:.3f} in total variation (0 is none, 1 the most).
-The clinics hold {share} of the importance and get {average} of the plain average. At least one
-of them takes part in {reach} of the rounds.
-{verdict}
-"""

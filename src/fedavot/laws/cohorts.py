@@ -96,6 +96,14 @@ class Cohorts:
         ragged = np.split(members[order], np.cumsum(sizes)[:-1])
         return cls([row.tolist() for row in ragged] if members.size else [], n_clients=n_clients)
 
+    @classmethod
+    def of_rounds(cls, incidence: Incidence) -> "Cohorts":
+        """Build the law of rounds that are already in compressed form, and checked."""
+        law = cls.__new__(cls)
+        equal = np.full(incidence.n_cohorts, 1.0 / incidence.n_cohorts)
+        law._incidence, law._probabilities = _merge(incidence, equal)
+        return law
+
     @property
     def n_clients(self) -> int:
         """How many clients there are."""

@@ -1,9 +1,4 @@
-"""The command line: what a user types, and what comes back.
-
-Only this module prints. It parses, calls the library, and shows the result; errors of the library
-and of the file system become one line and exit status 2, an interruption leaves what is done and
-exits with 130.
-"""
+"""The commands that run studies: the paper's, and those that a configuration describes."""
 
 import dataclasses
 import sys
@@ -25,34 +20,11 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from fedavot import __version__
-from fedavot.errors import FedavotError, InterruptedStudyError
-
-INTERRUPTED = 130
+from fedavot.cli._group import INTERRUPTED
+from fedavot.errors import InterruptedStudyError
 
 
-class _Group(click.Group):
-    """A command group in which errors of the library and of files are messages, not tracebacks."""
-
-    def invoke(self, ctx: click.Context) -> object:
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            raise  # whoever read the output has left: click ends quietly
-        except (FedavotError, OSError) as error:
-            raise click.UsageError(str(error)) from None
-        except KeyboardInterrupt:
-            click.echo("Interrupted before anything was run.", err=True)
-            sys.exit(INTERRUPTED)
-
-
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="fedavot")
-def main() -> None:
-    """Federated learning that optimises the objective you meant."""
-
-
-@main.group()
+@click.group()
 def reproduce() -> None:
     """Reproduce the paper's figures and tables, and the studies past it."""
 
@@ -285,7 +257,7 @@ def _show(console: Console, title: str, cells: list[list[str]]) -> None:
     console.print(shown)
 
 
-@main.command()
+@click.command()
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--out",
@@ -327,7 +299,3 @@ _add_study("rate", "The O(1/√T) theorem: nonsmooth losses, the averaged iterat
 _add_study("cohort-size", "The same for cohorts of 2, 5, 10, 50 and all clients.")
 _add_study("rivals", "Every rule on MNIST, availability following the labels.", digits=True)
 _add_study("all", "All studies, each in a folder of its own.", digits=True)
-
-
-if __name__ == "__main__":
-    main()

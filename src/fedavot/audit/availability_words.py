@@ -1,0 +1,113 @@
+"""How availability behaves, in sentences: when, together or not, and how it lasts."""
+
+from collections.abc import Iterator, Sequence
+from math import isfinite
+
+import numpy as np
+
+from fedavot._checks import Floats
+from fedavot.audit.findings import Estimate, Findings, Fit
+from fedavot.audit.numerals import share
+from fedavot.audit.telling import amount, count, interval, listed, shown, size
+
+LAWS = {
+    "explicit": "rounds like those seen so far",
+    "independent": "clients that come independently of each other",
+    "mixture": "clients that come independently of each other, given the time of day",
+}
+"""What the laws say of availability, in words."""
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+NOTEWORTHY = 1.2
+"""A ratio to what independent clients would show, below which it may be chance."""
+GROUPS = 6
+"""How many groups' hours are told."""
+
+
+def behaviour(findings: Findings) -> Iterator[str]:
+    """Say how availability behaves."""
+    found = findings.behaviour
+    verb = "are available" if found.of_available else "take part"
+    if found.by_hour is not None and np.isfinite(found.by_hour).sum() > 1:
+        hours = [f"{hour:02d}:00" for hour in range(24)]
+        clock = "UTC" if found.dated else "of the log's own clock"
+        yield _range(f"most clients {verb} in the hour from", found.by_hour, hours, f" {clock}")
+    if found.groups_by_hour is not None:
+        yield from _group_hours(found.groups_by_hour, findings.groups)
+    if found.by_weekday is not None and np.isfinite(found.by_weekday).sum() > 1:
+        yield _range(f"most clients {verb} on", found.by_weekday, WEEKDAYS, "")
+    if isfinite(found.look):
+        yield _look(found.look)
+    if isfinite(found.dispersion):
+        yield _dispersion(found.dispersion)
+    if isfinite(found.drift.value):
+        yield _drift(found.drift, findings.tolerance)
+    yield from _laws(findings.fit)
+
+
+def _range(told: str, means: Floats, labels: Sequence[str], unit: str) -> str:
+    high, low = int(np.nanargmax(means)), int(np.nanargmin(means))
+    return (
+        f"On average {told} {labels[high]}{unit} ({size(means[high])}), and fewest "
+        f"{'on' if labels is WEEKDAYS else 'from'} {labels[low]} ({size(means[low])})."
+    )
+
+
+def _group_hours(by_hour: Floats, groups: Sequence[str]) -> Iterator[str]:
+    told = [
+        f"{shown(group)} from {int(np.nanargmax(hours)):02d}:00"
+        for group, hours in zip(groups, by_hour, strict=True)
+        if np.isfinite(hours).any() and np.nanmax(hours) > 0
+    ]
+    if told:
+        yield f"By group, most are there in these hours: {listed(told, GROUPS)}."
+
+
+def _look(look: float) -> str:
+    if look < NOTEWORTHY:
+        return "Whether a client takes part in a round says next to nothing about the next one."
+    return (
+        f"Clients come and go slowly: about {size(look)} rounds tell as much about a client as one "
+        "would if each round were a fresh draw."
+    )
+
+
+def _dispersion(ratio: float) -> str:
+    if ratio > NOTEWORTHY:
+        return (
+            "Clients come together: the variance of their number in a round is "
+            f"{amount(ratio)} times what it would be if each came on its own."
+        )
+    if ratio < 1 / NOTEWORTHY:
+        return (
+            "The number of clients in a round varies less than if each came on its own, as it "
+            "does where a round takes no more than so many."
+        )
+    return "Clients come independently of each other, as far as their number in a round tells."
+
+
+def _drift(drift: Estimate, tolerance: float) -> str:
+    told = (
+        f"From the first half of the log to the second, {share(drift.value)} of the plain "
+        f"average's weight moved from some clients to others ({interval(drift, share)})"
+    )
+    if drift.low > tolerance:
+        return f"{told}: availability drifts, and weights made from an old log wear out."
+    if drift.high <= tolerance:
+        return f"{told}: availability is steady."
+    return f"{told}."
+
+
+def _laws(fit: Fit) -> Iterator[str]:
+    best = next((score for score in fit.scores if score.law == fit.law), None)
+    if best is None:
+        return
+    parts = f", divided into {count(fit.states, 'part')}" if fit.law == "mixture" else ""
+    yield (
+        f"Availability is best described as {LAWS[best.law]}{parts}. Weights made for that from "
+        f"the first {count(fit.fitted, 'round')} left a gap of {amount(best.held_out.value)} in "
+        f"the last {count(fit.held_out)}, which they had not seen ({interval(best.held_out)})."
+    )
+    others = [score for score in fit.scores if score.law != fit.law]
+    if others:
+        told = "; ".join(f"{LAWS[one.law]}: {amount(one.held_out.value)}" for one in others)
+        yield f"The same for other descriptions: {told}."

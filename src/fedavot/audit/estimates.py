@@ -1,0 +1,161 @@
+"""How far mean weights are from what is owed, with an interval that a short log cannot fool.
+
+The total variation of a noisy mean is too large on average: noise has no sign, and distance counts
+it all. For any signs s ∈ {−1, 1}^N,  ½ Σ_i s_i (a_i − p_i) ≤ TV(a, p),  with equality at the true
+signs. So two figures bracket the distance in the long run:
+
+* from above, the plug-in: the signs of the same rounds that are then averaged;
+* from below, cross-fitting: blocks of rounds take their signs from the blocks of other parity.
+
+Each is the mean of one number a round, so its spread comes from a bootstrap of blocks of rounds in
+a row. The interval runs from the low end of the second to the high end of the first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, isqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedavot._checks import Floats, Integers
+from fedavot.audit.findings import Estimate
+from fedavot.audit.window import Window
+from fedavot.laws._incidence import total_by
+
+DRAWS = 1000
+TAIL = 0.025
+"""What an interval leaves out at either end."""
+LEAST_BLOCKS = 6
+"""With fewer blocks nothing is said about spread."""
+DAY = 86_400.0
+LEAST_DAYS = 10
+"""From here on blocks are whole days, which cycle together."""
+LENT = float(np.sqrt(1 + 2 / np.pi))
+"""Blocks of either parity lend the other their signs. Where signs are all noise, that correlates
+the two figures by 2/π, which a bootstrap with signs held fixed does not see."""
+
+
+@dataclass(frozen=True, eq=False)
+class Resampling:
+    """Blocks of rounds in a row, and how often each is drawn in every bootstrap sample.
+
+    Attributes
+    ----------
+    block : int array, shape (n_rounds,)
+        The block of each round, ascending from 0.
+    sizes : float array, shape (n_blocks,)
+        How many rounds each has.
+    draws : float array, shape (n_draws, n_blocks)
+        How often each block is drawn.
+    """
+
+    block: Integers
+    sizes: Floats
+    draws: Floats
+
+    @property
+    def n_blocks(self) -> int:
+        """How many blocks there are."""
+        return self.sizes.size
+
+    @property
+    def tells(self) -> bool:
+        """Whether there are blocks enough to speak of spread."""
+        return self.n_blocks >= LEAST_BLOCKS
+
+    def sums(self, series: Floats) -> Floats:
+        """Add up one number a round by block, shape (n_blocks,)."""
+        return total_by(self.block, series, self.n_blocks)
+
+    def deviations(self, series: Floats) -> Floats:
+        """Return how far the mean of a series is off in every bootstrap sample, (n_draws,)."""
+        sums = self.sums(series)
+        means = (self.draws @ sums) / (self.draws @ self.sizes)
+        # Few blocks vary too little among themselves.
+        return np.asarray((means - means.mean()) * np.sqrt(self.n_blocks / (self.n_blocks - 1)))
+
+
+def resampling(times: Floats | None, n_rounds: int, rng: np.random.Generator) -> Resampling:
+    """Cut rounds into blocks: days where the log has at least ten, else √n_rounds in a row.
+
+    Parameters
+    ----------
+    times : float array, shape (n_rounds,), or None
+        When the rounds were, in seconds.
+    n_rounds : int
+    rng : Generator
+    """
+    block = np.arange(n_rounds) // max(1, ceil(n_rounds / max(1, isqrt(n_rounds))))
+    if times is not None and times[-1] - times[0] >= LEAST_DAYS * DAY:
+        by_day = np.maximum.accumulate((times - times[0]) // DAY)
+        block = np.unique(by_day, return_inverse=True)[1]
+    sizes = np.bincount(block).astype(np.float64)
+    draws = rng.multinomial(sizes.size, np.full(sizes.size, 1.0 / sizes.size), size=DRAWS)
+    return Resampling(block, sizes, draws.astype(np.float64))
+
+
+@dataclass(frozen=True, eq=False)
+class Weighted:
+    """Rounds with a weight for every entry, and how they are resampled."""
+
+    window: Window
+    weights: Floats
+    resampling: Resampling
+
+    def excess(self, chosen: NDArray[np.bool_]) -> Floats:
+        """Return mean weight less mean owed in some rounds, shape (n_clients,)."""
+        window = self.window
+        weights = self.weights
+        if not chosen.all():
+            weights = np.where(window.incidence.spread_over_members(chosen), weights, 0.0)
+        given = total_by(window.incidence.members, weights, window.n_clients)
+        return (given - window.owed_in(chosen)) / max(int(chosen.sum()), 1)
+
+    def series(self, signs: Floats) -> Floats:
+        """Return ½ Σ_i s_i (weight − owed) of every round, shape (n_rounds,)."""
+        window = self.window
+        entries = signs[window.incidence.members] * self.weights
+        return (window.sum_by_round(entries) - window.owed_by_round(signs)) / 2
+
+
+def distance(weighted: Weighted) -> Estimate:
+    """Estimate the total variation between mean weights and what is owed."""
+    return _total_variation([weighted])
+
+
+def drift(early: Weighted, late: Weighted) -> Estimate:
+    """Estimate the total variation between the mean weights of two stretches.
+
+    What is owed is taken off either, so that being observed more is no drift.
+    """
+    return _total_variation([early, late])
+
+
+def _total_variation(parts: Sequence[Weighted]) -> Estimate:
+    """Estimate the distance of the first part's excess from the second's, or from zero."""
+    everything = [np.ones(part.window.n_rounds, dtype=bool) for part in parts]
+    excess = _contrast(parts, everything)
+    value = float(np.abs(excess).sum() / 2)
+    if not all(part.resampling.tells for part in parts):
+        return Estimate(value, 0.0, 1.0)
+    odd = [part.resampling.block % 2 == 1 for part in parts]
+    signs = {
+        parity: np.sign(_contrast(parts, [mask if parity else ~mask for mask in odd]))
+        for parity in (True, False)
+    }
+    centre, below, above = 0.0, np.zeros(DRAWS), np.zeros(DRAWS)
+    for mask, part, sense in zip(odd, parts, (1.0, -1.0), strict=False):
+        # A block's signs are those of the other parity.
+        crossed = np.where(mask, part.series(signs[False]), part.series(signs[True]))
+        centre += sense * float(crossed.mean())
+        below += sense * part.resampling.deviations(crossed)
+        above += sense * part.resampling.deviations(part.series(np.sign(excess)))
+    low = max(0.0, centre + LENT * float(np.quantile(below, TAIL)))
+    high = min(max(1.0, value), value + float(np.quantile(above, 1 - TAIL)))
+    return Estimate(value, min(low, value), max(high, value))
+
+
+def _contrast(parts: Sequence[Weighted], chosen: Sequence[NDArray[np.bool_]]) -> Floats:
+    excess = parts[0].excess(chosen[0])
+    return excess if len(parts) == 1 else excess - parts[1].excess(chosen[1])

@@ -1,0 +1,147 @@
+"""Laws fitted to a stretch of the log, to be judged on the stretch that follows.
+
+Three laws are tried: the rounds themselves (explicit), independent clients, and a mixture of
+independent clients by part of the day. A client's rate is its share of the rounds it is known in,
+drawn towards a broader rate by one look's worth of rounds:
+
+    rate_i = (rounds i took part in + look · broader rate) / (rounds i is known in + look),
+
+the broader one being the mean over clients, and for a part of the day the client's own. So nobody
+has rate zero, and who was seen once is not taken to be there once in so many rounds for sure.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedavot._checks import Floats, Integers
+from fedavot.alignment import Alignment
+from fedavot.audit.findings import LawName
+from fedavot.audit.window import Window
+from fedavot.laws._law import Law
+from fedavot.laws.independent import IndependentClients
+from fedavot.laws.mixture import Mixture
+from fedavot.solve import align
+
+LAWS: tuple[LawName, ...] = ("explicit", "independent", "mixture")
+DAY = 86_400.0
+LEAST_DAYS = 2
+"""With fewer days a part of the day was seen once, and says nothing of the next."""
+STATES = (24, 8, 4)
+LEAST_ROUNDS = 20
+"""A part of the day needs so many rounds."""
+MOST_RATES = 500_000
+"""Clients times parts of the day beyond which a coarser division is taken."""
+TOLERANCE = 1e-7
+"""L1 distance at which a plan for a log is exact enough: a log says nothing finer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fitting:
+    """What laws are fitted to.
+
+    Attributes
+    ----------
+    window : Window
+        The rounds.
+    times : float array, shape (n_rounds,), or None
+        When they were.
+    look : float
+        How many rounds tell as much of a client as one independent look.
+    """
+
+    window: Window
+    times: Floats | None
+    look: float
+
+    def part(self, chosen: Integers) -> "Fitting":
+        """Return some of the rounds."""
+        times = None if self.times is None else self.times[chosen]
+        return Fitting(self.window.part(chosen), times, self.look)
+
+    @property
+    def states(self) -> int:
+        """How many parts of the day the rounds can tell apart; 0 if none."""
+        if self.times is None or self.times[-1] - self.times[0] < LEAST_DAYS * DAY:
+            return 0
+        for count in STATES:
+            rounds = np.bincount(self._parts(count), minlength=count)
+            enough = rounds[rounds > 0].min() >= LEAST_ROUNDS and np.count_nonzero(rounds) > 1
+            if enough and count * self.window.n_clients <= MOST_RATES:
+                return count
+        return 0
+
+    def laws(self) -> tuple[LawName, ...]:
+        """Return the names of the laws that can be fitted."""
+        return LAWS if self.states else LAWS[:2]
+
+    def law(self, name: str) -> Law:
+        """Fit a law."""
+        if name == "explicit":
+            return self.window.law()
+        if name == "independent":
+            return _independent(self.rates())
+        laws, rounds = self._by_part()
+        # A mixture counts a state by its rounds times its chance of having anybody.
+        weights = rounds / np.array([law.nonempty for law in laws])
+        return Mixture(laws, weights / weights.sum())
+
+    def align(self, name: str, *, softness: float = 0.0) -> Alignment:
+        """Return weights for what the rounds owe, under a law fitted to them.
+
+        With an explicit law, that is what they owe while observed; the other laws are of all
+        clients at all times, and so the importance itself.
+        """
+        wanted = self.window.owed if name == "explicit" else self.window.importance
+        return align(wanted, self.law(name), softness=softness, tol=TOLERANCE)
+
+    def rates(self) -> Floats:
+        """Return how often each client takes part, shape (n_clients,); none is zero."""
+        taken, known = _counts(self.window)
+        return _drawn(taken, known, taken.sum() / max(known.sum(), 1.0), self.look)
+
+    def seen(self) -> Floats:
+        """Return each client's share of the rounds it is known in, as if once where never seen."""
+        taken, known = _counts(self.window)
+        return np.asarray(np.maximum(taken, 1.0) / np.maximum(known, 1.0))
+
+    def _parts(self, count: int) -> Integers:
+        assert self.times is not None
+        return np.asarray(self.times % DAY * count // DAY, dtype=np.int64)
+
+    def _by_part(self) -> tuple[list[IndependentClients], Floats]:
+        part, overall = self._parts(self.states), self.rates()
+        laws, rounds = [], []
+        for state in np.unique(part):
+            chosen = np.flatnonzero(part == state)
+            taken, known = _counts(self.window.part(chosen))
+            laws.append(_independent(_drawn(taken, known, overall, self.look)))
+            rounds.append(float(chosen.size))
+        return laws, np.array(rounds)
+
+
+def _counts(window: Window) -> tuple[Floats, Floats]:
+    """Return how many rounds each client took part in, and is known in, shape (n_clients,)."""
+    taken = np.bincount(window.incidence.members, minlength=window.n_clients)
+    known = np.full(window.n_clients, float(window.n_rounds))
+    if window.unknown is not None:
+        known -= window.unknown.counts(window.n_clients)
+    return taken.astype(np.float64), known
+
+
+def _drawn(taken: Floats, known: Floats, broader: Floats | float, look: float) -> Floats:
+    return np.clip((taken + look * broader) / (known + look), 0.0, 1.0)
+
+
+def _independent(inclusion: Floats) -> IndependentClients:
+    """Return the independent law with these probabilities of taking part, given that anybody does.
+
+    Before conditioning they are less by P(A ≠ ∅) = 1 − Π (1 − inclusion_i P), solved for P.
+    """
+    low, high = 1e-6, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        with np.errstate(divide="ignore"):
+            somebody = -np.expm1(np.log1p(-inclusion * middle).sum())
+        low, high = (middle, high) if somebody > middle else (low, middle)
+    return IndependentClients(inclusion * high)

@@ -1,0 +1,281 @@
+"""The report as one page that needs nothing else: no request, no fonts, no build.
+
+Words are `words`' affair, pictures `figures`', tables `page_tables`'. Here they are put in order:
+what to do first, then why. Everything is there without the script, which only makes tables sort.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import resources
+from typing import TYPE_CHECKING, NamedTuple
+
+import fedavot
+from fedavot.audit.figures import LAWS, Picture, draw
+from fedavot.audit.findings import Findings, Reached, Standing
+from fedavot.audit.markup import Cell, Column, name, paragraphs, table, text, words
+from fedavot.audit.numerals import count, number, share
+from fedavot.audit.page_help import method, usage
+from fedavot.audit.page_tables import (
+    MOST_CLIENTS,
+    clients_table,
+    curve_table,
+    extreme_tables,
+    groups_table,
+    laws_table,
+    rules_table,
+)
+from fedavot.audit.svg import inline
+from fedavot.audit.words import headline, sections
+
+if TYPE_CHECKING:
+    from fedavot.audit.comparison import Change
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+MOST_NAMES = 60
+"""Clients of a set that are named."""
+TONES = {
+    "nothing to do": ("good", "✓"),
+    "align": ("act", "→"),
+    "align softly": ("act", "→"),
+    "use memory": ("care", "!"),
+    "change selection": ("care", "!"),
+    "collect more rounds": ("wait", "…"),
+}
+"""How the recommendation looks, by its action."""
+
+
+class _Part(NamedTuple):
+    """A section of the page: its anchor, its heading, what the contents call it, its markup."""
+
+    key: str
+    title: str
+    brief: str
+    content: str
+
+
+def page(findings: Findings, changes: "Sequence[Change]" = ()) -> str:
+    """Return the report as an HTML document.
+
+    Parameters
+    ----------
+    findings : Findings
+        What an audit found.
+    changes : sequence of Change
+        What is different from an earlier audit.
+    """
+    parts = _parts(findings, changes)
+    contents = "".join(f'<li><a href="#{part.key}">{text(part.brief)}</a></li>' for part in parts)
+    written = "".join(
+        f'<section id="{part.key}" aria-labelledby="{part.key}-heading">'
+        f'<h2 id="{part.key}-heading">{text(part.title)}</h2>{part.content}</section>'
+        for part in parts
+    )
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
+        f"<title>Audit of {text(findings.source)}</title>"
+        f"<style>\n{_resource('page.css')}</style></head>\n"
+        '<body><a class="skip" href="#main">Skip to the findings</a>'
+        f"{_header(findings)}"
+        f'<nav aria-label="Contents"><ul>{contents}</ul></nav>'
+        f'<main id="main">{_verdict(findings)}{written}</main>'
+        f"<footer><p>Made by fedavot {text(fedavot.__version__)} from this log alone. This page "
+        "asks nothing of the network.</p></footer>"
+        f"<script>\n{_resource('page.js')}</script></body></html>\n"
+    )
+
+
+def _resource(file: str) -> str:
+    return resources.files("fedavot.audit").joinpath(file).read_text(encoding="utf-8")
+
+
+def _header(findings: Findings) -> str:
+    facts = [
+        ("Rounds", count(findings.rounds)),
+        ("Clients", count(len(findings.clients))),
+        *([("Groups", count(len(findings.groups)))] if findings.groups else []),
+        ("Clients a round", number(findings.mean_cohort)),
+        *([("From", _day(findings.span[0])), ("To", _day(findings.span[1]))] * _dated(findings)
+          if findings.span else []),
+        *([("Unknown", share(findings.unknown))] if findings.unknown > 0 else []),
+    ]
+    told = "".join(f"<div><dt>{what}</dt><dd>{text(value)}</dd></div>" for what, value in facts)
+    return (
+        '<header><p class="brand"><span aria-hidden="true">◆</span> fedavot audit</p>'
+        f'<h1>{name(findings.source)}</h1><dl class="facts">{told}</dl></header>'
+    )
+
+
+def _dated(findings: Findings) -> bool:
+    return findings.behaviour.dated
+
+
+def _day(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%-d %b %Y}"
+
+
+def _verdict(findings: Findings) -> str:
+    """Return the recommendation, its reason, and the figures it rests on."""
+    tone, sign = TONES[findings.advice.action]
+    told = "".join(f"<p>{text(one)}</p>" for one in sections(findings)["advice"].sentences)
+    return (
+        f'<section id="advice" class="verdict {tone}" aria-labelledby="advice-heading">'
+        f'<p class="eyebrow"><span class="sign" aria-hidden="true">{sign}</span>Recommendation</p>'
+        f'<h2 id="advice-heading">{text(headline(findings))}</h2>{told}'
+        f'<ul class="tiles">{"".join(_tiles(findings))}</ul></section>'
+    )
+
+
+def _tiles(findings: Findings) -> list[str]:
+    gap, reach = findings.gap, findings.reach
+    plain, chosen = (_standing(findings, one) for one in ("plain average", findings.advice.rule))
+    lost = reach.deficiency
+    sure = "" if reach.sure else ", as far as this log tells"
+    tiles = [
+        _tile(
+            "The plain average is off by",
+            share(gap.value),
+            f"95\u202f% interval {share(gap.low)} to {share(gap.high)}",
+        ),
+        _tile(
+            "Exact alignment is",
+            "possible" if reach.feasible else "not possible",
+            f"every client can get its importance{sure}"
+            if reach.feasible
+            else f"{share(lost.value)} of the importance is out of reach{sure}",
+        ),
+    ]
+    if chosen is not None and chosen is not plain:
+        tiles.append(
+            _tile("The recommended weights are off by", share(chosen.gap), f"with {chosen.rule}")
+        )
+    shown = chosen or plain
+    if shown is not None:
+        against = f"; {number(plain.effective)} with the plain average" if plain else ""
+        tiles.append(
+            _tile(
+                "A round averages like",
+                f"{number(shown.effective)} clients",
+                f"with {shown.rule}{against if shown is not plain else ''}, of "
+                f"{number(findings.mean_cohort)} that take part",
+            )
+        )
+    return tiles
+
+
+def _tile(label: str, value: str, note: str) -> str:
+    return (
+        f'<li><span class="label">{text(label)}</span> <strong>{text(value)}</strong> '
+        f'<span class="note">{text(note)}</span></li>'
+    )
+
+
+def _standing(findings: Findings, rule: str) -> Standing | None:
+    return next((one for one in findings.price.standings if one.rule == rule), None)
+
+
+def _parts(findings: Findings, changes: "Sequence[Change]") -> list[_Part]:
+    """Return the page's sections in order."""
+    told = sections(findings)
+    drawn = {picture.name: picture for picture in draw(findings)}
+    lead = {key: paragraphs(section.sentences) for key, section in told.items()}
+    more = _pictures(drawn, "weekdays", "drift", "held-out")
+    laws = laws_table(findings, LAWS) if findings.fit.scores else ""
+    briefs = ("Objective", "Reach", "Availability", "Price")
+    contents = (
+        _beside(lead["objective"], _pictures(drawn, "shares")) + _objective(findings),
+        _beside(lead["reach"], _reach(findings)),
+        _beside(lead["behaviour"], _pictures(drawn, "hours")) + more + laws,
+        _beside(lead["price"], _pictures(drawn, "price")) + _price(findings),
+    )
+    keys = ("objective", "reach", "behaviour", "price")
+    parts = [
+        _Part(key, told[key].title, brief, content)
+        for key, brief, content in zip(keys, briefs, contents, strict=True)
+    ]
+    if changes:
+        parts.insert(0, _Part("changes", "What has changed", "Changes", _changes(changes)))
+    return [
+        *parts,
+        _Part("use", "How to use the weights", "Use", usage(findings)),
+        _Part("log", told["log"].title, "Log", lead["log"]),
+        _Part("method", "How these figures were made", "Method", method(findings)),
+    ]
+
+
+def _pictures(drawn: dict[str, Picture], *names: str) -> str:
+    """Return those pictures that there are, side by side where there is room."""
+    found = [drawn[one] for one in names if one in drawn]
+    shown = "".join(
+        f'<figure id="figure-{one.name}"><figcaption>{text(one.title)}</figcaption>'
+        f"{inline(one)}</figure>"
+        for one in found
+    )
+    return f'<div class="pictures">{shown}</div>' if shown else ""
+
+
+def _beside(told: str, shown: str) -> str:
+    """Return words with something to look at beside them, where there is room."""
+    return f'<div class="beside"><div>{told}</div><div>{shown}</div></div>' if shown else told
+
+
+def _objective(findings: Findings) -> str:
+    groups = groups_table(findings) if findings.by_group is not None else ""
+    more = len(findings.clients) - MOST_CLIENTS
+    left_out = f"<p>{count(more)} more are in <code>clients.csv</code>.</p>" if more > 0 else ""
+    return (
+        f"{groups}{extreme_tables(findings)}"
+        f"<details><summary>Every client</summary>{clients_table(findings)}{left_out}</details>"
+    )
+
+
+def _reach(findings: Findings) -> str:
+    """Return who is wanted more than can be had, and how much."""
+    reach = findings.reach
+    parts = []
+    if reach.deficient.clients.size:
+        parts.append(_meters(reach.deficient))
+        parts.append(_names("Wanted more than they can be had", findings, reach.deficient.clients))
+    if reach.never.size:
+        parts.append(_names("Never took part", findings, reach.never))
+    return "".join(parts)
+
+
+def _meters(held: Reached) -> str:
+    several = held.clients.size > 1
+    rows = (
+        ("Importance they hold" if several else "Importance it holds", held.importance, "wanted"),
+        (f"Rounds with {'any of them' if several else 'it'}", held.coverage, "plain"),
+    )
+    shown = "".join(
+        f'<div><dt>{label}</dt><dd><span class="meter {kind}" aria-hidden="true">'
+        f'<i style="width:{100 * min(value, 1.0):.1f}%"></i></span>{text(share(value))}</dd></div>'
+        for label, value, kind in rows
+    )
+    return f'<dl class="meters">{shown}</dl>'
+
+
+def _names(title: str, findings: Findings, clients: "Sequence[int]") -> str:
+    items = "".join(f"<li>{name(findings.clients[at])}</li>" for at in clients[:MOST_NAMES])
+    more = len(clients) - MOST_NAMES
+    left_out = f"<p>And {count(more)} more, in <code>findings.json</code>.</p>" if more > 0 else ""
+    return f'<h3>{text(title)}</h3><ul class="names">{items}</ul>{left_out}'
+
+
+def _price(findings: Findings) -> str:
+    return (
+        f"{rules_table(findings)}"
+        f"<details><summary>The line, point by point</summary>{curve_table(findings)}</details>"
+    )
+
+
+def _changes(changes: "Sequence[Change]") -> str:
+    told = "".join(f"<li>{text(one.words)}</li>" for one in changes)
+    columns = [
+        Column("What", [words(one.name) for one in changes]),
+        Column("Before", [Cell(text(one.before), one.before) for one in changes]),
+        Column("Now", [Cell(text(one.after), one.after) for one in changes]),
+    ]
+    return f'<ul class="told">{told}</ul>' + table("Changes", columns, key="changes-caption")

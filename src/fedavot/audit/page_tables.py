@@ -1,0 +1,178 @@
+"""The page's tables, drawn from findings."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedavot._checks import Floats, Integers
+from fedavot.audit.findings import Estimate, Findings, Shares
+from fedavot.audit.markup import Cell, Column, figures, name, table, text, words
+from fedavot.audit.numerals import ABSENT, NARROW, digits_of, number, share
+
+MOST_CLIENTS = 500
+"""Rows of the table of all clients: more are slow to open, and stand in clients.csv."""
+MOST_EXTREME = 10
+"""Clients in each of the tables of those that count too much and too little."""
+_EXACT = 1e-9
+
+
+def groups_table(findings: Findings) -> str:
+    """Return what each group should count, and what it counts."""
+    assert findings.by_group is not None
+    rows = np.arange(len(findings.groups))
+    columns = [
+        Column("Group", [Cell(name(one), one) for one in findings.groups]),
+        *_shares(findings.by_group, rows, "Rounds with any"),
+    ]
+    return table("Groups", columns, key="groups-caption")
+
+
+def extreme_tables(findings: Findings) -> str:
+    """Return the clients that count most too much, and most too little."""
+    excess = findings.by_client.implied - findings.by_client.owed
+    parts = []
+    for sign, caption, key in (
+        (1, "Clients that count too much", "over-caption"),
+        (-1, "Clients that count too little", "under-caption"),
+    ):
+        order = np.argsort(-sign * excess, kind="stable")[:MOST_EXTREME]
+        rows = order[sign * excess[order] > _EXACT]
+        if rows.size:
+            columns = [_clients(findings, rows), *_brief(findings.by_client, rows)]
+            parts.append(table(caption, columns, key=key))
+    return f'<div class="pair">{"".join(parts)}</div>' if parts else ""
+
+
+def clients_table(findings: Findings) -> str:
+    """Return all clients, or those farthest off where they are too many."""
+    excess = np.abs(findings.by_client.implied - findings.by_client.owed)
+    rows = np.argsort(-excess, kind="stable")[:MOST_CLIENTS]
+    columns = [_clients(findings, rows)]
+    if findings.group_of is not None:
+        belongs = [findings.groups[at] for at in findings.group_of[rows]]
+        columns.append(Column("Group", [Cell(name(one), one) for one in belongs]))
+    columns += _shares(findings.by_client, rows, "Takes part in")
+    whole = rows.size == len(findings.clients)
+    caption = "All clients" if whole else f"The {rows.size} clients that are farthest off"
+    return table(caption, columns, key="clients-caption", find="Find a client")
+
+
+def rules_table(findings: Findings) -> str:
+    """Return where each rule stands; the recommended one is marked."""
+    standings = findings.price.standings
+    chosen = [one.rule == findings.advice.rule for one in standings]
+    badge = ' <span class="badge">recommended</span>'
+    rules = [
+        Cell(text(one.rule) + (badge if best else ""), one.rule)
+        for one, best in zip(standings, chosen, strict=True)
+    ]
+    columns = [
+        Column("Rule", rules),
+        Column("Gap", _percents([one.gap for one in standings])),
+        Column("Effective cohort", _numbers([one.effective for one in standings])),
+        Column(
+            "Gap, held out",
+            _estimates([one.held_out for one in standings]),
+            "In the last part of the log, with weights made from the first",
+        ),
+        Column("Effective cohort, held out", _numbers([one.held_out_effective for one in standings])),
+    ]
+    if any(one.most > 1 + 1e-6 for one in standings):
+        most = _numbers([one.most for one in standings])
+        columns.append(Column("Largest sum of weights", most, "1 where weights are an average"))
+    marked = chosen.index(True) if any(chosen) else None
+    return table("Rules", columns, key="rules-caption", marked=marked)
+
+
+def curve_table(findings: Findings) -> str:
+    """Return gap and effective cohort size at each softness."""
+    curve = findings.price.curve
+    columns = [
+        Column("Softness", _numbers([point.softness for point in curve])),
+        Column("Gap", _percents([point.gap for point in curve])),
+        Column("Effective cohort", _numbers([point.effective for point in curve])),
+    ]
+    return table("Softness", columns, key="curve-caption")
+
+
+def laws_table(findings: Findings, meaning: dict[str, str]) -> str:
+    """Return how well each law did in the part of the log it was not fitted to."""
+    scores = findings.fit.scores
+    laws = [one.law for one in scores]
+    columns = [
+        Column("Description", [words(meaning.get(law, law)) for law in laws]),
+        Column("Gap where fitted", _percents([one.fitted_gap for one in scores])),
+        Column("Gap, held out", _estimates([one.held_out for one in scores])),
+    ]
+    marked = laws.index(findings.fit.law) if findings.fit.law in laws else None  # type: ignore[arg-type]
+    return table("Descriptions of availability", columns, key="laws-caption", marked=marked)
+
+
+def _clients(findings: Findings, rows: Integers) -> Column:
+    names = [findings.clients[row] for row in rows]
+    return Column("Client", [Cell(name(one), one) for one in names])
+
+
+def _shares(shares: Shares, rows: Integers, inclusion: str) -> list[Column]:
+    """Return the columns of all a table says about clients or groups."""
+    owed, implied = shares.owed[rows], shares.implied[rows]
+    columns = [Column("Should count", _percents(owed))]
+    if np.abs(shares.owed - shares.importance).max(initial=0.0) > _EXACT:
+        wanted = _percents(shares.importance[rows])
+        note = "Of all rounds; it should count only while its state is known"
+        columns = [Column("Importance", wanted, note), *columns]
+    return [
+        *columns,
+        Column("Plain average", _percents(implied)),
+        Column("Off by", _differences(implied - owed), "Plain average less what it should count"),
+        Column("Best weights", _percents(shares.attained[rows]), "As near as weights can get"),
+        Column(inclusion, _percents(shares.inclusion[rows]), "Share of rounds"),
+    ]
+
+
+def _brief(shares: Shares, rows: Integers) -> list[Column]:
+    owed, implied = shares.owed[rows], shares.implied[rows]
+    return [
+        Column("Should count", _percents(owed)),
+        Column("Counts", _percents(implied)),
+        Column("Off by", _differences(implied - owed)),
+    ]
+
+
+def _percents(values: Floats | Sequence[float]) -> list[Cell]:
+    """Return shares with equally many digits, so that they line up."""
+    digits = max(digits_of(values), 1)
+    return figures(values, (share(value, digits) for value in values))
+
+
+def _numbers(values: Sequence[float]) -> list[Cell]:
+    return figures(values, map(number, values))
+
+
+def _estimates(values: Sequence[Estimate]) -> list[Cell]:
+    digits = max(digits_of([one.value for one in values]), 1)
+    return [
+        Cell(
+            f"{share(one.value, digits)} <small>{share(one.low, digits).removesuffix(f'{NARROW}%')}"
+            f"–{share(one.high, digits)}</small>"
+            if np.isfinite(one.value)
+            else ABSENT,
+            float(one.value),
+        )
+        for one in values
+    ]
+
+
+def _differences(values: Floats) -> list[Cell]:
+    """Return signed shares with a bar: to the right too much, to the left too little."""
+    digits = max(digits_of(values), 1)
+    most = float(np.abs(values).max(initial=0.0)) or 1.0
+    return [
+        Cell(
+            f'<span class="bar {"over" if value > 0 else "under"}" aria-hidden="true">'
+            f'<i style="width:{50 * abs(value) / most:.1f}%"></i></span>'
+            f"{'+' if value > 0 else ''}{share(value, digits)}",
+            float(value),
+        )
+        for value in values
+    ]

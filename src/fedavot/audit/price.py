@@ -1,0 +1,152 @@
+"""What closeness to the importance costs, and where the known rules stand.
+
+A rule's gap is how far its mean weights are from what is owed, its effective cohort size
+T / Σ_t ‖Y_t‖². Over the whole log a rule is fitted to the rounds it is measured on; in the held-out
+part it is not, which is the fairer figure. Online rules learn from every round before the present
+one, so their held-out figure is of the rounds there alone.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedavot._checks import Floats
+from fedavot.alignment import Alignment
+from fedavot.audit.estimates import Resampling, Weighted, distance
+from fedavot.audit.findings import Point, Price, Standing
+from fedavot.audit.fitting import TOLERANCE, Fitting
+from fedavot.audit.participation import Ragged
+from fedavot.audit.weighing import chosen, inverse, learned, normalised, weights_of
+from fedavot.audit.window import Window
+from fedavot.solve import align
+
+SOFTNESS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+MOST_FOR_VARIANCE = 200_000
+"""Entries beyond which the plan of least variance is left out, for time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The log, and its two parts: laws are fitted to the first and judged on the second.
+
+    Attributes
+    ----------
+    fitted, whole : Fitting
+        The first part, and all of it; of a very long log, some of the rounds.
+    log, held_out : Window
+        All rounds, and the last part of them.
+    resampling : Resampling
+        Of the held-out part.
+    applied : float array, shape (n_entries,), or None
+        The weights that were really used, where the log tells.
+    choice : Ragged or None
+        Who could have taken part in each round of the log, where the server had a choice.
+    rng : Generator
+        Of that choice.
+    """
+
+    fitted: Fitting
+    whole: Fitting
+    log: Window
+    held_out: Window
+    resampling: Resampling
+    applied: Floats | None
+    choice: Ragged | None
+    rng: np.random.Generator
+
+    def last_part(self, log: Window) -> Window:
+        """Return the held-out rounds of a log of as many rounds."""
+        return log.part(np.arange(log.n_rounds - self.held_out.n_rounds, log.n_rounds))
+
+
+def effective(window: Window, weights: Floats) -> float:
+    """Return how many equally weighted clients average as well."""
+    return float(window.n_rounds / np.square(weights).sum())
+
+
+def gap(window: Window, weights: Floats) -> float:
+    """Return how far mean weights are from what is owed, over these rounds."""
+    return float(np.abs(window.mean_weights(weights) - window.owed).sum() / 2)
+
+
+def curve(window: Window) -> tuple[Point, ...]:
+    """Return gap and effective cohort size over softness, exact alignment first."""
+    law = window.law()
+    points = []
+    for softness in (0.0, *SOFTNESS):
+        aligned = align(window.owed, law, softness=softness, tol=TOLERANCE)
+        weights = weights_of(aligned, window)
+        points.append(Point(softness, gap(window, weights), effective(window, weights)))
+    return tuple(points)
+
+
+def price(split: Split, *, law: str, points: tuple[Point, ...], softness: float) -> Price:
+    """Place every rule on the curve, over the log and in the held-out part.
+
+    Parameters
+    ----------
+    split : Split
+        The log and its parts.
+    law : str
+        Which law FedAVOT is fitted by.
+    points : tuple of Point
+        The curve.
+    softness : float
+        Of the soft alignment.
+    """
+    fittings = (split.whole, split.fitted)
+    windows = (split.log, split.held_out)
+    seen = [fitting.seen() for fitting in fittings]
+
+    def ipw(part: int) -> Floats:
+        return inverse(windows[part], seen[part])
+
+    rows = [
+        _standing("plain average", split, split.log.plain(), split.held_out.plain()),
+        _standing("IPW", split, ipw(0), ipw(1)),
+        _standing(
+            "self-normalised IPW", split, *(normalised(windows[part], ipw(part)) for part in (0, 1))
+        ),
+    ]
+    for name, amount in (("FedAVOT", 0.0), ("FedAVOT, soft", softness)):
+        rows.append(_aligned(name, split, *(f.align(law, softness=amount) for f in fittings)))
+    if split.log.incidence.members.size <= MOST_FOR_VARIANCE:
+        rows.append(_aligned("least variance", split, *map(_least_variance, fittings)))
+    rows.append(_running("online", split, split.log, learned(split.log)))
+    if split.choice is not None:
+        asked, weights = chosen(split.log, split.choice, split.rng)
+        rows.append(_running("online selection", split, asked, weights))
+    if split.applied is not None:
+        rows.append(_running("as applied", split, split.log, split.applied))
+    return Price(points, tuple(rows))
+
+
+def _least_variance(fitting: Fitting) -> Alignment:
+    window = fitting.window
+    return align(window.owed, window.law(), objective="variance", tol=TOLERANCE)
+
+
+def _aligned(name: str, split: Split, now: Alignment, before: Alignment) -> Standing:
+    return _standing(name, split, weights_of(now, split.log), weights_of(before, split.held_out))
+
+
+def _running(name: str, split: Split, log: Window, weights: Floats) -> Standing:
+    """Place a rule that has one set of weights, its last ones made without the rounds to come."""
+    last = split.last_part(log)
+    late = weights[weights.size - last.incidence.members.size :]
+    return _placed(name, log, weights, Weighted(last, late, split.resampling))
+
+
+def _standing(name: str, split: Split, weights: Floats, held_out: Floats) -> Standing:
+    return _placed(name, split.log, weights, Weighted(split.held_out, held_out, split.resampling))
+
+
+def _placed(name: str, log: Window, weights: Floats, held_out: Weighted) -> Standing:
+    return Standing(
+        rule=name,
+        gap=gap(log, weights),
+        effective=effective(log, weights),
+        held_out=distance(held_out),
+        held_out_effective=effective(held_out.window, held_out.weights),
+        most=float(log.sum_by_round(weights).max()),
+    )

@@ -1,0 +1,150 @@
+"""Whether exact alignment is possible, in sentences: who is short of reach, and what would help."""
+
+from collections.abc import Iterator
+from math import isfinite
+
+import numpy as np
+
+from fedavot._checks import Integers
+from fedavot.audit.findings import Findings
+from fedavot.audit.numerals import share
+from fedavot.audit.telling import amount, count, interval, listed, shown
+
+NAMED = 5
+"""How many clients are named before the rest are counted."""
+NO_LIMIT = 0.99
+"""A deficiency that may be this much may be anything."""
+
+
+def reach(findings: Findings) -> Iterator[str]:
+    """Say whether weights exist that give every client its importance, and what if not."""
+    if findings.reach.feasible:
+        yield (
+            f"{_exact(findings)} is possible: there are weights that give each client its "
+            "importance."
+        )
+    else:
+        yield from _shortfall(findings)
+        yield from _fixes(findings)
+    if not findings.reach.sure:
+        yield _doubt(findings)
+    hidden = np.flatnonzero(np.isnan(findings.by_client.inclusion))
+    if hidden.size:
+        yield (
+            f"{_subject(findings, hidden, 'is', 'are')} known in no round: nothing can be said of "
+            f"{_them(hidden)}."
+        )
+
+
+def _exact(findings: Findings) -> str:
+    """Begin a sentence that holds in the long run, or over the log alone."""
+    return "Exact alignment" if findings.reach.sure else "Over this log, exact alignment"
+
+
+def _shortfall(findings: Findings) -> Iterator[str]:
+    found, weak = findings.reach, findings.reach.deficient
+    several = weak.clients.size > 1
+    if weak.coverage > 0:
+        rounds = f"in only {share(weak.coverage)} of rounds"
+        rounds = f"some of them take part {rounds}" if several else f"takes part {rounds}"
+    else:
+        rounds = "none of them ever takes part" if several else "never takes part"
+    who = f"these {count(weak.clients.size)} clients" if several else "this client"
+    yield (
+        f"{_exact(findings)} is not possible: {who} ({_names(findings, weak.clients)}) "
+        f"{'hold' if several else 'holds'} {share(weak.importance)} of the importance, but "
+        f"{rounds}."
+    )
+    yield (
+        f"So {share(found.deficiency.value)} of the importance is out of reach of any weights "
+        f"({interval(found.deficiency, share)})."
+    )
+    if found.never.size and not np.array_equal(found.never, weak.clients):
+        held = share(float(findings.by_client.owed[found.never].sum()))
+        yield (
+            f"{_subject(findings, found.never, 'holds', 'hold')} {held} of the importance and "
+            f"never took part: no weights can make up for {_them(found.never)}."
+        )
+    if isfinite(found.hall_ratio.value):
+        yield _ratio(findings)
+
+
+def _ratio(findings: Findings) -> str:
+    found, worst = findings.reach, findings.reach.worst
+    if np.array_equal(worst.clients, found.deficient.clients):
+        who = "They are" if worst.clients.size > 1 else "It is"
+    else:
+        who = f"Worst off, {_subject(findings, worst.clients, 'is', 'are')}"
+    return (
+        f"{who} {amount(found.hall_ratio.value)} times as important as the rounds with "
+        f"{'any of them' if worst.clients.size > 1 else 'it'} allow (the Hall ratio; "
+        f"{interval(found.hall_ratio)})."
+    )
+
+
+def _fixes(findings: Findings) -> Iterator[str]:
+    found, weak = findings.reach, findings.reach.deficient
+    more = ""
+    if weak.coverage > 0:
+        more = f", {amount(weak.importance / weak.coverage)} times as often as now"
+    if weak.clients.size > 1:
+        yield (
+            f"What would help: one or more of them in at least {share(weak.importance)} of "
+            f"rounds{more}."
+        )
+    else:
+        yield f"What would help: this client in at least {share(weak.importance)} of rounds{more}."
+    if found.larger_cohorts is not None:
+        more = "twice" if found.larger_cohorts == 2 else f"{count(found.larger_cohorts)} times"
+        yield f"Or about {more} as many clients a round."
+    elif found.tried_cohorts > 1:
+        yield f"Even {count(found.tried_cohorts)} times as many clients a round would not do."
+    if found.if_all_asked is not None:
+        yield _all_asked(found.if_all_asked, found.deficiency.value)
+    attained = float(findings.by_client.attained[weak.clients].sum())
+    yield (
+        f"Or accept the nearest importance that can be had, which gives {_them(weak.clients)} "
+        f"{share(attained)} instead of {share(weak.importance)}."
+    )
+
+
+def _all_asked(left: float, now: float) -> str:
+    if left <= 1e-9:
+        return "If all who were available took part, exact alignment would be possible."
+    if left < 0.95 * now:
+        return (
+            f"If all who were available took part, {share(left)} of the importance would be out "
+            f"of reach instead of {share(now)}."
+        )
+    return "Asking all who are available would not help: those who are missed are not available."
+
+
+def _doubt(findings: Findings) -> str:
+    lost = findings.reach.deficiency
+    if lost.high >= NO_LIMIT:
+        return "The log is too short to say anything about the long run."
+    limit = (
+        f"up to {share(lost.high)}"
+        if findings.reach.feasible
+        else f"anything from {share(lost.low)} to {share(lost.high)}"
+    )
+    return (
+        "The log is too short to be sure of the long run, in which "
+        f"{limit} of the importance may be out of reach."
+    )
+
+
+def _names(findings: Findings, clients: Integers) -> str:
+    """Name clients, the most important first."""
+    first = clients[np.argsort(-findings.by_client.importance[clients], kind="stable")]
+    return listed([shown(findings.clients[i]) for i in first], NAMED)
+
+
+def _subject(findings: Findings, clients: Integers, one: str, several: str) -> str:
+    if clients.size == 1:
+        return f"{_names(findings, clients)} {one}"
+    return f"{count(clients.size, 'client')} ({_names(findings, clients)}) {several}"
+
+
+def _them(clients: Integers) -> str:
+    return "them" if clients.size > 1 else "it"

@@ -1,0 +1,153 @@
+"""A stretch of the log with what each client was owed in it, and sums over its rounds.
+
+A client whose state is not known in a round is owed nothing there: the round's importance is that
+of the others, scaled to one. With U_t for the unknown of round t and p(U) for their importance,
+
+    owed_i = mean over rounds t with i ∉ U_t of  p_i / (1 − p(U_t)),  counting 0 where i ∈ U_t.
+
+Rounds in which nobody took part are left out, as everywhere.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedavot._checks import Floats, Integers
+from fedavot.audit.federation import Federation
+from fedavot.audit.participation import Ragged
+from fedavot.laws._incidence import Incidence, total_by
+from fedavot.laws.cohorts import Cohorts
+
+Members = NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Rounds with anybody in them.
+
+    Attributes
+    ----------
+    incidence : Incidence
+        One row a round.
+    rounds : int array, shape (n_rounds,)
+        Where each of them is in the log.
+    importance : float array, shape (n_clients,)
+        What was wanted of each client.
+    unknown : Ragged or None
+        Whose state is not known, round by round.
+    """
+
+    incidence: Incidence
+    rounds: Integers
+    importance: Floats
+    unknown: Ragged | None
+
+    @property
+    def n_rounds(self) -> int:
+        """How many rounds there are."""
+        return self.rounds.size
+
+    @property
+    def n_clients(self) -> int:
+        """How many clients there are."""
+        return self.importance.size
+
+    @cached_property
+    def _scale(self) -> Floats:
+        """1 / (1 − p(U_t)) of every round; 0 where all importance is unknown."""
+        if self.unknown is None:
+            return np.ones(self.n_rounds)
+        hidden = total_by(
+            self._unknown_rounds, self.importance[self.unknown.members], self.n_rounds
+        )
+        known = 1.0 - hidden
+        seen = known > 1e-12
+        return np.where(seen, 1.0 / np.where(seen, known, 1.0), 0.0)
+
+    @cached_property
+    def _unknown_rounds(self) -> Integers:
+        assert self.unknown is not None
+        return np.repeat(np.arange(self.n_rounds), np.diff(self.unknown.offsets))
+
+    @cached_property
+    def owed(self) -> Floats:
+        """Importance that each client was owed on average, shape (n_clients,); sums to one."""
+        if self.unknown is None:
+            return self.importance
+        owed = self.owed_in(np.ones(self.n_rounds, dtype=bool))
+        # Where the state of nobody with importance is ever known, there is nothing to go by.
+        return owed / owed.sum() if owed.sum() > 0 else self.importance
+
+    def owed_in(self, chosen: NDArray[np.bool_]) -> Floats:
+        """Return what each client is owed in some rounds together, shape (n_clients,)."""
+        scale = np.where(chosen, self._scale, 0.0)
+        if self.unknown is None:
+            return np.asarray(self.importance * scale.sum())
+        lost = total_by(self.unknown.members, scale[self._unknown_rounds], self.n_clients)
+        # Rounding: who is unknown in all of them is owed nothing at all.
+        left = np.where(lost < scale.sum() * (1.0 - 1e-12), scale.sum() - lost, 0.0)
+        return np.asarray(self.importance * left)
+
+    def owed_by_round(self, values: Floats) -> Floats:
+        """Return Σ_i values_i times what i is owed, for every round, shape (n_rounds,)."""
+        total = float(values @ self.importance)
+        if self.unknown is None:
+            return np.full(self.n_rounds, total)
+        entries = (values * self.importance)[self.unknown.members]
+        return self._scale * (total - total_by(self._unknown_rounds, entries, self.n_rounds))
+
+    def mean_weights(self, weights: Floats) -> Floats:
+        """Return each client's mean weight, from one weight an entry, shape (n_clients,)."""
+        return total_by(self.incidence.members, weights, self.n_clients) / self.n_rounds
+
+    def sum_by_round(self, entries: Floats) -> Floats:
+        """Return the sum over each round's members, shape (n_rounds,)."""
+        return np.add.reduceat(entries, self.incidence.offsets[:-1])
+
+    def plain(self) -> Floats:
+        """Return 1/|A| for every entry."""
+        return np.repeat(1.0 / self.incidence.sizes, self.incidence.sizes)
+
+    def law(self) -> Cohorts:
+        """Return the rounds as an explicit law."""
+        return Cohorts.of_rounds(self.incidence)
+
+    def part(self, chosen: Integers) -> "Window":
+        """Return some of the rounds, by ascending position in this window."""
+        offsets, members = rows_of(self.incidence.offsets, self.incidence.members, chosen)
+        unknown = None
+        if self.unknown is not None:
+            unknown = Ragged(*rows_of(self.unknown.offsets, self.unknown.members, chosen))
+        return Window(
+            Incidence(members, offsets, self.n_clients),
+            self.rounds[chosen],
+            self.importance,
+            unknown,
+        )
+
+
+def whole(federation: Federation) -> Window:
+    """Return all rounds of a log in which anybody took part."""
+    log = federation.participation
+    full = Window(
+        Incidence(log.members, log.offsets, log.n_clients),
+        np.arange(log.n_rounds),
+        federation.importance,
+        log.unknown,
+    )
+    filled = np.flatnonzero(np.diff(log.offsets))
+    return full if filled.size == log.n_rounds else full.part(filled)
+
+
+def rows_of(offsets: Integers, members: Members, chosen: Integers) -> tuple[Integers, Members]:
+    """Return the offsets and members of some rows."""
+    if chosen.size and chosen[-1] - chosen[0] + 1 == chosen.size:
+        low, high = offsets[chosen[0]], offsets[chosen[-1] + 1]
+        return offsets[chosen[0] : chosen[-1] + 2] - low, members[low:high]
+    mask = np.zeros(offsets.size - 1, dtype=bool)
+    mask[chosen] = True
+    sizes = np.diff(offsets)
+    kept = np.concatenate(([0], np.cumsum(sizes[chosen])))
+    return kept, members[np.repeat(mask, sizes)]

@@ -1,0 +1,184 @@
+"""What an audit found, in plain sentences: for the terminal and for the page alike.
+
+Each section is a title and sentences, drawn from `Findings` alone. What is None or not known has no
+sentence; what the log is too short to say is said with its doubt.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import numpy as np
+
+from fedavot._checks import Floats
+from fedavot.audit.availability_words import behaviour
+from fedavot.audit.findings import Findings, Standing
+from fedavot.audit.numerals import share
+from fedavot.audit.reach_words import reach
+from fedavot.audit.telling import amount, count, interval, listed, shown, size
+
+PLAIN, EXACT, APPLIED = "plain average", "FedAVOT", "as applied"
+MEANT = {
+    PLAIN: "the plain average",
+    "IPW": "weighting by inverse probability",
+    "self-normalised IPW": "weighting by inverse probability, scaled to sum to one,",
+    EXACT: "alignment",
+    "FedAVOT, soft": "soft alignment",
+    "least variance": "alignment with the evenest weights",
+    "online": "alignment learned on the way",
+    APPLIED: "what was applied",
+}
+"""What the rules are, in words."""
+EXTREMES = 3
+"""How many clients, or groups, are told that count too much, and too little."""
+NOTICEABLE = 0.1
+"""How much a client must be off by, as a part of what it should count, to be told of."""
+
+
+class Section(NamedTuple):
+    """A heading and what stands below it."""
+
+    title: str
+    sentences: tuple[str, ...]
+
+
+def headline(findings: Findings) -> str:
+    """Return the recommendation in a few words."""
+    advice = findings.advice
+    way = ", with weights learned on the way" if advice.online else ""
+    about = f": about {count(advice.rounds_needed)}" if advice.rounds_needed else ""
+    near = "the weights in use are" if advice.rule == APPLIED else "the plain average is"
+    words = {
+        "nothing to do": f"Nothing to do: {near} near enough",
+        "align": f"Align{way or ': use weights that give each client its importance'}",
+        "align softly": f"Align softly, with softness {advice.softness:.3g}{way}",
+        "use memory": "Use memory: let the last update of an absent client stand in for it",
+        "change selection": "Change which clients are selected: weights alone cannot do it",
+        "collect more rounds": f"Collect more rounds first{about}",
+    }
+    return words[advice.action]
+
+
+def sections(findings: Findings) -> dict[str, Section]:
+    """Return what was found, by section.
+
+    Parameters
+    ----------
+    findings : Findings
+        What an audit found.
+
+    Returns
+    -------
+    dict of Section
+        By the keys advice, objective, reach, behaviour, price and log, in this order.
+    """
+    told = {
+        "advice": ("What to do", _advice(findings)),
+        "objective": ("What the plain average really optimises", _objective(findings)),
+        "reach": ("Is exact alignment possible?", reach(findings)),
+        "behaviour": ("How availability behaves", behaviour(findings)),
+        "price": ("What alignment costs", _price(findings)),
+        "log": ("The log", _log(findings)),
+    }
+    return {key: Section(title, tuple(sentences)) for key, (title, sentences) in told.items()}
+
+
+def _advice(findings: Findings) -> Iterator[str]:
+    advice = findings.advice
+    yield advice.reason
+    plain, chosen = _standing(findings, PLAIN), _standing(findings, advice.rule)
+    if plain and chosen and chosen is not plain:
+        yield (
+            f"Over this log, {MEANT.get(chosen.rule, chosen.rule)} leaves a gap of "
+            f"{amount(chosen.gap)}, where the plain average has {amount(plain.gap)}."
+        )
+
+
+def _objective(findings: Findings) -> Iterator[str]:
+    gap = findings.gap
+    yield (
+        "With the plain average (FedAvg), a client counts by how often it takes part, and with how "
+        "many others, whatever its importance."
+    )
+    side = "within" if gap.value <= findings.tolerance else "above"
+    yield (
+        f"Over this log, {share(gap.value)} of the weight went to clients that should not have had "
+        f"it: a gap of {amount(gap.value)} ({interval(gap)}), {side} the tolerance of "
+        f"{findings.tolerance:.3g}."
+    )
+    by_group, by_client = findings.by_group, findings.by_client
+    if by_group is not None:
+        yield from _extremes(by_group.owed, by_group.implied, findings.groups, "group")
+    yield from _extremes(by_client.owed, by_client.implied, findings.clients, "client")
+
+
+def _extremes(owed: Floats, implied: Floats, names: Sequence[str], what: str) -> Iterator[str]:
+    """Say who counts too much and who too little, the furthest off first."""
+    excess = implied - owed
+    for sign, word in ((1.0, "much"), (-1.0, "little")):
+        off = np.flatnonzero(sign * excess > NOTICEABLE * owed)
+        first = off[np.argsort(-sign * excess[off], kind="stable")][:EXTREMES]
+        if off.size:
+            told = [
+                f"{shown(names[i])} ({share(implied[i])} instead of {share(owed[i])})"
+                for i in first.tolist()
+            ]
+            most = ", most of all" if off.size > first.size else ":"
+            yield (
+                f"{count(off.size, what)} {'count' if off.size > 1 else 'counts'} too {word}{most} "
+                f"{listed(told, EXTREMES)}."
+            )
+
+
+def _price(findings: Findings) -> Iterator[str]:
+    plain, exact = _standing(findings, PLAIN), _standing(findings, EXACT)
+    yield (
+        "Weights nearer to the importance are less even, and uneven weights average out less "
+        "noise. The effective cohort size says how many equally weighted clients average as well."
+    )
+    if plain and exact:
+        yield (
+            f"It is {size(plain.effective)} for the plain average, at a gap of "
+            f"{amount(plain.gap)}, and {size(exact.effective)} for alignment (FedAVOT), at a gap "
+            f"of {amount(exact.gap)}."
+        )
+    near = [point for point in findings.price.curve if point.gap <= findings.tolerance]
+    best = max(near, key=lambda point: point.effective, default=None)
+    if best is None:
+        yield f"No softness brings the gap within the tolerance of {findings.tolerance:.3g}."
+    elif best.softness > 0:
+        yield (
+            f"A softness of {best.softness:.3g} trades closeness for evenness: an effective cohort "
+            f"size of {size(best.effective)}, at a gap of {amount(best.gap)}, within the tolerance."
+        )
+    for one in findings.price.standings:
+        if one.most > 1.05:
+            yield (
+                f"{one.rule} gives weights that do not sum to one: up to {amount(one.most)} in a "
+                "round, which makes training unsteady."
+            )
+
+
+def _log(findings: Findings) -> Iterator[str]:
+    groups = f" in {count(len(findings.groups), 'group')}" if findings.groups else ""
+    yield (
+        f"{shown(findings.source)} has {count(findings.rounds, 'round')} of "
+        f"{count(len(findings.clients), 'client')}{groups}, with {size(findings.mean_cohort)} "
+        "clients in a round on average."
+    )
+    if findings.span is not None and findings.behaviour.dated:
+        first, last = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}" for at in findings.span)
+        yield f"It goes from {first} to {last} UTC."
+    if findings.empty_rounds:
+        rounds = count(findings.empty_rounds, "more round")
+        yield f"In {rounds} nobody took part; that is left out of every figure."
+    if findings.unknown > 0:
+        yield (
+            f"For {share(findings.unknown)} of clients and rounds it is not known whether the "
+            "client was there. That counts neither for it nor against it."
+        )
+    yield from findings.notes
+
+
+def _standing(findings: Findings, rule: str) -> Standing | None:
+    return next((one for one in findings.price.standings if one.rule == rule), None)

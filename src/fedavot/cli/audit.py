@@ -1,0 +1,342 @@
+"""The commands that audit a participation log, and that write a sample of one."""
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from fedavot.cli._group import INTERRUPTED, Refusal
+from fedavot.cli._terms import as_typed
+from fedavot.errors import FedavotError
+
+if TYPE_CHECKING:
+    from fedavot.audit.comparison import Change
+    from fedavot.audit.findings import Findings
+
+ROLES = ("round", "client", "status", "time", "start", "end", "state", "known_from", "known_until")
+"""What a column may mean."""
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+ABOVE_0 = click.FloatRange(min=0, min_open=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What was typed, apart from the log."""
+
+    importance: Path | str
+    groups: Path | None
+    targets: Path | None
+    unlisted: float | None
+    out: Path | None
+    columns: dict[str, str]
+    period: float | None
+    cohort_size: int | None
+    state: str | None
+    coverage: Path | None
+    tolerance: float
+    seed: int
+    compare: Path | None
+
+    def refuse_contradictions(self) -> None:
+        """Refuse options that do not go together, before anything is read."""
+        if self.targets is not None and self.importance != "uniform":
+            raise click.UsageError(
+                "--importance and --targets both say what clients should count; give one of them"
+            )
+        if self.targets is not None and self.groups is None:
+            raise click.UsageError(
+                "--targets are shares of groups; say with --groups who is in which"
+            )
+        of_intervals = {
+            "--cohort-size": self.cohort_size,
+            "--state": self.state,
+            "--coverage": self.coverage,
+        }
+        given = [name for name, value in of_intervals.items() if value is not None]
+        if self.period is None and given:
+            raise click.UsageError(
+                f"{' and '.join(given)}: only for availability intervals, which need --period"
+            )
+
+
+def _columns(
+    context: click.Context, parameter: click.Parameter, pairs: Sequence[str]
+) -> dict[str, str]:
+    """Read ROLE=NAME."""
+    named: dict[str, str] = {}
+    for pair in pairs:
+        role, equals, name = pair.partition("=")
+        if not equals or role not in ROLES:
+            raise click.BadParameter(
+                f"{pair!r}; write MEANING=NAME, as in client=device_id, where MEANING is "
+                f"{', '.join(ROLES[:-1])} or {ROLES[-1]}"
+            )
+        if role in named:
+            raise click.BadParameter(f"the {role} is named twice: {named[role]!r} and {name!r}")
+        named[role] = name
+    return named
+
+
+def _importance(context: click.Context, parameter: click.Parameter, value: str) -> Path | str:
+    """Read the name of a file, or the word uniform."""
+    if value == "uniform":
+        return value
+    found: Path = FILE.convert(value, parameter, context)
+    return found
+
+
+@click.command("audit")
+@click.argument("log", type=FILE)
+@click.option(
+    "--importance",
+    default="uniform",
+    show_default=True,
+    metavar="FILE",
+    callback=_importance,
+    help="What each client should count: a CSV file with the columns client and importance (or "
+    "examples), and group if there are groups; or the word uniform.",
+)
+@click.option("--groups", type=FILE, help="Who is in which group: CSV with client, group.")
+@click.option(
+    "--targets",
+    type=FILE,
+    help="What each group should count, instead of --importance: CSV with group, share.",
+)
+@click.option(
+    "--unlisted",
+    type=click.FloatRange(min=0),
+    metavar="NUMBER",
+    help="What clients count that --importance or --groups leave out.  [default: refuse them]",
+)
+@click.option("--out", type=FOLDER, help="Where the files go.  [default: audit-NAME of the log]")
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="MEANING=NAME",
+    callback=_columns,
+    help="A column that is not recognised, as in client=device_id; nothing after = leaves a "
+    "column out. Again for each.",
+)
+@click.option(
+    "--period", type=ABOVE_0, metavar="SECONDS", help="For intervals: from one round to the next."
+)
+@click.option(
+    "--cohort-size",
+    type=click.IntRange(min=1),
+    metavar="NUMBER",
+    help="For intervals: how many take part at most.  [default: all who are available]",
+)
+@click.option(
+    "--state", metavar="WORD", help="For intervals: the state that means available, as in charging."
+)
+@click.option(
+    "--coverage",
+    type=FILE,
+    help="For intervals: when each client was observed, a table with client, known_until.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0, max=1, min_open=True),
+    metavar="GAP",
+    default=0.05,
+    show_default=True,
+    help="The gap, between 0 and 1, up to which nothing needs to be done.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    metavar="NUMBER",
+    default=0,
+    show_default=True,
+    help="Of the draws: of who takes part, and of the intervals' bounds.",
+)
+@click.option(
+    "--compare", type=FILE, help="findings.json of an earlier audit: tell what has changed."
+)
+def audit_command(log: Path, **chosen: Any) -> None:
+    """Say what a federation really optimises, from its participation LOG.
+
+    LOG is CSV, JSON lines (either may be gzipped) or Parquet: rows of round and client, with or
+    without status and time; or intervals of client, start and end in which clients were available;
+    or the log that fedavot.flower writes.
+
+    \b
+    Try it on a sample:
+      fedavot sample-log sample
+      fedavot audit sample/log.csv --importance sample/importance.csv
+
+    \b
+    Rounds every ten minutes, of up to ten of the phones charging:
+      fedavot audit phones.csv --period 600 --cohort-size 10 --state charging
+
+    A summary is printed. The folder gets report.html, a page to read or print; alignment.json, the
+    weights to use; findings.json and clients.csv, all numbers; and figures.
+    """  # noqa: D301
+    from fedavot.audit.outputs import check_folder, write_audit
+    from fedavot.cli.summary import show
+
+    asked = _Asked(**chosen)
+    asked.refuse_contradictions()
+    folder = asked.out or Path(f"audit-{_stem(log)}")
+    with _refused(log):
+        check_folder(folder)
+        findings, changes = _find(log, asked)
+        with _stages() as told:
+            told("the report", 0, 1)
+            files = write_audit(findings, folder, changes=changes or ())
+    show(Console(highlight=False), findings, changes, files)
+
+
+@contextmanager
+def _refused(log: Path) -> Iterator[None]:
+    """Turn what can go wrong with a log into one line."""
+    from polars.exceptions import PanicException, PolarsError
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo("Interrupted; nothing was written.", err=True)
+        sys.exit(INTERRUPTED)
+    except FedavotError as error:
+        raise Refusal(as_typed(str(error))) from None
+    except MemoryError:
+        raise Refusal(f"{log} does not fit in memory; audit a part of it") from None
+    except (PolarsError, PanicException) as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise Refusal(f"{log} cannot be read: {reason}; write it again as CSV") from None
+
+
+def _find(log: Path, asked: _Asked) -> "tuple[Findings, tuple[Change, ...] | None]":
+    """Read, audit and compare; the changes are None where there is nothing to compare with."""
+    from fedavot.audit.auditing import audit
+    from fedavot.audit.comparison import compare
+    from fedavot.audit.document import read_findings
+    from fedavot.audit.reading import read_log
+    from fedavot.audit.wanted import federation_of
+
+    if not log.is_file():
+        raise Refusal(f"{log} is not a file on disk; write it to one, as it is read more than once")
+    old = None if asked.compare is None else read_findings(asked.compare)
+    with _bytes(f"reading {log.name}") as read:
+        participation = read_log(
+            log,
+            columns=asked.columns,
+            period=asked.period,
+            cohort_size=asked.cohort_size,
+            state=asked.state,
+            coverage=asked.coverage,
+            seed=asked.seed,
+            progress=read,
+        )
+    federation = federation_of(
+        participation,
+        importance=asked.importance,
+        groups=asked.groups,
+        targets=asked.targets,
+        unlisted=asked.unlisted,
+    )
+    with _stages() as told:
+        findings = audit(
+            federation,
+            source=log.name,
+            tolerance=asked.tolerance,
+            seed=asked.seed,
+            progress=told,
+        )
+    return findings, None if old is None else compare(old, findings)
+
+
+@contextmanager
+def _bars(*columns: ProgressColumn) -> Iterator[Progress]:
+    """Show bars on a terminal, beside what is printed, and take them away at the end."""
+    shown = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        *columns,
+        TimeElapsedColumn(),
+    )
+    console = Console(stderr=True)
+    quiet = not console.is_terminal or console.is_dumb_terminal
+    with Progress(*shown, console=console, transient=True, disable=quiet) as bars:
+        yield bars
+
+
+@contextmanager
+def _bytes(label: str) -> Iterator[Callable[[int, int], None]]:
+    """Show how much of a file is read; without a terminal, one line."""
+    with _bars(DownloadColumn()) as bars:
+        task = bars.add_task(label, total=None)
+        _line(bars, label)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
+
+
+@contextmanager
+def _stages() -> Iterator[Callable[[str, int, int], None]]:
+    """Show which stage is under way; without a terminal, a line for each."""
+    with _bars() as bars:
+        task = bars.add_task("", total=None)
+
+        def told(stage: str, done: int, total: int) -> None:
+            bars.update(task, description=f"working out {stage}", completed=done, total=total)
+            if done < total:
+                _line(bars, f"working out {stage}")
+
+        yield told
+
+
+def _line(bars: Progress, text: str) -> None:
+    if bars.disable:
+        bars.console.print(text, markup=False, soft_wrap=True)
+
+
+def _stem(log: Path) -> str:
+    """Return a log's name without what says how it is written."""
+    name = Path(log.name.removesuffix(".gz"))
+    return name.stem or log.name
+
+
+@click.command("sample-log")
+@click.argument("folder", type=FOLDER)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--days", type=click.IntRange(min=1, max=366), default=14, show_default=True)
+@click.option(
+    "--clients", "n_clients", type=click.IntRange(min=20, max=500), default=120, show_default=True
+)
+def sample_log(folder: Path, **sizes: int) -> None:
+    """Write a made-up federation into FOLDER, to try an audit on.
+
+    Phones in three time zones that charge at night, and a few clinics that matter much and are
+    there in office hours alone. README.txt says what is true of it, for an audit to find.
+    """
+    from fedavot.audit.sample import write_sample
+
+    try:
+        files = write_sample(folder, **sizes)
+    except KeyboardInterrupt:
+        click.echo("Interrupted; nothing was written.", err=True)
+        sys.exit(INTERRUPTED)
+    for file in files:
+        click.echo(file)
+    log, importance = (shlex.quote(_argument(file)) for file in (files.log, files.importance))
+    click.echo(f"\nNow audit it:\n\n  fedavot audit {log} --importance {importance}")
+
+
+def _argument(path: Path) -> str:
+    """Return a path that is not taken for an option."""
+    return f"./{path}" if str(path).startswith("-") else str(path)

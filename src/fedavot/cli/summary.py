@@ -1,0 +1,163 @@
+"""What an audit found, on a terminal: the recommendation first, then what it rests on.
+
+Names of clients and groups come from a log and are printed as text: never as markup, nor with
+characters that a terminal would obey.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from fedavot._checks import Integers
+from fedavot.audit.comparison import Change
+from fedavot.audit.findings import Findings, Shares
+from fedavot.audit.numerals import NARROW, share
+from fedavot.audit.telling import amount, count, shown, size
+from fedavot.audit.words import headline, sections
+
+MOST_ROWS = 12
+"""Groups in the table; without groups, the clients furthest off."""
+OBJECTIVE = 2
+"""Sentences on the objective that the table below them does not repeat."""
+WIDEST = 100
+"""Columns that text fills at most: longer lines are hard to read."""
+BULLET = "  - "
+LONGEST = 30
+"""Letters of a name that leave room for the numbers in 80 columns."""
+
+
+def show(
+    console: Console,
+    findings: Findings,
+    changes: Sequence[Change] | None,
+    files: Iterable[Path],
+) -> None:
+    """Print a summary.
+
+    Parameters
+    ----------
+    console : Console
+        Where to.
+    findings : Findings
+        What was found.
+    changes : sequence of Change, or None
+        What is not as it was; None without an earlier audit.
+    files : iterable of path
+        What was written.
+    """
+    told = sections(findings)
+    _recommend(console, findings, told["advice"].sentences)
+    for key in ("objective", "reach", "behaviour", "price"):
+        section = told[key]
+        _say(console, section.title, section.sentences[: OBJECTIVE if key == "objective" else None])
+        if key == "objective":
+            _tabulate(console, _parts(findings))
+        elif key == "price":
+            _tabulate(console, _rules(findings))
+    if changes is not None:
+        nothing = ("Nothing changed since the earlier audit.",)
+        _say(console, "What changed", tuple(one.words for one in changes) or nothing)
+    _say(console, told["log"].title, told["log"].sentences)
+    _say(console, "Files", ())
+    for file in files:
+        console.print(Text(f"{BULLET}{file}"), soft_wrap=True)
+
+
+def _recommend(console: Console, findings: Findings, sentences: Sequence[str]) -> None:
+    lines = [(f"{headline(findings)}\n", "bold"), *((f"\n{one}", "") for one in sentences)]
+    body = Text.assemble(*((_plain(words), style) for words, style in lines))
+    title = Text(f"fedavot audit: {shown(findings.source)}")
+    console.print(Panel(body, title=title, title_align="left", width=_width(console)))
+
+
+def _say(console: Console, title: str, sentences: Sequence[str]) -> None:
+    console.print()
+    console.print(Text(title, style="bold"))
+    for sentence in sentences:
+        lines = Text(_plain(sentence)).wrap(console, max(20, _width(console) - len(BULLET)))
+        for number, line in enumerate(lines):
+            line.rstrip()
+            console.print(Text(" " * len(BULLET) if number else BULLET) + line)
+
+
+def _tabulate(console: Console, table: Table) -> None:
+    console.print()
+    console.print(Padding(table, (0, 0, 0, len(BULLET)), expand=False))
+
+
+def _width(console: Console) -> int:
+    return min(console.width, WIDEST)
+
+
+def _parts(findings: Findings) -> Table:
+    """Return who counts how much, by group if there are groups, the furthest off first."""
+    grouped = findings.by_group is not None
+    parts = findings.by_group or findings.by_client
+    names = findings.groups if grouped else findings.clients
+    chosen = _furthest(parts)
+    headings = ("should\ncount", "counts\nnow", "if\naligned", "rounds\nwith it")
+    table = _table("group" if grouped else "client", *headings)
+    for at in chosen.tolist():
+        values = (parts.owed, parts.implied, parts.attained, parts.inclusion)
+        table.add_row(
+            Text(shown(names[at], LONGEST)), *(_plain(share(value[at])) for value in values)
+        )
+    if chosen.size < len(names):
+        more = count(len(names) - chosen.size, "group" if grouped else "client")
+        _caption(table, f"The furthest off; {more} more in the report.")
+    return table
+
+
+def _furthest(parts: Shares) -> Integers:
+    """Return whose part is the furthest off, those that count too little first."""
+    excess = parts.implied - parts.owed
+    worst = np.argsort(-np.abs(excess), kind="stable")[:MOST_ROWS]
+    return worst[np.argsort(excess[worst], kind="stable")]
+
+
+def _rules(findings: Findings) -> Table:
+    """Return where every rule stands, the recommended one marked."""
+    table = _table(
+        "rule",
+        "gap",
+        "effective\ncohort size",
+        "gap in rounds\nnot fitted to",
+        "95 % interval",
+    )
+    for one in findings.price.standings:
+        chosen = one.rule == findings.advice.rule
+        held = one.held_out
+        table.add_row(
+            Text(f"{one.rule} *" if chosen else one.rule),
+            amount(one.gap),
+            _plain(size(one.effective)),
+            amount(held.value),
+            f"{amount(held.low)} to {amount(held.high)}",
+            style="bold" if chosen else "",
+        )
+    _caption(table, "* recommended")
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _caption(table: Table, words: str) -> None:
+    table.caption, table.caption_justify = Text(_plain(words)), "left"
+
+
+def _plain(words: str) -> str:
+    """Return words with ordinary spaces, which every terminal has."""
+    return words.replace(NARROW, " ")

@@ -1,0 +1,266 @@
+"""Findings made without an audit: twelve clients in three groups, 300 rounds of up to four.
+
+What can be computed from the rounds is, so that figures agree with each other; intervals and what
+is judged on a held-out part are made up around them.
+"""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+import fedavot as fa
+from fedavot.audit.findings import (
+    Advice,
+    Behaviour,
+    Estimate,
+    Findings,
+    Fit,
+    LawScore,
+    Point,
+    Price,
+    Reach,
+    Reached,
+    Shares,
+    Standing,
+)
+
+GROUPS = ("clinics", "phones", "tablets")
+GROUP_OF = np.repeat([0, 1, 2], [2, 7, 3])
+CLIENTS = tuple(
+    f"{GROUPS[group][:-1]}-{number}"
+    for group, count in enumerate(np.bincount(GROUP_OF))
+    for number in range(1, count + 1)
+)
+ROUNDS = 300
+FEASIBLE = np.array([0.06] * 2 + [0.07] * 7 + [0.13] * 3)
+"""A group's share is split equally: clinics 12 %, phones 49 %, tablets 39 %."""
+SCARCE = np.array([0.28] * 2 + [0.04] * 7 + [0.16 / 3] * 3)
+"""Clinics hold 56 % and take part in far fewer rounds."""
+NONE = np.empty(0, dtype=np.int64)
+
+
+def estimate(value, spread=0.03):
+    """Return an interval around a value, not below 0."""
+    return Estimate(value, max(0.0, value - spread), value + spread)
+
+
+@cache
+def law(absent=()):
+    """Return the rounds as a law; ``absent`` clients never take part."""
+    rng = np.random.default_rng(5)
+    rates = np.array([0.10, 0.12] + [0.5] * 7 + [0.25] * 3)
+    rates[list(absent)] = 0.0
+    rounds = []
+    while len(rounds) < ROUNDS:
+        there = np.flatnonzero(rng.random(rates.size) < rates)
+        if there.size:
+            rounds.append(np.sort(rng.permutation(there)[:4]))
+    return fa.Cohorts(rounds, n_clients=rates.size)
+
+
+def shares(importance, cohorts, attained):
+    """Return every client's part."""
+    return Shares(
+        importance,
+        importance,
+        cohorts.expected_weights(np.zeros(importance.size)),
+        attained,
+        cohorts.inclusion(),
+    )
+
+
+def grouped(by_client, cohorts):
+    """Return every group's part."""
+    sums = [
+        np.bincount(GROUP_OF, weights=values)
+        for values in (
+            *(by_client.importance, by_client.owed),
+            *(by_client.implied, by_client.attained),
+        )
+    ]
+    return Shares(
+        *sums, np.array([cohorts.coverage(np.flatnonzero(at == GROUP_OF)) for at in range(3)])
+    )
+
+
+def reach_of(importance, cohorts):
+    """Return whether exact alignment is possible."""
+    found = fa.certify(importance, cohorts)
+    weak = found.deficient
+    held = Reached(weak, float(importance[weak].sum()), cohorts.coverage(weak))
+    absent = np.flatnonzero((cohorts.inclusion() == 0) & (importance > 0))
+    worst = Reached(absent, float(importance[absent].sum()), 0.0) if absent.size else held
+    ratio = found.hall_ratio
+    return Reach(
+        feasible=found.feasible,
+        sure=True,
+        deficiency=estimate(found.deficiency) if weak.size else Estimate(0.0, 0.0, 0.0),
+        hall_ratio=estimate(ratio, 0.2) if np.isfinite(ratio) else Estimate(*[np.inf] * 3),
+        deficient=held,
+        worst=worst if weak.size else Reached(NONE, 0.0, 0.0),
+        never=absent,
+        larger_cohorts=3 if weak.size and not absent.size else None,
+        tried_cohorts=8,
+        if_all_asked=0.08 if weak.size else 0.0,
+    )
+
+
+def behaviour():
+    """Return clients that charge at night, drift little, and come together."""
+    hours = 2.5 + 1.5 * np.cos(np.arange(24) / 12 * np.pi)
+    parts = np.array([[0.1], [0.7], [0.2]])
+    return Behaviour(
+        of_available=True,
+        by_hour=hours,
+        by_weekday=np.array([2.6, 2.5, 2.5, 2.4, 2.5, 2.8, 2.9]),
+        groups_by_hour=parts * hours,
+        dated=True,
+        look=2.4,
+        dispersion=1.6,
+        drift=estimate(0.05),
+        halves=_halves(),
+    )
+
+
+def _halves():
+    implied = law().expected_weights(np.zeros(12))
+    tilt = np.where(np.arange(12) % 2, 1.1, 0.9)
+    first, last = implied * tilt, implied / tilt
+    return first / first.sum(), last / last.sum()
+
+
+def price_of(importance, cohorts, softness):
+    """Return a curve from exact to the plain average, and seven rules."""
+    steps = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+    aligned = {step: fa.align(importance, cohorts, softness=step) for step in steps}
+    points = [Point(step, one.gap, one.effective_cohort_size) for step, one in aligned.items()]
+    soft, variance = (
+        fa.align(importance, cohorts, softness=softness or 0.1),
+        fa.align(importance, cohorts, objective="variance"),
+    )
+    plain = fa.align(importance, cohorts, softness=1e6)
+    exact = points[0]
+    rows = [
+        ("plain average", plain.gap, plain.effective_cohort_size, 1.0),
+        ("IPW", 0.9 * exact.gap, 0.5 * exact.effective, 4.2),
+        ("self-normalised IPW", 0.4 * plain.gap + 0.6 * exact.gap, 0.9 * exact.effective, 1.0),
+        ("FedAVOT", exact.gap, exact.effective, 1.0),
+        ("FedAVOT, soft", soft.gap, soft.effective_cohort_size, 1.0),
+        ("least variance", variance.gap, variance.effective_cohort_size, 1.0),
+        ("online", exact.gap + 0.01, 0.97 * exact.effective, 1.0),
+    ]
+    return Price(
+        tuple(points),
+        tuple(
+            Standing(rule, gap, size, estimate(gap + 0.02), 0.98 * size, most)
+            for rule, gap, size, most in rows
+        ),
+    )
+
+
+@cache
+def _made(kind):
+    importance = {"feasible": FEASIBLE, "infeasible": SCARCE, "never": FEASIBLE}[kind]
+    cohorts = law((0,)) if kind == "never" else law()
+    advice = {
+        "feasible": Advice("align", "Exact alignment is possible.", "FedAVOT"),
+        "infeasible": Advice(
+            "align softly", "Exact alignment is not possible.", "FedAVOT, soft", softness=0.1
+        ),
+        "never": Advice("change selection", "A client never took part.", "FedAVOT"),
+    }[kind]
+    alignment = fa.align(importance, cohorts, softness=advice.softness)
+    nearest = fa.align(importance, cohorts).attained
+    by_client = shares(importance, cohorts, nearest)
+    return Findings(
+        source="log.csv",
+        clients=CLIENTS,
+        groups=GROUPS,
+        group_of=GROUP_OF,
+        rounds=ROUNDS,
+        empty_rounds=2,
+        entries=round(ROUNDS * float(cohorts.inclusion().sum())),
+        span=(1704672000.0, 1704672000.0 + 1800 * ROUNDS),
+        unknown=0.0,
+        tolerance=0.05,
+        by_client=by_client,
+        by_group=grouped(by_client, cohorts),
+        gap=estimate(float(np.abs(by_client.implied - importance).sum() / 2)),
+        reach=reach_of(importance, cohorts),
+        behaviour=behaviour(),
+        fit=Fit(
+            (
+                LawScore("explicit", 0.0, estimate(0.04)),
+                LawScore("independent", 0.02, estimate(0.06)),
+                LawScore("mixture", 0.01, estimate(0.03)),
+            ),
+            law="mixture",
+            states=4,
+            fitted=200,
+            held_out=100,
+        ),
+        price=price_of(importance, cohorts, advice.softness),
+        advice=advice,
+        alignment=alignment,
+        notes=("7 rows are repeated: counted once",),
+    )
+
+
+def findings(**changes):
+    """Return findings of a feasible federation, with whatever fields are given instead."""
+    return replace(_made("feasible"), **changes)
+
+
+def infeasible(**changes):
+    """Return findings of a federation that wants its clinics more than they can be had."""
+    return replace(_made("infeasible"), **changes)
+
+
+def never_seen(**changes):
+    """Return findings in which a wanted client never took part: the Hall ratio is infinite."""
+    return replace(_made("never"), **changes)
+
+
+def unknown_client(**changes):
+    """Return findings in which one client is known in no round: its inclusion is NaN."""
+    made = _made("feasible")
+    one = np.arange(12) == 11
+    owed = np.where(one, 0.0, made.by_client.owed)
+    held = replace(
+        made.by_client,
+        owed=owed / owed.sum(),
+        inclusion=np.where(one, np.nan, made.by_client.inclusion),
+    )
+    return replace(made, **{"by_client": held, "unknown": 1 / 12, **changes})
+
+
+def without_groups(**changes):
+    """Return findings of clients without groups."""
+    made = _made("feasible")
+    calm = replace(made.behaviour, groups_by_hour=None)
+    fields = {"groups": (), "group_of": None, "by_group": None, "behaviour": calm}
+    return replace(made, **{**fields, **changes})
+
+
+def without_times(**changes):
+    """Return findings of a log without times."""
+    made = _made("feasible")
+    timeless = replace(
+        made.behaviour,
+        by_hour=None,
+        by_weekday=None,
+        groups_by_hour=None,
+        dated=False,
+        of_available=False,
+    )
+    fit = replace(
+        made.fit,
+        scores=tuple(score for score in made.fit.scores if score.law != "mixture"),
+        law="explicit",
+        states=0,
+    )
+    return replace(made, **{"span": None, "behaviour": timeless, "fit": fit, **changes})
+
+
+VARIANTS = (findings, infeasible, never_seen, unknown_client, without_groups, without_times)

@@ -1,0 +1,169 @@
+"""What changed since the last audit is told, and what did not is not."""
+
+import json
+from dataclasses import replace
+
+import made
+import numpy as np
+import pytest
+
+from fedavot.audit.comparison import compare
+from fedavot.audit.document import findings_document, read_findings, write_findings
+from fedavot.audit.findings import Estimate, Reached
+
+
+def changed(before, after):
+    """Return the changes by name."""
+    changes = compare(findings_document(before), after)
+    assert len({change.name for change in changes}) == len(changes)
+    return {change.name: change for change in changes}
+
+
+@pytest.mark.parametrize("variant", made.VARIANTS)
+def test_nothing_changed_between_equal_audits(tmp_path, variant):
+    write_findings(variant(), tmp_path / "findings.json")
+    assert compare(read_findings(tmp_path / "findings.json"), variant()) == ()
+
+
+@pytest.mark.parametrize("before", made.VARIANTS)
+@pytest.mark.parametrize("after", made.VARIANTS)
+def test_any_two_audits_can_be_compared(before, after):
+    for change in compare(json.loads(json.dumps(findings_document(before()))), after()):
+        assert change.before != change.after or change.name in {"clients", "groups"}
+        assert change.words.endswith(".")
+        assert "nan" not in change.words
+        assert "None" not in change.words
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [(0.25, 0.45, "overlap, so this may be chance"), (0.35, 0.45, "do not overlap: this is more")],
+)
+def test_a_gap_is_told_with_whether_the_intervals_overlap(low, high, words):
+    before = made.findings(gap=Estimate(0.28, 0.25, 0.31))
+    change = changed(before, made.findings(gap=Estimate(0.4, low, high)))
+    assert list(change) == ["gap of the plain average"]
+    told = change["gap of the plain average"]
+    assert (told.before, told.after) == ("0.28", "0.40")
+    assert told.words.startswith("The plain average is off by 0.40; before, it was 0.28.")
+    assert words in told.words
+
+
+def test_a_gap_that_reads_the_same_has_not_changed():
+    before = made.findings(gap=Estimate(0.2801, 0.25, 0.31))
+    assert changed(before, made.findings(gap=Estimate(0.2799, 0.1, 0.2))) == {}
+
+
+def test_a_new_recommendation_comes_first_with_its_reason():
+    changes = compare(findings_document(made.findings()), made.infeasible())
+    first = changes[0]
+    assert (first.name, first.before) == ("recommendation", "align")
+    assert first.after == "align softly, softness 0.1"
+    assert made.infeasible().advice.reason in first.words
+
+
+def test_another_softness_and_learning_are_another_recommendation():
+    advice = replace(made.infeasible().advice, softness=0.25, online=True)
+    change = changed(made.infeasible(), made.infeasible(advice=advice))["recommendation"]
+    assert change.after == "align softly, softness 0.25, learned on the way"
+
+
+def test_what_became_impossible_is_told_with_who_is_out_of_reach():
+    change = changed(made.findings(), made.infeasible())
+    told = change["exact alignment"]
+    assert (told.before, told.after) == ("possible", "not possible")
+    assert told.words == (
+        "It is now not possible to give every client its importance; before, it was possible."
+    )
+    assert change["clients out of reach"].before == "0 clients"
+    assert "clinic-1 and clinic-2" in change["clients out of reach"].words
+    assert change["importance out of reach"].before == "0"
+
+
+def test_doubt_about_the_long_run_comes_and_goes():
+    doubtful = made.findings(reach=replace(made.findings().reach, sure=False))
+    came = changed(made.findings(), doubtful)["exact alignment"]
+    assert (came.before, came.after) == ("possible", "possible, in doubt")
+    assert came.words == (
+        "It is possible, as before, to give every client its importance. "
+        "The log is too short to be sure of the long run."
+    )
+    went = changed(doubtful, made.findings())["exact alignment"]
+    assert went.words.endswith("The log is now long enough to be sure of the long run.")
+
+
+def with_deficient(clients):
+    reach = made.infeasible().reach
+    set_of = Reached(np.array(clients), reach.deficient.importance, reach.deficient.coverage)
+    return made.infeasible(reach=replace(reach, deficient=set_of))
+
+
+def test_who_joined_and_who_left_a_set_is_named():
+    told = changed(with_deficient([0, 1]), with_deficient([1, 2]))
+    assert list(told) == ["clients out of reach"]
+    assert told["clients out of reach"].words == (
+        "Now wanted more than they can be had: phone-1. "
+        "No longer wanted more than they can be had: clinic-1."
+    )
+
+
+def test_of_many_that_joined_some_are_named_and_the_rest_counted():
+    told = changed(with_deficient([0, 1]), with_deficient(range(12)))["clients out of reach"]
+    assert told.after == "12 clients"
+    assert "phone-5 and 5 more." in told.words
+
+
+def test_an_infinite_hall_ratio_is_told_as_such():
+    told = changed(made.infeasible(), made.never_seen())["Hall ratio"]
+    assert told.after == "∞"
+
+
+def test_the_hall_ratio_of_what_is_possible_is_left_out():
+    reach = replace(made.findings().reach, hall_ratio=Estimate(0.5, 0.4, 0.6))
+    assert changed(made.findings(), made.findings(reach=reach)) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "after"),
+    [
+        ("rounds", {"rounds": 1, "entries": 3}, "1 round"),
+        ("empty rounds", {"empty_rounds": 9}, "9 rounds"),
+        ("tolerance", {"tolerance": 0.1}, "0.1"),
+        ("log", {"source": "june.csv"}, "june.csv"),
+        (
+            "law of availability",
+            {"fit": replace(made.findings().fit, law="explicit")},
+            "the rounds",
+        ),
+        ("state not known", {"unknown": 0.25}, "25\u202f%"),
+        ("clients a round", {"entries": 30 * made.ROUNDS}, "30.0"),
+    ],
+)
+def test_a_changed_figure_is_told(name, fields, after):
+    told = changed(made.findings(), made.findings(**fields))[name]
+    assert told.after.startswith(after)
+    assert told.before in told.words
+    assert told.after in told.words
+
+
+def test_clients_that_came_and_went_are_named_even_if_as_many():
+    clients = ("\x1b[2Jnew", *made.CLIENTS[1:])
+    told = changed(made.findings(), made.findings(clients=clients))["clients"]
+    assert (told.before, told.after) == ("12 clients", "12 clients")
+    assert told.words == "Now in the audit: \\x1b[2Jnew. No longer in the audit: clinic-1."
+
+
+def test_a_groups_share_is_told_for_the_groups_that_changed():
+    parts = made.findings().by_group
+    more = parts.implied + np.array([0.1, 0.0, -0.1])
+    change = changed(made.findings(), made.findings(by_group=replace(parts, implied=more)))
+    assert sorted(change) == ["plain average, clinics", "plain average, tablets"]
+    told = change["plain average, clinics"]
+    assert told.words == (
+        f"Group clinics gets {told.after} of the plain average; it was {told.before}."
+    )
+
+
+def test_new_and_missing_groups_are_named():
+    change = changed(made.findings(), made.findings(groups=("labs", "phones", "tablets")))
+    assert change["groups"].words == "Now in the audit: labs. No longer in the audit: clinics."
