@@ -7,7 +7,7 @@ from tests.audit.logs import drawn, log_of, ragged, scarce, slack
 import fedavot as fa
 from fedavot.audit.estimates import resampling
 from fedavot.audit.federation import Federation
-from fedavot.audit.reach import deliverable, reach
+from fedavot.audit.reach import reach, shortfall
 from fedavot.audit.window import whole
 
 SEEDS = range(100)
@@ -17,7 +17,7 @@ LEAST_HELD = 90
 def reach_of(federation, available=None):
     window = whole(federation)
     blocks = resampling(None, window.n_rounds, np.random.default_rng(0))
-    return reach(window, deliverable(window), blocks, look=1.0, available=available)
+    return reach(window, shortfall(window), blocks, look=1.0, available=available)
 
 
 LAWS = {

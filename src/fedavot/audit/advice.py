@@ -18,8 +18,8 @@ ROOM = 1.5
 KEPT = 0.5
 """Exact weights that keep less than this share of what a cohort averages beyond one client are
 dear ..."""
-GAIN = 1.2
-"""... and soft ones are worth it if their effective cohort size is this many times larger."""
+GAIN = 1.3
+"""... and soft ones are worth it if they keep this many times as much."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Evidence:
         Of the weights that were really used, where the log tells.
     reach : Reach
     price : Price
+    drift : Estimate
+        Between the halves of the log.
     softness : float
         Of the soft rule in ``price``.
     tolerance : float
@@ -49,6 +51,7 @@ class Evidence:
     applied: Estimate | None
     reach: Reach
     price: Price
+    drift: Estimate
     softness: float
     tolerance: float
     rounds: int
@@ -83,7 +86,32 @@ def choose_softness(points: tuple[Point, ...], tolerance: float) -> float:
 def advise(evidence: Evidence) -> Advice:
     """Recommend one thing to do."""
     gap, tolerance = evidence.gap, evidence.tolerance
-    applied = evidence.applied
+    # Where availability drifts, the last part tells more of what is to come than all of it.
+    lately = evidence.drift.low > tolerance and evidence.plain.held_out.low >= tolerance
+    nothing = _nothing(evidence, lately)
+    if nothing is not None:
+        return nothing
+    if not lately and gap.low < tolerance and not _settled(evidence):
+        return _too_short(evidence)
+    if evidence.reach.deficiency.low > tolerance:
+        return _out_of_reach(evidence)
+    if _misses(evidence):
+        return _learn(evidence)
+    return _align(evidence)
+
+
+def _settled(evidence: Evidence) -> bool:
+    """Say whether the gap is known as closely as it needs to be."""
+    return evidence.gap.high - evidence.gap.low <= evidence.tolerance
+
+
+def _nothing(evidence: Evidence, lately: bool) -> Advice | None:
+    """Say why nothing needs to be done, if so."""
+    gap, applied, tolerance = evidence.gap, evidence.applied, evidence.tolerance
+    if evidence.clients == 1:
+        return Advice(
+            "nothing to do", "There is one client: whatever the rule, it counts.", "plain average"
+        )
     if applied is not None and applied.high <= tolerance:
         return Advice(
             "nothing to do",
@@ -91,21 +119,14 @@ def advise(evidence: Evidence) -> Advice:
             f"the tolerance of {_part(tolerance)}.",
             "as applied",
         )
-    settled = gap.high - gap.low <= tolerance
-    if gap.high <= tolerance or (settled and gap.value <= tolerance):
-        return Advice(
-            "nothing to do",
-            f"The plain average is off the importance by {_part(gap.high)} at most"
-            f"{'' if gap.high > tolerance else f', within the tolerance of {_part(tolerance)}'}.",
-            "plain average",
-        )
-    if gap.low < tolerance and not settled:
-        return _too_short(evidence)
-    if evidence.reach.deficiency.low > tolerance:
-        return _out_of_reach(evidence)
-    if _misses(evidence):
-        return _learn(evidence)
-    return _align(evidence)
+    if lately or gap.value > tolerance or not (gap.high <= tolerance or _settled(evidence)):
+        return None
+    within = f", within the tolerance of {_part(tolerance)}" if gap.high <= tolerance else ""
+    return Advice(
+        "nothing to do",
+        f"The plain average is off the importance by {_part(gap.high)} at most{within}.",
+        "plain average",
+    )
 
 
 def _too_short(evidence: Evidence) -> Advice:
@@ -206,7 +227,7 @@ def _align(evidence: Evidence) -> Advice:
     )
     why = f"{what}; the plain average is off by {_part(evidence.gap.value)}"
     dear = exact.effective - 1 < KEPT * (plain.effective - 1)
-    if dear and soft.effective >= GAIN * exact.effective:
+    if dear and soft.effective - 1 >= GAIN * (exact.effective - 1):
         return Advice(
             "align softly",
             f"{why}. But exact weights are uneven: a round averages like {exact.effective:.3g} "
@@ -217,8 +238,9 @@ def _align(evidence: Evidence) -> Advice:
         )
     return Advice(
         "align",
-        f"{why}. The price is moderate: a round averages like {exact.effective:.3g} clients "
-        f"instead of {plain.effective:.3g}.",
+        f"{why}. The price is {'high' if dear else 'moderate'}: a round averages like "
+        f"{exact.effective:.3g} clients instead of {plain.effective:.3g}"
+        f"{', and softer weights would not change that much' if dear else ''}.",
         "FedAVOT",
     )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -15,17 +16,15 @@ from fedavot.audit.federation import Federation
 from fedavot.audit.findings import (
     Advice,
     Behaviour,
-    Estimate,
     Findings,
     Fit,
     LawScore,
-    Price,
-    Reach,
     Shares,
 )
+from fedavot.audit.fitting import MOST_EXPLICIT
 from fedavot.audit.price import MOST_FOR_VARIANCE, Split, curve, price
-from fedavot.audit.reach import Deliverable, deliverable, reach, touched
-from fedavot.audit.weighing import MOST_REPLAYED, weights_of
+from fedavot.audit.reach import Shortfall, reach, shortfall, touched
+from fedavot.audit.weighing import MOST_REPLAYED, Plan, Weights, weights_of
 from fedavot.laws._incidence import total_by
 
 FITTED = 2 / 3
@@ -82,19 +81,27 @@ def audit(
     under_way(1)
     behaviour = _behaviour(case)
     under_way(2)
-    found = deliverable(case.thin)
-    available = case.available(case.thin)
-    reached = reach(
-        case.thin, found, case.resampling(case.thin), look=case.look, available=available
-    )
+    found = shortfall(case.window)
+    available = case.available(case.window)
+    reached = reach(case.window, found, case.blocks, look=case.look, available=available)
     under_way(3)
     split, fit = _fit(case)
     under_way(4)
-    points = curve(case.thin)
+    points = curve(split.whole)
     softness = choose_softness(points, limit)
     under_way(5)
     standings = price(split, law=fit.law, points=points, softness=softness)
-    advice = advise(_evidence(case, gap, reached, standings, softness=softness, tolerance=limit))
+    advice = advise(
+        _evidence(
+            case,
+            gap=gap,
+            reach=reached,
+            price=standings,
+            drift=behaviour.drift,
+            softness=softness,
+            tolerance=limit,
+        )
+    )
     under_way(6)
     return _findings(
         case,
@@ -136,13 +143,11 @@ def _fit(case: Case) -> tuple[Split, Fit]:
     window = case.window
     # Of a log of one round both parts are that round; the recommendation will be to go on.
     cut = min(round(FITTED * window.n_rounds), window.n_rounds - 1)
-    first = case.thin.part(np.flatnonzero(case.thin.rounds < window.rounds[cut]))
-    if not first.n_rounds:
-        first = case.thin
+    first = window.part(np.arange(max(cut, 1)))
     last = window.part(np.arange(cut, window.n_rounds))
     split = Split(
         fitted=case.fitting(first),
-        whole=case.fitting(case.thin),
+        whole=case.fitting(window),
         log=window,
         held_out=last,
         resampling=case.resampling(last),
@@ -166,39 +171,29 @@ def _fit(case: Case) -> tuple[Split, Fit]:
     )
 
 
-def _evidence(
-    case: Case,
-    gap: Estimate,
-    reached: Reach,
-    standings: Price,
-    *,
-    softness: float,
-    tolerance: float,
-) -> Evidence:
-    log = case.federation.participation
+def _evidence(case: Case, **known: Any) -> Evidence:
+    """Add to what is known what the log alone tells."""
+    weights = case.federation.participation.applied
     applied = None
-    if log.applied is not None:
-        applied = distance(Weighted(case.window, log.applied, case.blocks))
+    if weights is not None:
+        applied = distance(Weighted(case.window, weights, case.blocks))
     return Evidence(
-        gap=gap,
         applied=applied,
-        reach=reached,
-        price=standings,
-        softness=softness,
-        tolerance=tolerance,
         rounds=case.window.n_rounds,
         clients=case.window.n_clients,
         cohort=float(case.window.incidence.sizes.mean()),
         available=case.mean_available,
         look=case.look,
+        **known,
     )
 
 
 def _findings(
-    case: Case, found: Deliverable, *, source: str, advice: Advice, fit: Fit, **known: object
+    case: Case, found: Shortfall, *, source: str, advice: Advice, fit: Fit, **known: Any
 ) -> Findings:
     log, window = case.federation.participation, case.window
-    shares = _shares(case, found)
+    alignment = _alignment(case, fit.law, advice)
+    shares = _shares(case, _nearest(found) or alignment)
     pairs = log.n_rounds * log.n_clients
     return Findings(
         source=source,
@@ -214,20 +209,27 @@ def _findings(
         by_group=_grouped(case, shares),
         fit=fit,
         advice=advice,
-        alignment=_alignment(case, fit.law, advice),
+        alignment=alignment,
         notes=(*log.notes, *_notes(case)),
-        **known,  # type: ignore[arg-type]
+        **known,
     )
 
 
-def _shares(case: Case, found: Deliverable) -> Shares:
-    window, thin = case.window, case.thin
-    nearest = weights_of(found, thin)
+def _nearest(found: Shortfall) -> Weights | None:
+    """Return the weights nearest to the importance, where they were computed."""
+    evidence = found.nearest
+    if evidence is None or evidence.potentials is None or evidence.levels is None:
+        return None
+    return Plan(evidence.potentials, evidence.levels)
+
+
+def _shares(case: Case, best: Weights) -> Shares:
+    window = case.window
     return Shares(
         importance=case.federation.importance,
         owed=window.owed,
         implied=window.mean_weights(window.plain()),
-        attained=thin.mean_weights(nearest),
+        attained=window.mean_weights(weights_of(best, window)),
         inclusion=case.federation.participation.inclusion(),
     )
 
@@ -255,7 +257,7 @@ def _grouped(case: Case, shares: Shares) -> Shares | None:
 
 def _alignment(case: Case, law: str, advice: Advice) -> Alignment:
     """Return the weights to use, over all clients at all times."""
-    fitting = case.fitting(case.thin)
+    fitting = case.fitting(case.window)
     aligned = fitting.align(law, softness=advice.softness)
     if aligned.status is Status.UNCONVERGED:
         # Explicit cohorts have a max-flow to fall back on, mixtures have not.
@@ -265,14 +267,14 @@ def _alignment(case: Case, law: str, advice: Advice) -> Alignment:
 
 def _notes(case: Case) -> list[str]:
     """Say what was left out for size."""
-    window, thin = case.window, case.thin
+    window = case.window
     entries = window.incidence.members.size
     notes = []
-    if thin is not window:
+    if entries > MOST_EXPLICIT:
         notes.append(
-            f"certificates and plans are of {thin.n_rounds:,} evenly spaced rounds of "
-            f"{window.n_rounds:,}; the log has {entries:,} entries, and all of them count for the "
-            "plain average's shares and for the rules' gaps"
+            f"the log has {entries:,} entries: beyond {MOST_EXPLICIT:,} plans are fitted to rates, "
+            "not to single rounds, and whether alignment is possible is tested on the sets that "
+            "would be the worst if clients were independent"
         )
     if entries > MOST_FOR_VARIANCE:
         notes.append("the plan of least variance was left out: the log is too large for it")

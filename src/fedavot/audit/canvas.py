@@ -1,4 +1,4 @@
-"""What pictures of an audit have in common: size, style, marks, and labels that stay apart.
+"""What pictures of an audit have in common: size, style, marks and axes.
 
 Pictures are narrow enough for a phone. Their colours are those of `COLOURS` and no other: on the
 page a style sheet puts lighter ones in their place on a dark screen. They are Okabe and Ito's,
@@ -6,17 +6,19 @@ darkened where they were too pale for text; shapes differ as well, so that no pi
 colours.
 """
 
-import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats
-from fedavot.audit.numerals import NARROW
+from fedavot._checks import Floats, Integers
+from fedavot.audit.findings import Estimate
+from fedavot.audit.numerals import NARROW, count, share
+from fedavot.audit.telling import shown
 
 COLOURS = {
     "ink": "#1b1f24",
@@ -27,13 +29,13 @@ COLOURS = {
     "attained": "#008561",
 }
 """Names of the style sheet's variables, and what they are on white paper."""
+MOST_ROWS = 16
+"""Rows of a picture by client or group: more do not fit a phone's screen."""
 _WIDTH = 4.5
 """Inches; with text of 10 points, legible on a screen 360 pixels wide."""
 _ROW = 0.27
 _LEGEND = 0.28
 _LONGEST = 22
-_UNPRINTED = {"Cc", "Cn", "Co", "Cs"}
-"""Control characters, surrogates and the like: they break documents."""
 _STYLE = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -58,10 +60,27 @@ _STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "fedavot",
 }
-_STEPS = (7.0, 13.0, 21.0, 31.0, 43.0)
-"""How far from its mark a label may stand, in points."""
-_TURNS = np.arange(16) * np.pi / 8
-_LEADER = 12.0
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A figure, what it is called, and what it shows.
+
+    Attributes
+    ----------
+    name : str
+        For files and anchors: lower case, no spaces.
+    title : str
+        For its heading.
+    alt : str
+        What it shows, with numbers, for those who cannot see it.
+    figure : matplotlib Figure
+    """
+
+    name: str
+    title: str
+    alt: str
+    figure: Any
 
 
 @contextmanager
@@ -85,11 +104,15 @@ def new_figure(height: float, **options: Any) -> tuple[Any, Any]:
     return figure, figure.subplots(**options)
 
 
+def settle(figure: Any) -> None:
+    """Lay a figure out and leave it so, however often and in whatever size it is drawn."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+
+
 def short(name: str) -> str:
     """Return a name on one line, cut where it is too long for a picture."""
-    printed = (" " if unicodedata.category(letter) in _UNPRINTED else letter for letter in name)
-    line = " ".join("".join(printed).split()) or "(no name)"
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+    return shown(" ".join(name.split()), _LONGEST) or "(no name)"
 
 
 def height_of(rows: int) -> float:
@@ -149,123 +172,29 @@ def legend(figure: Any, axes: Any) -> None:
     figure.get_layout_engine().set(rect=(0, 0, 1, below))
 
 
-def place_labels(
-    axes: Any,
-    points: Sequence[tuple[float, float]],
-    labels: Sequence[str],
-    *,
-    bold: Sequence[bool],
-    avoid: Sequence[tuple[float, float]] = (),
-    taken: Sequence[Any] = (),
-) -> None:
-    """Label points so that no label hides another, a mark, or a line, where there is room.
+def fewer(drawn: int, there: int, which: str) -> str:
+    """Say how many are shown, where not all are."""
+    return f" Shown are the {drawn} {which}, of {count(there)}." if drawn < there else ""
 
-    The figure's layout is settled first and stays as it is.
 
-    Parameters
-    ----------
-    axes : matplotlib Axes
-    points : sequence of pair of float
-        What is labelled.
-    labels : sequence of str
-    bold : sequence of bool
-        Which labels stand out; they are placed first.
-    avoid : sequence of pair of float
-        Further points that labels should not hide.
-    taken : sequence of matplotlib Text
-        What is already written there.
+def interval(estimate: Estimate) -> str:
+    """Return an interval of shares in words."""
+    return f"95 % interval {share(estimate.low)} to {share(estimate.high)}"
+
+
+def extremes(excess: Floats) -> Integers:
+    """Return the rows farthest from 0, at most `MOST_ROWS`, from the most above to the most below.
+
+    Half of them are above and half below, as far as there are so many.
     """
-    figure = axes.figure
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    scale = figure.dpi / 72
-    marks = axes.transData.transform(np.asarray(points, dtype=float).reshape(-1, 2))
-    lines = axes.transData.transform(np.asarray(avoid, dtype=float).reshape(-1, 2))
-    boxed = [np.asarray(text.get_window_extent().extents) for text in taken]
-    for at in sorted(range(len(labels)), key=lambda at: (not bold[at], -marks[at][0])):
-        note = axes.annotate(
-            labels[at],
-            points[at],
-            xytext=(0, 0),
-            textcoords="offset points",
-            size=9,
-            weight="bold" if bold[at] else "normal",
-            parse_math=False,
-            zorder=6,
-        )
-        extent = note.get_window_extent()
-        boxes = [
-            (step, turn, _box(marks[at], step * scale, turn, (extent.width, extent.height)))
-            for step in _STEPS
-            for turn in _TURNS
-        ]
-        costs = [
-            _cost(box, step, axes.bbox.extents, marks, lines, boxed) for step, _, box in boxes
-        ]
-        step, turn, box = boxes[int(np.argmin(costs))]
-        boxed.append(box)
-        _settle(note, step, turn)
+    order = np.argsort(-excess, kind="stable")
+    if order.size <= MOST_ROWS:
+        return order
+    return np.concatenate([order[: MOST_ROWS // 2], order[-(MOST_ROWS // 2) :]])
 
 
-def _box(mark: Floats, step: float, turn: float, size: tuple[float, float]) -> Floats:
-    """Return left, bottom, right and top of a label that starts a step away from its mark."""
-    across, up = np.cos(turn), np.sin(turn)
-    left = mark[0] + step * across - size[0] * _before(across)
-    bottom = mark[1] + step * up - size[1] * _before(up)
-    return np.array([left, bottom, left + size[0], bottom + size[1]])
-
-
-def _before(direction: float) -> float:
-    """Return how much of a label lies before where it is anchored: none, half or all."""
-    return 0.0 if direction > 0.3 else 1.0 if direction < -0.3 else 0.5
-
-
-def _cost(
-    box: Floats,
-    step: float,
-    frame: Floats,
-    marks: Floats,
-    lines: Floats,
-    taken: Sequence[Floats],
-) -> float:
-    """Return how bad a place is: what it hides, how far it leaves the axes and its mark."""
-    outside = np.maximum(frame[:2] - box[:2], 0).sum() + np.maximum(box[2:] - frame[2:], 0).sum()
-    hidden = sum(
-        max(0.0, min(box[2], other[2]) - max(box[0], other[0]) + 9)
-        * max(0.0, min(box[3], other[3]) - max(box[1], other[1]) + 1)
-        for other in taken
-    )
-    return float(
-        step
-        + 50 * outside
-        + 50 * hidden
-        + 400 * _inside(marks, box, margin=5)
-        + 15 * _inside(lines, box, margin=1)
-    )
-
-
-def _inside(points: Floats, box: Floats, *, margin: float) -> int:
-    inside = (points > box[:2] - margin) & (points < box[2:] + margin)
-    return int(inside.all(axis=1).sum())
-
-
-def _settle(note: Any, step: float, turn: float) -> None:
-    """Put a label in its place, with a line to its mark if that is far."""
-    across, up = float(np.cos(turn)), float(np.sin(turn))
-    note.set_position((step * across, step * up))
-    note.set_horizontalalignment({0.0: "left", 0.5: "center", 1.0: "right"}[_before(across)])
-    note.set_verticalalignment({0.0: "bottom", 0.5: "center", 1.0: "top"}[_before(up)])
-    if step > _LEADER:
-        note.axes.annotate(
-            "",
-            note.xy,
-            xytext=(step * across, step * up),
-            textcoords="offset points",
-            arrowprops={
-                "arrowstyle": "-",
-                "color": COLOURS["muted"],
-                "linewidth": 0.7,
-                "shrinkA": 0,
-                "shrinkB": 3,
-            },
-        )
+def from_zero(axes: Any) -> None:
+    """Make the values an axis of shares that starts at 0."""
+    in_percent(axes.xaxis)
+    axes.margins(x=0.06)
+    axes.set_xlim(left=-0.03 * axes.get_xlim()[1])

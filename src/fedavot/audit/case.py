@@ -1,8 +1,4 @@
-"""What every stage of an audit needs of a federation.
-
-The log is taken whole where only sums are needed. Certificates and plans of a very long log are
-computed from evenly spaced rounds of it.
-"""
+"""What every stage of an audit needs of a federation."""
 
 from dataclasses import dataclass
 
@@ -18,8 +14,6 @@ from fedavot.audit.participation import Ragged
 from fedavot.audit.window import Window, rows_of, whole
 from fedavot.errors import OptionError
 
-MOST_ENTRIES = 2_000_000
-"""Entries beyond which plans are computed from evenly spaced rounds, to stay within a gigabyte."""
 MOST_CHOSEN = 5_000_000
 """Entries of those available beyond which a choice among them is not replayed, for time."""
 
@@ -28,13 +22,12 @@ MOST_CHOSEN = 5_000_000
 class Case:
     """The federation, and what every stage needs of it.
 
-    ``window`` is all rounds with anybody in them, ``thin`` those that plans are computed from, and
-    ``blocks`` how the first are resampled; ``look`` is as in `Behaviour`.
+    ``window`` is all rounds with anybody in them, ``blocks`` how they are resampled; ``look`` is as
+    in `Behaviour`.
     """
 
     federation: Federation
     window: Window
-    thin: Window
     blocks: Resampling
     look: float
     rng: np.random.Generator
@@ -87,8 +80,6 @@ def opened(federation: Federation, source: str, rng: np.random.Generator) -> Cas
     window = whole(federation)
     if not window.n_rounds:
         raise OptionError(f"{source}: nobody took part in any round; there is nothing to audit")
-    step = -(-window.incidence.members.size // MOST_ENTRIES)
-    thin = window if step == 1 else window.part(np.arange(0, window.n_rounds, step))
     times = federation.participation.times
     blocks = resampling(None if times is None else times[window.rounds], window.n_rounds, rng)
-    return Case(federation, window, thin, blocks, look(window, blocks.block), rng)
+    return Case(federation, window, blocks, look(window, blocks.block), rng)

@@ -105,18 +105,13 @@ class Weighted:
 
     def excess(self, chosen: NDArray[np.bool_]) -> Floats:
         """Return mean weight less mean owed in some rounds, shape (n_clients,)."""
-        window = self.window
-        weights = self.weights
-        if not chosen.all():
-            weights = np.where(window.incidence.spread_over_members(chosen), weights, 0.0)
-        given = total_by(window.incidence.members, weights, window.n_clients)
-        return (given - window.owed_in(chosen)) / max(int(chosen.sum()), 1)
+        given = self.window.total_in(self.weights, chosen)
+        return (given - self.window.owed_in(chosen)) / max(int(chosen.sum()), 1)
 
     def series(self, signs: Floats) -> Floats:
         """Return ½ Σ_i s_i (weight − owed) of every round, shape (n_rounds,)."""
-        window = self.window
-        entries = signs[window.incidence.members] * self.weights
-        return (window.sum_by_round(entries) - window.owed_by_round(signs)) / 2
+        given = self.window.signed_by_round(signs, self.weights)
+        return (given - self.window.owed_by_round(signs)) / 2
 
 
 def distance(weighted: Weighted) -> Estimate:

@@ -4,33 +4,35 @@ Turning a picture into markup is left to `svg`, what pictures have in common to 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers
+from fedavot.audit.availability_figures import drift, hours, weekdays
 from fedavot.audit.canvas import (
     COLOURS,
+    Picture,
     dots,
     drawing,
+    extremes,
+    fewer,
+    from_zero,
     height_of,
     in_percent,
+    interval,
     joined,
     legend,
     name_rows,
     new_figure,
-    place_labels,
+    settle,
     short,
 )
-from fedavot.audit.findings import Behaviour, Estimate, Findings
+from fedavot.audit.findings import Estimate, Findings
+from fedavot.audit.labels import place_labels
 from fedavot.audit.numerals import NARROW, count, number, share
+from fedavot.audit.telling import shown
 
-MOST_ROWS = 16
-"""Rows of a picture by client or group: more do not fit a phone's screen."""
-MOST_POINTS = 300
-"""Points of a scatter: more would weigh more than the rest of the page."""
-WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 LAWS = {
     "explicit": "rounds seen so far",
     "independent": "independent clients",
@@ -39,32 +41,14 @@ LAWS = {
 """What the laws say of availability, in a few words."""
 
 
-@dataclass(frozen=True, eq=False)
-class Picture:
-    """A figure, what it is called, and what it shows.
-
-    Attributes
-    ----------
-    name : str
-        For files and anchors: lower case, no spaces.
-    title : str
-        For its heading.
-    alt : str
-        What it shows, with numbers, for those who cannot see it.
-    figure : matplotlib Figure
-    """
-
-    name: str
-    title: str
-    alt: str
-    figure: Any
-
-
 def draw(findings: Findings) -> tuple[Picture, ...]:
     """Draw every picture that the findings have data for."""
-    makers = (_shares, _hours, _weekdays, _drift, _held_out, _price)
+    makers = (_shares, hours, weekdays, drift, _held_out, _price)
     with drawing():
-        return tuple(picture for make in makers if (picture := make(findings)) is not None)
+        pictures = tuple(picture for make in makers if (picture := make(findings)) is not None)
+        for picture in pictures:
+            settle(picture.figure)
+    return pictures
 
 
 def write_png(picture: Picture, stream: IO[bytes]) -> None:
@@ -92,7 +76,7 @@ def _shares(findings: Findings) -> Picture:
     data = findings.by_group or findings.by_client
     names = findings.groups if grouped else findings.clients
     excess = data.implied - data.owed
-    rows = _extremes(excess)
+    rows = extremes(excess)
     figure, axes = new_figure(height_of(rows.size))
     lines = np.arange(rows.size)
     joined(axes, data.owed[rows], data.implied[rows])
@@ -103,120 +87,27 @@ def _shares(findings: Findings) -> Picture:
         data.attained[rows],
         lines,
         **{"colour": "attained", "marker": "o", "s": 120, "hollow": True},
-        label="best weights",
+        label="nearest possible",
     )
     name_rows(axes, [short(names[row]) for row in rows])
-    _from_zero(axes)
+    from_zero(axes)
     legend(figure, axes)
     what = "group" if grouped else "client"
     told = "; ".join(
-        f"{names[row]}, which should count {share(data.owed[row])}, counts "
+        f"{shown(names[row])}, which should count {share(data.owed[row])}, counts "
         f"{share(data.implied[row])}"
         for row in np.argsort(-np.abs(excess), kind="stable")[:4]
     )
     return Picture(
         "shares",
-        f"What each {what} should count, and what it counts",
+        f"What each {what} should count, and what it counts"
+        if rows.size == len(names)
+        else f"The {rows.size} {what}s farthest off what they should count",
         f"One row a {what}, with its share wanted, its share in the plain average, and its share "
         f"with the weights nearest to what is wanted. Farthest apart: {told}."
-        + _fewer(rows.size, len(names), f"{what}s farthest apart"),
+        + fewer(rows.size, len(names), f"{what}s farthest apart"),
         figure,
     )
-
-
-def _hours(findings: Findings) -> Picture | None:
-    """Draw how many clients there are by hour of day, and when each group is there."""
-    behaviour = findings.behaviour
-    hours = behaviour.by_hour
-    if hours is None or not np.isfinite(hours).any():
-        return None
-    groups = behaviour.groups_by_hour
-    chosen = _largest_groups(findings) if groups is not None else np.empty(0, dtype=np.int64)
-    figure, axes = new_figure(
-        2.0 + 0.27 * chosen.size + 0.4 * bool(chosen.size),
-        nrows=1 + bool(chosen.size),
-        squeeze=False,
-        sharex=True,
-        gridspec_kw={"height_ratios": (1.5, 0.27 * chosen.size) if chosen.size else (1,)},
-    )
-    upper = axes[0, 0]
-    upper.bar(np.arange(24), np.nan_to_num(hours), width=0.8, color=COLOURS["wanted"])
-    upper.set_ylabel("clients")
-    upper.set_ylim(bottom=0)
-    upper.grid(visible=False, axis="x")
-    if chosen.size:
-        _heat(axes[1, 0], groups[chosen], [short(findings.groups[at]) for at in chosen])
-    lowest = axes[-1, 0]
-    lowest.set_xticks(range(0, 24, 3), [f"{hour}h" for hour in range(0, 24, 3)])
-    lowest.set_xlim(-0.6, 23.6)
-    clock = "UTC" if behaviour.dated else "the log's clock"
-    lowest.set_xlabel(f"hour of day, {clock}")
-    most, least = int(np.nanargmax(hours)), int(np.nanargmin(hours))
-    told = "; ".join(
-        f"{findings.groups[at]} most at {int(np.nanargmax(groups[at]))}h"
-        for at in chosen
-        if groups is not None and np.isfinite(groups[at]).any() and np.nanmax(groups[at]) > 0
-    )
-    return Picture(
-        "hours",
-        f"Clients {_kind(behaviour)} by hour of day",
-        f"Mean number of clients {_kind(behaviour)} by hour of day ({clock}): most at {most}h with "
-        f"{number(hours[most])}, fewest at {least}h with {number(hours[least])}."
-        + (f" By group: {told}." if told else "")
-        + (_fewer(chosen.size, len(findings.groups), "largest groups") if chosen.size else ""),
-        figure,
-    )
-
-
-def _weekdays(findings: Findings) -> Picture | None:
-    """Draw how many clients there are by day of week."""
-    days = findings.behaviour.by_weekday
-    if days is None or np.isfinite(days).sum() < 2:
-        return None
-    figure, axes = new_figure(1.9)
-    axes.bar(WEEKDAYS, np.nan_to_num(days), width=0.7, color=COLOURS["wanted"])
-    axes.set_ylabel("clients")
-    axes.grid(visible=False, axis="x")
-    told = ", ".join(
-        f"{day} {number(value)}"
-        for day, value in zip(WEEKDAYS, days, strict=True)
-        if np.isfinite(value)
-    )
-    kind = _kind(findings.behaviour)
-    return Picture(
-        "weekdays",
-        f"Clients {kind} by day of week",
-        f"Mean number of clients {kind} by day of week: {told}.",
-        figure,
-    )
-
-
-def _drift(findings: Findings) -> Picture:
-    """Draw the plain average's shares in both halves of the log."""
-    first, last = findings.behaviour.halves
-    drift = findings.behaviour.drift
-    told = (
-        "The plain average's shares in the first and in the last half of the log: "
-        f"{share(drift.value)} of the weight moved ({_interval(drift)})."
-    )
-    if findings.group_of is None:
-        figure = _scattered(first, last)
-        told += _fewer(min(first.size, MOST_POINTS), first.size, "clients that moved most")
-    else:
-        first, last = (
-            np.bincount(findings.group_of, half, len(findings.groups)) for half in (first, last)
-        )
-        rows = _extremes(last - first)
-        figure, axes = new_figure(height_of(rows.size))
-        lines = np.arange(rows.size)
-        joined(axes, first[rows], last[rows])
-        dots(axes, first[rows], lines, colour="plain", marker="D", hollow=True, label="first half")
-        dots(axes, last[rows], lines, colour="plain", marker="D", label="last half")
-        name_rows(axes, [short(findings.groups[row]) for row in rows])
-        _from_zero(axes)
-        legend(figure, axes)
-        told += _fewer(rows.size, len(findings.groups), "groups that moved most")
-    return Picture("drift", "The plain average, first half and last half", told, figure)
 
 
 def _held_out(findings: Findings) -> Picture | None:
@@ -242,9 +133,9 @@ def _held_out(findings: Findings) -> Picture | None:
         _intervals(panel, rows, best)
         panel.set_title(title)
         panel.axvline(findings.tolerance, color=COLOURS["muted"], linewidth=1.2, linestyle=":")
-    _from_zero(axes[-1, 0])
+    from_zero(axes[-1, 0])
     axes[-1, 0].set_xlabel(f"gap, with 95{NARROW}% interval")
-    told = "; ".join(f"{name} {share(gap.value)} ({_interval(gap)})" for name, gap in laws + rules)
+    told = "; ".join(f"{name} {share(gap.value)} ({interval(gap)})" for name, gap in laws + rules)
     return Picture(
         "held-out",
         "Gaps in the held-out part of the log",
@@ -281,13 +172,13 @@ def _price(findings: Findings) -> Picture:
     )
     axes.set(xlabel="effective cohort size: more is steadier", ylabel="gap: less is nearer")
     in_percent(axes.yaxis)
-    _make_room(axes, findings.tolerance)
+    left, right = _make_room(axes, findings.tolerance)
     place_labels(
         axes,
         [(one.effective, one.gap) for one in standings],
         [one.rule for one in standings],
         bold=chosen,
-        avoid=_filled(curve),
+        avoid=_filled(curve) + _filled([(left, findings.tolerance), (right, findings.tolerance)]),
         taken=[limit],
     )
     told = "; ".join(
@@ -303,69 +194,6 @@ def _price(findings: Findings) -> Picture:
     )
 
 
-def _extremes(excess: Floats) -> Integers:
-    """Return the rows farthest from 0, at most `MOST_ROWS`, from the most above to the most below.
-
-    Half of them are above and half below, as far as there are so many.
-    """
-    order = np.argsort(-excess, kind="stable")
-    if order.size <= MOST_ROWS:
-        return order
-    return np.concatenate([order[: MOST_ROWS // 2], order[-(MOST_ROWS // 2) :]])
-
-
-def _fewer(shown: int, there: int, which: str) -> str:
-    return f" Shown are the {shown} {which}, of {count(there)}." if shown < there else ""
-
-
-def _largest_groups(findings: Findings) -> Integers:
-    """Return the groups that should count most, at most `MOST_ROWS`, in their own order."""
-    wanted = np.bincount(findings.group_of, findings.by_client.importance, len(findings.groups))
-    return np.sort(np.argsort(-wanted, kind="stable")[:MOST_ROWS])
-
-
-def _kind(behaviour: Behaviour) -> str:
-    return "available" if behaviour.of_available else "taking part"
-
-
-def _interval(estimate: Estimate) -> str:
-    return f"95 % interval {share(estimate.low)} to {share(estimate.high)}"
-
-
-def _from_zero(axes: Any) -> None:
-    in_percent(axes.xaxis)
-    axes.margins(x=0.06)
-    axes.set_xlim(left=-0.03 * axes.get_xlim()[1])
-
-
-def _heat(axes: Any, counts: Floats, labels: Sequence[str]) -> None:
-    """Draw one row a group, each hour as dark as it is full against the group's fullest."""
-    name_rows(axes, labels)
-    axes.grid(visible=False)
-    axes.spines["bottom"].set_visible(False)
-    for row, values in enumerate(np.nan_to_num(counts)):
-        most = values.max()
-        for hour, value in enumerate(values):
-            strength = 0.05 + 0.95 * value / most if most > 0 else 0.05
-            axes.bar(
-                hour, 0.8, bottom=row - 0.4, width=0.9, color=COLOURS["wanted"], alpha=strength
-            )
-
-
-def _scattered(first: Floats, last: Floats) -> Any:
-    """Draw clients' shares in either half against each other."""
-    figure, axes = new_figure(3.6)
-    chosen = np.sort(np.argsort(-np.abs(last - first), kind="stable")[:MOST_POINTS])
-    top = 1.08 * max(first[chosen].max(), last[chosen].max(), 1e-9)
-    axes.plot([0, top], [0, top], color=COLOURS["muted"], linewidth=1.2, linestyle="--")
-    dots(axes, first[chosen], last[chosen], colour="plain", marker="D", s=20, alpha=0.8)
-    axes.set(xlabel="share in the first half", ylabel="share in the last half")
-    axes.set(xlim=(-0.02 * top, top), ylim=(-0.02 * top, top))
-    in_percent(axes.xaxis)
-    in_percent(axes.yaxis)
-    return figure
-
-
 def _intervals(axes: Any, rows: Sequence[tuple[str, Estimate]], best: str | None) -> None:
     """Draw a value and its interval in each row; the best one stands out."""
     name_rows(axes, [short(name) for name, _ in rows])
@@ -378,19 +206,21 @@ def _intervals(axes: Any, rows: Sequence[tuple[str, Estimate]], best: str | None
             axes.get_yticklabels()[row].set_fontweight("bold")
 
 
-def _make_room(axes: Any, tolerance: float) -> None:
-    """Leave room for labels around the marks, and show the tolerance."""
+def _make_room(axes: Any, tolerance: float) -> tuple[float, float]:
+    """Leave room for labels around the marks, show the tolerance, and return the width."""
     axes.margins(x=0.16, y=0.14)
-    left, right = axes.get_xlim()
-    axes.set_xlim(left, right)
     low, high = axes.get_ylim()
     axes.set_ylim(low, max(high, 1.5 * tolerance))
+    left, right = axes.get_xlim()
+    axes.set_xlim(left, right)
+    return left, right
 
 
-def _filled(curve: Floats) -> list[tuple[float, float]]:
+def _filled(line: ArrayLike) -> list[tuple[float, float]]:
     """Return points close together along a line."""
-    if len(curve) < 2:
+    corners = np.asarray(line, dtype=float)
+    if len(corners) < 2:
         return []
-    places = np.linspace(0, len(curve) - 1, 20 * len(curve))
-    columns = (np.interp(places, np.arange(len(curve)), column) for column in curve.T)
+    places = np.linspace(0, len(corners) - 1, 20 * len(corners))
+    columns = (np.interp(places, np.arange(len(corners)), column) for column in corners.T)
     return list(zip(*columns, strict=True))

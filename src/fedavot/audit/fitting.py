@@ -2,12 +2,13 @@
 
 Three laws are tried: the rounds themselves (explicit), independent clients, and a mixture of
 independent clients by part of the day. A client's rate is its share of the rounds it is known in,
-drawn towards a broader rate by one look's worth of rounds:
+drawn towards a broader rate, that of all clients, and for a part of the day the client's own:
 
-    rate_i = (rounds i took part in + look · broader rate) / (rounds i is known in + look),
+    rate_i = (n_i π_i + n_0 broader) / (n_i + n_0),   n_i = rounds i is known in / look.
 
-the broader one being the mean over clients, and for a part of the day the client's own. So nobody
-has rate zero, and who was seen once is not taken to be there once in so many rounds for sure.
+n_0 is what a beta distribution of the clients' rates amounts to, from the variance that chance does
+not explain: the more alike clients are, the less their own share is believed (empirical Bayes). So
+nobody has rate zero, and who was never seen is not taken to be never there.
 """
 
 from dataclasses import dataclass
@@ -32,6 +33,10 @@ LEAST_ROUNDS = 20
 """A part of the day needs so many rounds."""
 MOST_RATES = 500_000
 """Clients times parts of the day beyond which a coarser division is taken."""
+MOST_EXPLICIT = 2_000_000
+"""Entries beyond which the rounds are no longer solved for one by one, for time and memory."""
+MOST_PRIOR = 1e6
+"""Looks that a broader rate counts for at most, where clients are all alike."""
 TOLERANCE = 1e-7
 """L1 distance at which a plan for a log is exact enough: a log says nothing finer."""
 
@@ -73,7 +78,8 @@ class Fitting:
 
     def laws(self) -> tuple[LawName, ...]:
         """Return the names of the laws that can be fitted."""
-        return LAWS if self.states else LAWS[:2]
+        small = self.window.incidence.members.size <= MOST_EXPLICIT
+        return LAWS[0 if small else 1 : 3 if self.states else 2]
 
     def law(self, name: str) -> Law:
         """Fit a law."""
@@ -98,7 +104,8 @@ class Fitting:
     def rates(self) -> Floats:
         """Return how often each client takes part, shape (n_clients,); none is zero."""
         taken, known = _counts(self.window)
-        return _drawn(taken, known, taken.sum() / max(known.sum(), 1.0), self.look)
+        mean = np.full(taken.size, taken.sum() / max(known.sum(), 1.0))
+        return _drawn(taken, known, mean, self.look)
 
     def seen(self) -> Floats:
         """Return each client's share of the rounds it is known in, as if once where never seen."""
@@ -129,8 +136,18 @@ def _counts(window: Window) -> tuple[Floats, Floats]:
     return taken.astype(np.float64), known
 
 
-def _drawn(taken: Floats, known: Floats, broader: Floats | float, look: float) -> Floats:
-    return np.clip((taken + look * broader) / (known + look), 0.0, 1.0)
+def _drawn(taken: Floats, known: Floats, broader: Floats, look: float) -> Floats:
+    """Return shares drawn towards broader ones, as far as chance explains how they differ."""
+    looks = known / look
+    share = taken / np.maximum(known, 1.0)
+    chance = broader * (1.0 - broader)
+    # Σ n_i (π_i − broader_i)² is Σ chance_i (1 + (n_i − 1)/(n_0 + 1)) on average.
+    more = float((looks * (share - broader) ** 2).sum() - chance[looks > 0].sum())
+    most = float((chance * np.maximum(looks - 1.0, 0.0)).sum())
+    prior = most / more - 1.0 if more > 0 else np.inf
+    prior = min(max(prior, 1.0), MOST_PRIOR)
+    drawn = (looks * share + prior * broader) / (looks + prior)
+    return np.clip(drawn, 0.0, 1.0)
 
 
 def _independent(inclusion: Floats) -> IndependentClients:

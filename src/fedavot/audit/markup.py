@@ -49,9 +49,7 @@ class Column:
 def text(value: str) -> str:
     """Return text with nothing in it that is markup or that a page cannot hold."""
     printed = (
-        "\ufffd"
-        if unicodedata.category(letter) in _UNPRINTED and letter not in _SPACES
-        else letter
+        "\ufffd" if unicodedata.category(letter) in _UNPRINTED and letter not in _SPACES else letter
         for letter in value
     )
     return html.escape("".join(printed))

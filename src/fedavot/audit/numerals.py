@@ -7,6 +7,8 @@ from numpy.typing import ArrayLike
 
 NARROW = "\u202f"
 """A narrow space that does not break, between a number and its unit, and between thousands."""
+NOTHING = 1e-8
+"""A share that is nothing but rounding."""
 ABSENT = "–"
 """In the place of a number that is not known."""
 
@@ -20,9 +22,9 @@ def share(value: float, digits: int | None = None) -> str:
     if math.isnan(value):
         return ABSENT
     if digits is None:
-        digits = digits_of([value])
+        digits = digits_of([value]) if abs(value) > NOTHING else 0
     text = f"{100 * value:.{digits}f}".replace("-", "−")
-    if value > 0 and not text.strip("0."):
+    if value > NOTHING and not text.strip("0."):
         text = f"<{10.0**-digits:.{digits}f}"
     return f"{text.removeprefix('−') if not text.strip('−0.') else text}{NARROW}%"
 
@@ -34,7 +36,7 @@ def digits_of(values: ArrayLike) -> int:
     (0, 1, 4)
     """
     sizes = np.abs(np.asarray(values, dtype=float))
-    sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
+    sizes = sizes[np.isfinite(sizes) & (sizes > NOTHING)]
     if not sizes.size or float(np.median(sizes)) >= 0.0995:
         return 0
     return int(np.clip(-math.floor(math.log10(100 * float(np.median(sizes)))) + 1, 1, 4))

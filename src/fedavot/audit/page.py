@@ -7,10 +7,13 @@ what to do first, then why. Everything is there without the script, which only m
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import resources
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import fedavot
-from fedavot.audit.figures import LAWS, Picture, draw
+from fedavot._checks import Integers
+from fedavot.audit.canvas import Picture
+from fedavot.audit.comparison import Change
+from fedavot.audit.figures import draw
 from fedavot.audit.findings import Findings, Reached, Standing
 from fedavot.audit.markup import Cell, Column, name, paragraphs, table, text, words
 from fedavot.audit.numerals import count, number, share
@@ -26,9 +29,6 @@ from fedavot.audit.page_tables import (
 )
 from fedavot.audit.svg import inline
 from fedavot.audit.words import headline, sections
-
-if TYPE_CHECKING:
-    from fedavot.audit.comparison import Change
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 MOST_NAMES = 60
@@ -53,7 +53,7 @@ class _Part(NamedTuple):
     content: str
 
 
-def page(findings: Findings, changes: "Sequence[Change]" = ()) -> str:
+def page(findings: Findings, changes: Sequence[Change] = ()) -> str:
     """Return the report as an HTML document.
 
     Parameters
@@ -92,28 +92,26 @@ def _resource(file: str) -> str:
 
 
 def _header(findings: Findings) -> str:
-    facts = [
-        ("Rounds", count(findings.rounds)),
-        ("Clients", count(len(findings.clients))),
-        *([("Groups", count(len(findings.groups)))] if findings.groups else []),
-        ("Clients a round", number(findings.mean_cohort)),
-        *([("From", _day(findings.span[0])), ("To", _day(findings.span[1]))] * _dated(findings)
-          if findings.span else []),
-        *([("Unknown", share(findings.unknown))] if findings.unknown > 0 else []),
-    ]
-    told = "".join(f"<div><dt>{what}</dt><dd>{text(value)}</dd></div>" for what, value in facts)
+    facts = {"Rounds": count(findings.rounds), "Clients": count(len(findings.clients))}
+    if findings.groups:
+        facts["Groups"] = count(len(findings.groups))
+    facts["Clients a round"] = number(findings.mean_cohort)
+    if findings.span is not None and findings.behaviour.dated:
+        facts["From"], facts["To"] = map(_day, findings.span)
+    if findings.unknown > 0:
+        facts["Unknown"] = share(findings.unknown)
+    told = "".join(
+        f"<div><dt>{what}</dt><dd>{text(value)}</dd></div>" for what, value in facts.items()
+    )
     return (
         '<header><p class="brand"><span aria-hidden="true">◆</span> fedavot audit</p>'
         f'<h1>{name(findings.source)}</h1><dl class="facts">{told}</dl></header>'
     )
 
 
-def _dated(findings: Findings) -> bool:
-    return findings.behaviour.dated
-
-
 def _day(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%-d %b %Y}"
+    day = datetime.fromtimestamp(seconds, UTC)
+    return f"{day.day} {day:%b %Y}"
 
 
 def _verdict(findings: Findings) -> str:
@@ -149,7 +147,7 @@ def _tiles(findings: Findings) -> list[str]:
     ]
     if chosen is not None and chosen is not plain:
         tiles.append(
-            _tile("The recommended weights are off by", share(chosen.gap), f"with {chosen.rule}")
+            _tile("Recommended weights are off by", share(chosen.gap), f"with {chosen.rule}")
         )
     shown = chosen or plain
     if shown is not None:
@@ -176,13 +174,13 @@ def _standing(findings: Findings, rule: str) -> Standing | None:
     return next((one for one in findings.price.standings if one.rule == rule), None)
 
 
-def _parts(findings: Findings, changes: "Sequence[Change]") -> list[_Part]:
+def _parts(findings: Findings, changes: Sequence[Change]) -> list[_Part]:
     """Return the page's sections in order."""
     told = sections(findings)
     drawn = {picture.name: picture for picture in draw(findings)}
     lead = {key: paragraphs(section.sentences) for key, section in told.items()}
     more = _pictures(drawn, "weekdays", "drift", "held-out")
-    laws = laws_table(findings, LAWS) if findings.fit.scores else ""
+    laws = laws_table(findings) if findings.fit.scores else ""
     briefs = ("Objective", "Reach", "Availability", "Price")
     contents = (
         _beside(lead["objective"], _pictures(drawn, "shares")) + _objective(findings),
@@ -257,7 +255,7 @@ def _meters(held: Reached) -> str:
     return f'<dl class="meters">{shown}</dl>'
 
 
-def _names(title: str, findings: Findings, clients: "Sequence[int]") -> str:
+def _names(title: str, findings: Findings, clients: Integers) -> str:
     items = "".join(f"<li>{name(findings.clients[at])}</li>" for at in clients[:MOST_NAMES])
     more = len(clients) - MOST_NAMES
     left_out = f"<p>And {count(more)} more, in <code>findings.json</code>.</p>" if more > 0 else ""
@@ -271,7 +269,7 @@ def _price(findings: Findings) -> str:
     )
 
 
-def _changes(changes: "Sequence[Change]") -> str:
+def _changes(changes: Sequence[Change]) -> str:
     told = "".join(f"<li>{text(one.words)}</li>" for one in changes)
     columns = [
         Column("What", [words(one.name) for one in changes]),

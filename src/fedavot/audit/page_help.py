@@ -44,16 +44,17 @@ def usage(findings: Findings) -> str:
         parts.append("<p>The weights are in <code>alignment.json</code>, beside this page.</p>")
     parts += [
         "<h3>In Flower</h3>",
-        _code(_flower(findings)),
+        _code("Python code in Flower", _flower(findings)),
         "<h3>Anywhere else</h3>",
         "<p>For the clients that took part in a round, in the order of their updates:</p>",
         _code(
+            "Python code anywhere else",
             "import json\n"
             "import fedavot as fa\n\n"
             'alignment = fa.Alignment.load("alignment.json")\n'
             'with open("alignment.json", encoding="utf-8") as file:\n'
             '    place = {name: at for at, name in enumerate(json.load(file)["clients"])}\n'
-            "weights = alignment.weights([place[name] for name in who_took_part])"
+            "weights = alignment.weights([place[name] for name in who_took_part])",
         ),
     ]
     return "".join(parts)
@@ -113,8 +114,5 @@ def _flower(findings: Findings) -> str:
     )
 
 
-def _code(lines: str) -> str:
-    return (
-        '<pre tabindex="0" role="region" aria-label="Python code"><code>'
-        f"{text(lines)}</code></pre>"
-    )
+def _code(label: str, lines: str) -> str:
+    return f'<pre tabindex="0" role="region" aria-label="{label}"><code>{text(lines)}</code></pre>'

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedavot._checks import Floats, Integers
+from fedavot.audit.availability_words import LAWS
 from fedavot.audit.findings import Estimate, Findings, Shares
 from fedavot.audit.markup import Cell, Column, figures, name, table, text, words
 from fedavot.audit.numerals import ABSENT, NARROW, digits_of, number, share
 
 MOST_CLIENTS = 500
-"""Rows of the table of all clients: more are slow to open, and stand in clients.csv."""
+"""Rows of the tables of all clients and groups: more are slow to open, and stand in files."""
 MOST_EXTREME = 10
 """Clients in each of the tables of those that count too much and too little."""
 _EXACT = 1e-9
@@ -18,13 +19,19 @@ _EXACT = 1e-9
 
 def groups_table(findings: Findings) -> str:
     """Return what each group should count, and what it counts."""
-    assert findings.by_group is not None
+    shares = findings.by_group
+    assert shares is not None
     rows = np.arange(len(findings.groups))
+    if rows.size > MOST_CLIENTS:
+        rows = np.argsort(-np.abs(shares.implied - shares.owed), kind="stable")[:MOST_CLIENTS]
+    names = [findings.groups[row] for row in rows]
     columns = [
-        Column("Group", [Cell(name(one), one) for one in findings.groups]),
-        *_shares(findings.by_group, rows, "Rounds with any"),
+        Column("Group", [Cell(name(one), one) for one in names]),
+        *_shares(shares, rows, "Rounds with any"),
     ]
-    return table("Groups", columns, key="groups-caption")
+    whole = rows.size == len(findings.groups)
+    caption = "Groups" if whole else f"The {rows.size} groups that are farthest off"
+    return table(caption, columns, key="groups-caption")
 
 
 def extreme_tables(findings: Findings) -> str:
@@ -69,16 +76,16 @@ def rules_table(findings: Findings) -> str:
     columns = [
         Column("Rule", rules),
         Column("Gap", _percents([one.gap for one in standings])),
-        Column("Effective cohort", _numbers([one.effective for one in standings])),
+        Column("Effective cohort", _sizes([one.effective for one in standings])),
         Column(
             "Gap, held out",
             _estimates([one.held_out for one in standings]),
             "In the last part of the log, with weights made from the first",
         ),
-        Column("Effective cohort, held out", _numbers([one.held_out_effective for one in standings])),
+        Column("Effective cohort, held out", _sizes([one.held_out_effective for one in standings])),
     ]
     if any(one.most > 1 + 1e-6 for one in standings):
-        most = _numbers([one.most for one in standings])
+        most = _sizes([one.most for one in standings])
         columns.append(Column("Largest sum of weights", most, "1 where weights are an average"))
     marked = chosen.index(True) if any(chosen) else None
     return table("Rules", columns, key="rules-caption", marked=marked)
@@ -87,24 +94,25 @@ def rules_table(findings: Findings) -> str:
 def curve_table(findings: Findings) -> str:
     """Return gap and effective cohort size at each softness."""
     curve = findings.price.curve
+    softness = [point.softness for point in curve]
     columns = [
-        Column("Softness", _numbers([point.softness for point in curve])),
+        Column("Softness", figures(softness, map(number, softness))),
         Column("Gap", _percents([point.gap for point in curve])),
-        Column("Effective cohort", _numbers([point.effective for point in curve])),
+        Column("Effective cohort", _sizes([point.effective for point in curve])),
     ]
     return table("Softness", columns, key="curve-caption")
 
 
-def laws_table(findings: Findings, meaning: dict[str, str]) -> str:
+def laws_table(findings: Findings) -> str:
     """Return how well each law did in the part of the log it was not fitted to."""
     scores = findings.fit.scores
-    laws = [one.law for one in scores]
+    laws: list[str] = [one.law for one in scores]
     columns = [
-        Column("Description", [words(meaning.get(law, law)) for law in laws]),
+        Column("Description", [words(LAWS.get(law, law)) for law in laws]),
         Column("Gap where fitted", _percents([one.fitted_gap for one in scores])),
         Column("Gap, held out", _estimates([one.held_out for one in scores])),
     ]
-    marked = laws.index(findings.fit.law) if findings.fit.law in laws else None  # type: ignore[arg-type]
+    marked = laws.index(findings.fit.law) if findings.fit.law in laws else None
     return table("Descriptions of availability", columns, key="laws-caption", marked=marked)
 
 
@@ -116,37 +124,52 @@ def _clients(findings: Findings, rows: Integers) -> Column:
 def _shares(shares: Shares, rows: Integers, inclusion: str) -> list[Column]:
     """Return the columns of all a table says about clients or groups."""
     owed, implied = shares.owed[rows], shares.implied[rows]
-    columns = [Column("Should count", _percents(owed))]
+    digits = _digits(owed, implied)
+    columns = [Column("Should count", _percents(owed, digits))]
     if np.abs(shares.owed - shares.importance).max(initial=0.0) > _EXACT:
-        wanted = _percents(shares.importance[rows])
+        wanted = _percents(shares.importance[rows], digits)
         note = "Of all rounds; it should count only while its state is known"
         columns = [Column("Importance", wanted, note), *columns]
     return [
         *columns,
-        Column("Plain average", _percents(implied)),
-        Column("Off by", _differences(implied - owed), "Plain average less what it should count"),
-        Column("Best weights", _percents(shares.attained[rows]), "As near as weights can get"),
+        Column("Plain average", _percents(implied, digits)),
+        Column(
+            "Off by",
+            _differences(implied - owed, digits),
+            "Plain average less what it should count",
+        ),
+        Column(
+            "Nearest possible", _percents(shares.attained[rows], digits), "With the best weights"
+        ),
         Column(inclusion, _percents(shares.inclusion[rows]), "Share of rounds"),
     ]
 
 
 def _brief(shares: Shares, rows: Integers) -> list[Column]:
     owed, implied = shares.owed[rows], shares.implied[rows]
+    digits = _digits(owed, implied)
     return [
-        Column("Should count", _percents(owed)),
-        Column("Counts", _percents(implied)),
-        Column("Off by", _differences(implied - owed)),
+        Column("Should count", _percents(owed, digits)),
+        Column("Counts", _percents(implied, digits)),
+        Column("Off by", _differences(implied - owed, digits)),
     ]
 
 
-def _percents(values: Floats | Sequence[float]) -> list[Cell]:
+def _digits(*shares: Floats) -> int:
+    """Return how many digits after the point columns have that are read against each other."""
+    return max(1, *(digits_of(one) for one in shares))
+
+
+def _percents(values: Floats | Sequence[float], digits: int | None = None) -> list[Cell]:
     """Return shares with equally many digits, so that they line up."""
-    digits = max(digits_of(values), 1)
+    digits = max(digits_of(values), 1) if digits is None else digits
     return figures(values, (share(value, digits) for value in values))
 
 
-def _numbers(values: Sequence[float]) -> list[Cell]:
-    return figures(values, map(number, values))
+def _sizes(values: Sequence[float]) -> list[Cell]:
+    """Return numbers with two digits after the point, so that they line up."""
+    written = (f"{value:.2f}" if abs(value) < 99.95 else number(value) for value in values)
+    return figures(values, written)
 
 
 def _estimates(values: Sequence[Estimate]) -> list[Cell]:
@@ -163,9 +186,8 @@ def _estimates(values: Sequence[Estimate]) -> list[Cell]:
     ]
 
 
-def _differences(values: Floats) -> list[Cell]:
+def _differences(values: Floats, digits: int) -> list[Cell]:
     """Return signed shares with a bar: to the right too much, to the left too little."""
-    digits = max(digits_of(values), 1)
     most = float(np.abs(values).max(initial=0.0)) or 1.0
     return [
         Cell(

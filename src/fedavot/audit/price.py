@@ -20,7 +20,10 @@ from fedavot.audit.weighing import chosen, inverse, learned, normalised, weights
 from fedavot.audit.window import Window
 from fedavot.solve import align
 
-SOFTNESS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+SOFTNESS = (
+    *(0.01, 0.015, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7),
+    *(1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0),
+)
 MOST_FOR_VARIANCE = 200_000
 """Entries beyond which the plan of least variance is left out, for time."""
 
@@ -60,8 +63,9 @@ class Split:
 
 
 def effective(window: Window, weights: Floats) -> float:
-    """Return how many equally weighted clients average as well."""
-    return float(window.n_rounds / np.square(weights).sum())
+    """Return how many equally weighted clients average as well; 0 if nobody has weight."""
+    squares = float(weights @ weights)
+    return window.n_rounds / squares if squares > 0 else 0.0
 
 
 def gap(window: Window, weights: Floats) -> float:
@@ -69,12 +73,12 @@ def gap(window: Window, weights: Floats) -> float:
     return float(np.abs(window.mean_weights(weights) - window.owed).sum() / 2)
 
 
-def curve(window: Window) -> tuple[Point, ...]:
+def curve(fitting: Fitting) -> tuple[Point, ...]:
     """Return gap and effective cohort size over softness, exact alignment first."""
-    law = window.law()
+    window, name = fitting.window, fitting.laws()[0]
     points = []
-    for softness in (0.0, *SOFTNESS):
-        aligned = align(window.owed, law, softness=softness, tol=TOLERANCE)
+    for softness in (0.0, *(SOFTNESS if name == "explicit" else SOFTNESS[2::4])):
+        aligned = fitting.align(name, softness=softness)
         weights = weights_of(aligned, window)
         points.append(Point(softness, gap(window, weights), effective(window, weights)))
     return tuple(points)

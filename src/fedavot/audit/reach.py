@@ -10,7 +10,7 @@ the deficiency max_I p(I) − f(I), and likewise the Hall ratio max_I p(I)/f(I):
   upper limit is the exact binomial one for as many independent rounds as the blocks amount to.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats, Integers
 from fedavot.audit.estimates import TAIL, Resampling
 from fedavot.audit.findings import Estimate, Reach, Reached
+from fedavot.audit.fitting import MOST_EXPLICIT
 from fedavot.audit.participation import Ragged
 from fedavot.audit.window import Window
-from fedavot.certificate import Certificate
+from fedavot.certificate import FEASIBLE_SLACK, Certificate
 from fedavot.feasibility import certify
 from fedavot.laws._incidence import Incidence, total_by
 
@@ -31,35 +32,92 @@ MERGES = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
 
 
 @dataclass(frozen=True, eq=False)
-class Deliverable:
-    """Which of the window's importance can be delivered, with evidence.
+class Shortfall:
+    """What the rounds of a window cannot deliver.
 
     Attributes
     ----------
-    certificate : Certificate
-        Of the rounds as an explicit law.
-    potentials, levels : arrays, shape (n_clients,)
-        Of the weights nearest to the importance.
+    feasible : bool
+        Whether no set is wanted more than it is covered.
+    deficiency, hall_ratio : float
+        As in a certificate.
+    deficient, worst : int arrays
+        The sets behind either; empty if feasible.
+    order : int array, shape (n_clients,)
+        The clients such that its prefixes are the worst sets.
+    nearest : Certificate or None
+        The evidence, and with it the weights nearest to the importance; None for a log so large
+        that only prefixes of one order were looked at.
     """
 
-    certificate: Certificate
-    potentials: Floats
-    levels: Integers
-    objective = "entropy"
+    feasible: bool
+    deficiency: float
+    hall_ratio: float
+    deficient: Integers
+    worst: Integers
+    order: Integers
+    nearest: Certificate | None
 
 
-def deliverable(window: Window) -> Deliverable:
-    """Certify what the rounds of a window owe."""
+def shortfall(window: Window) -> Shortfall:
+    """Find what the rounds of a window cannot deliver of what they owe."""
+    if window.incidence.members.size > MOST_EXPLICIT:
+        return _scanned(window)
     certificate = certify(window.owed, window.law())
     potentials, levels = certificate.potentials, certificate.levels
     assert potentials is not None
     assert levels is not None
-    return Deliverable(certificate, potentials, levels)
+    wanted = window.owed > 0
+    worst = np.flatnonzero(wanted & (levels == levels[wanted].min()))
+    return Shortfall(
+        feasible=certificate.feasible,
+        deficiency=certificate.deficiency,
+        hall_ratio=certificate.hall_ratio,
+        deficient=certificate.deficient,
+        worst=worst[:0] if certificate.feasible else worst,
+        order=np.lexsort((-potentials, levels)),
+        nearest=certificate,
+    )
+
+
+def _scanned(window: Window) -> Shortfall:
+    """Look at the sets that would be worst if clients were independent; others may be worse."""
+    rates = np.bincount(window.incidence.members, minlength=window.n_clients) / window.n_rounds
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = window.owed / -np.log1p(-rates)
+    order = np.argsort(-np.where(window.owed > 0, ratio, -1.0), kind="stable")
+    wanted, covered = np.cumsum(window.owed[order]), _prefix_coverage(window, order)
+    short = wanted - covered
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(wanted > 0, wanted / covered, 0.0)
+    last, steepest = int(np.argmax(short)), int(np.argmax(ratios))
+    feasible = bool(short[last] <= FEASIBLE_SLACK)
+    return Shortfall(
+        feasible=feasible,
+        deficiency=0.0 if feasible else float(short[last]),
+        hall_ratio=1.0 if feasible else float(ratios[steepest]),
+        deficient=np.sort(order[: 0 if feasible else last + 1]),
+        worst=np.sort(order[: 0 if feasible else steepest + 1]),
+        order=order,
+        nearest=None,
+    )
+
+
+def _first_places(window: Window, order: Integers) -> Integers:
+    """Return where the first member of each round stands in an order, shape (n_rounds,)."""
+    place = np.empty(window.n_clients, dtype=np.int32)
+    place[order] = np.arange(window.n_clients, dtype=np.int32)
+    return np.asarray(window.incidence.minimum(place))
+
+
+def _prefix_coverage(window: Window, order: Integers) -> Floats:
+    hits = np.bincount(_first_places(window, order), minlength=window.n_clients)
+    return np.asarray(np.cumsum(hits) / window.n_rounds)
 
 
 def reach(
     window: Window,
-    found: Deliverable,
+    found: Shortfall,
     resampling: Resampling,
     *,
     look: float,
@@ -71,7 +129,7 @@ def reach(
     ----------
     window : Window
         The rounds.
-    found : Deliverable
+    found : Shortfall
         Of the same rounds.
     resampling : Resampling
         Of the same rounds.
@@ -80,24 +138,19 @@ def reach(
     available : Ragged or None
         Who could have taken part in each of them.
     """
-    certificate = found.certificate
     low, lowest_ratio = _from_below(window, resampling, look)
     high, highest_ratio = _from_above(window, found, resampling)
-    deficiency = _around(certificate.deficiency, low, high)
-    nobody = Reached(np.empty(0, dtype=np.int64), 0.0, 0.0)
-    deficient = worst = nobody
-    if not certificate.feasible:
-        deficient = _reached(window, certificate.deficient)
-        worst = _reached(window, _worst(window, found))
+    deficiency = _around(found.deficiency, low, high)
     unseen = np.bincount(window.incidence.members, minlength=window.n_clients) == 0
-    larger, tried = (None, 0) if certificate.feasible else _larger(window, look)
+    larger, tried = (None, 0) if found.feasible else _larger(window)
+    proven = found.nearest is not None
     return Reach(
-        feasible=certificate.feasible,
-        sure=deficiency.high == 0.0 if certificate.feasible else deficiency.low > 0.0,
+        feasible=found.feasible,
+        sure=proven and deficiency.high == 0.0 if found.feasible else deficiency.low > 0.0,
         deficiency=deficiency,
-        hall_ratio=_around(certificate.hall_ratio, lowest_ratio, highest_ratio),
-        deficient=deficient,
-        worst=worst,
+        hall_ratio=_around(found.hall_ratio, lowest_ratio, highest_ratio),
+        deficient=_reached(window, found.deficient),
+        worst=_reached(window, found.worst),
         never=np.flatnonzero(unseen & (window.owed > 0)),
         larger_cohorts=larger,
         tried_cohorts=tried,
@@ -109,7 +162,9 @@ def _all_asked(window: Window, available: Ragged | None) -> float | None:
     """Return the deficiency if all who were available had taken part."""
     if available is None:
         return None
-    return float(certify(window.owed, everybody(window, available).law()).deficiency)
+    asked = everybody(window, available)
+    # What is owed is of the rounds as they were observed.
+    return shortfall(replace(asked, importance=window.owed)).deficiency
 
 
 def _around(value: float, low: float, high: float) -> Estimate:
@@ -128,24 +183,14 @@ def touched(incidence: Incidence, clients: Integers) -> NDArray[np.bool_]:
     return np.asarray(np.logical_or.reduceat(mask[incidence.members], incidence.offsets[:-1]))
 
 
-def _worst(window: Window, found: Deliverable) -> Integers:
-    """Return the first level, whose importance is the most times its coverage."""
-    wanted = window.owed > 0
-    return np.flatnonzero(wanted & (found.levels == found.levels[wanted].min()))
-
-
 def _from_below(window: Window, resampling: Resampling, look: float) -> tuple[float, float]:
     """Return lower limits of deficiency and Hall ratio."""
     if not resampling.tells:
         return 0.0, 1.0
     odd = resampling.block % 2 == 1
-    halves = [(window.part(np.flatnonzero(mask)), ~mask) for mask in (odd, ~odd)]
-    found = [(deliverable(half), half, rest) for half, rest in halves]
-    short = [(item.certificate.deficient, rest) for item, _, rest in found]
-    worst = [
-        (_worst(half, item) if not item.certificate.feasible else np.empty(0, np.int64), rest)
-        for item, half, rest in found
-    ]
+    halves = [(shortfall(window.part(np.flatnonzero(mask))), ~mask) for mask in (odd, ~odd)]
+    short = [(found.deficient, rest) for found, rest in halves]
+    worst = [(found.worst, rest) for found, rest in halves]
     wanted, most = _crossed(window, short, resampling, look)
     ratio_wanted, ratio_most = _crossed(window, worst, resampling, look)
     return max(0.0, wanted - most), max(1.0, ratio_wanted / ratio_most) if ratio_most > 0 else 1.0
@@ -182,16 +227,16 @@ def _upper_limit(hit: Floats, resampling: Resampling, look: float) -> float:
     return float(betaincinv(hits + 1, rounds - hits, 1 - TAIL))
 
 
-def _from_above(window: Window, found: Deliverable, resampling: Resampling) -> tuple[float, float]:
+def _from_above(window: Window, found: Shortfall, resampling: Resampling) -> tuple[float, float]:
     """Return upper limits of deficiency and Hall ratio."""
     if not resampling.tells:
         return 1.0, np.inf
-    order = np.lexsort((-found.potentials, found.levels))
-    rank = np.empty(window.n_clients, dtype=np.int32)
-    rank[order] = np.arange(window.n_clients, dtype=np.int32)
-    first = window.incidence.minimum(rank)
-    wanted = np.cumsum(window.owed[order])
-    ends = _ends(found.levels[order], wanted)
+    first = _first_places(window, found.order)
+    wanted = np.cumsum(window.owed[found.order])
+    ends = _ends(wanted, len(found.deficient))
+    if not ends.size:
+        # One client holds all importance: what its absence costs is the log's own figure.
+        return found.deficiency, found.hall_ratio
     # covered[b, k]: the rounds of block b that have anybody of prefix k.
     place = np.searchsorted(ends, first)
     inside = place < ends.size
@@ -209,19 +254,20 @@ def _from_above(window: Window, found: Deliverable, resampling: Resampling) -> t
     )
 
 
-def _ends(levels: Integers, wanted: Floats) -> Integers:
-    """Return the last places of prefixes: where a level ends, and evenly in between."""
-    steps = np.flatnonzero(np.diff(levels, append=levels[-1] + 1))[:MOST_PREFIXES]
-    even = np.linspace(0, levels.size - 1, min(levels.size, MOST_PREFIXES)).astype(np.int64)
-    ends = np.union1d(steps, even)
+def _ends(wanted: Floats, deficient: int) -> Integers:
+    """Return the last places of prefixes: the deficient set's, the first ones, and evenly on."""
+    n_clients = wanted.size
+    first = np.arange(min(n_clients, MOST_PREFIXES // 2))
+    even = np.linspace(0, n_clients - 1, min(n_clients, MOST_PREFIXES // 2)).astype(np.int64)
+    ends = np.unique([max(deficient - 1, 0), *first, *even])
     # All clients together are covered by every round: they say nothing, whatever rounding does.
-    return ends[(wanted[ends] > 0) & (wanted[ends] < 1 - 1e-9)]
+    return np.asarray(ends[(wanted[ends] > 0) & (wanted[ends] < 1 - 1e-9)])
 
 
-def _larger(window: Window, look: float) -> tuple[int | None, int]:
+def _larger(window: Window) -> tuple[int | None, int]:
     """Return how many rounds in a row, merged, make the importance attainable; most tried."""
     unseen = np.bincount(window.incidence.members, minlength=window.n_clients) == 0
-    if np.any(window.owed[unseen] > 0):
+    if np.any(window.owed[unseen] > 0) or window.incidence.members.size > MOST_EXPLICIT:
         return None, 0
     tried = 0
     for count in MERGES:

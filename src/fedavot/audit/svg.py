@@ -9,8 +9,7 @@ import io
 import re
 from xml.etree import ElementTree
 
-from fedavot.audit.canvas import COLOURS, drawing
-from fedavot.audit.figures import Picture
+from fedavot.audit.canvas import COLOURS, Picture, drawing
 
 _VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
 _NOTHING = {"Date": None, "Creator": None, "Format": None, "Type": None}

@@ -4,6 +4,7 @@ A rule is fitted to some rounds and applied to others: its numbers come in from 
 rules learn while they are applied, round by round.
 """
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -40,9 +41,27 @@ class Weights(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Weights by potentials and levels alone."""
+
+    potentials: Floats
+    levels: Integers
+    objective: str = "entropy"
+
+
 def weights_of(alignment: Weights, window: Window) -> Floats:
     """Return an alignment's weight of every entry."""
     incidence = window.incidence
+    weights = np.empty(incidence.members.size)
+    for rounds, entries in window.chunks():
+        offsets = incidence.offsets[rounds.start : rounds.stop + 1] - entries.start
+        part = Incidence(incidence.members[entries], offsets, incidence.n_clients)
+        weights[entries] = _shares(alignment, part)
+    return weights
+
+
+def _shares(alignment: Weights, incidence: Incidence) -> Floats:
     share = softmax if alignment.objective == "entropy" else sparsemax
     if not alignment.levels.any():
         return share(alignment.potentials[incidence.members], incidence.offsets)
@@ -61,10 +80,15 @@ def inverse(window: Window, seen: Floats) -> Floats:
 
 def normalised(window: Window, weights: Floats) -> Floats:
     """Scale every round's weights to sum to one; a round of zeros is shared equally."""
-    sums = window.sum_by_round(weights)
-    spread = window.incidence.spread_over_members(np.where(sums > 0, sums, 1.0))
-    empty = window.incidence.spread_over_members(sums <= 0)
-    return np.where(empty, window.plain(), weights / spread)
+    incidence = window.incidence
+    scaled = np.empty_like(weights)
+    for rounds, entries in window.chunks():
+        sizes, part = incidence.sizes[rounds], weights[entries]
+        sums = np.add.reduceat(part, incidence.offsets[rounds] - entries.start)
+        some = np.repeat(sums > 0, sizes)
+        spread = np.repeat(np.where(sums > 0, sums, sizes), sizes)
+        scaled[entries] = np.where(some, part, 1.0) / spread
+    return scaled
 
 
 def learned(window: Window) -> Floats:

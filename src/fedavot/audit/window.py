@@ -8,6 +8,8 @@ of the others, scaled to one. With U_t for the unknown of round t and p(U) for t
 Rounds in which nobody took part are left out, as everywhere.
 """
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +23,8 @@ from fedavot.laws._incidence import Incidence, total_by
 from fedavot.laws.cohorts import Cohorts
 
 Members = NDArray[np.int32]
+CHUNK = 1 << 20
+"""About how many entries are worked on at a time, to save memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +110,36 @@ class Window:
         """Return the sum over each round's members, shape (n_rounds,)."""
         return np.add.reduceat(entries, self.incidence.offsets[:-1])
 
+    def signed_by_round(self, signs: Floats, weights: Floats) -> Floats:
+        """Return Σ_i signs_i weight_i of each round, shape (n_rounds,)."""
+        sums = np.empty(self.n_rounds)
+        members, offsets = self.incidence.members, self.incidence.offsets
+        for rounds, entries in self.chunks():
+            products = signs[members[entries]] * weights[entries]
+            sums[rounds] = np.add.reduceat(products, offsets[rounds] - entries.start)
+        return sums
+
+    def total_in(self, weights: Floats, chosen: NDArray[np.bool_]) -> Floats:
+        """Return each client's weight in some rounds together, shape (n_clients,)."""
+        members, sizes = self.incidence.members, self.incidence.sizes
+        total = np.zeros(self.n_clients)
+        for rounds, entries in self.chunks():
+            inside = np.repeat(chosen[rounds], sizes[rounds])
+            part = np.where(inside, weights[entries], 0.0)
+            total += total_by(members[entries], part, self.n_clients)
+        return total
+
     def plain(self) -> Floats:
         """Return 1/|A| for every entry."""
         return np.repeat(1.0 / self.incidence.sizes, self.incidence.sizes)
+
+    def chunks(self) -> Iterator[tuple[slice, slice]]:
+        """Cut the rounds into runs of about `CHUNK` entries: their rounds and their entries."""
+        offsets = self.incidence.offsets
+        wanted = np.arange(CHUNK, offsets[-1], CHUNK)
+        cuts = np.unique([0, *np.searchsorted(offsets, wanted), self.n_rounds])
+        for first, last in itertools.pairwise(cuts.tolist()):
+            yield slice(first, last), slice(int(offsets[first]), int(offsets[last]))
 
     def law(self) -> Cohorts:
         """Return the rounds as an explicit law."""

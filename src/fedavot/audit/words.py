@@ -26,6 +26,7 @@ MEANT = {
     "FedAVOT, soft": "soft alignment",
     "least variance": "alignment with the evenest weights",
     "online": "alignment learned on the way",
+    "online selection": "choosing whom to ask by weights learned on the way",
     APPLIED: "what was applied",
 }
 """What the rules are, in words."""

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 
 from fedavot.cli._group import INTERRUPTED, Refusal
+from fedavot.cli._progress import of_bytes, of_stages
 from fedavot.cli._terms import as_typed
 from fedavot.errors import FedavotError
 
@@ -197,7 +190,7 @@ def audit_command(log: Path, **chosen: Any) -> None:
     with _refused(log):
         check_folder(folder)
         findings, changes = _find(log, asked)
-        with _stages() as told:
+        with of_stages() as told:
             told("the report", 0, 1)
             files = write_audit(findings, folder, changes=changes or ())
     show(Console(highlight=False), findings, changes, files)
@@ -233,7 +226,7 @@ def _find(log: Path, asked: _Asked) -> "tuple[Findings, tuple[Change, ...] | Non
     if not log.is_file():
         raise Refusal(f"{log} is not a file on disk; write it to one, as it is read more than once")
     old = None if asked.compare is None else read_findings(asked.compare)
-    with _bytes(f"reading {log.name}") as read:
+    with of_bytes(f"reading {log.name}") as read:
         participation = read_log(
             log,
             columns=asked.columns,
@@ -251,7 +244,7 @@ def _find(log: Path, asked: _Asked) -> "tuple[Findings, tuple[Change, ...] | Non
         targets=asked.targets,
         unlisted=asked.unlisted,
     )
-    with _stages() as told:
+    with of_stages() as told:
         findings = audit(
             federation,
             source=log.name,
@@ -260,49 +253,6 @@ def _find(log: Path, asked: _Asked) -> "tuple[Findings, tuple[Change, ...] | Non
             progress=told,
         )
     return findings, None if old is None else compare(old, findings)
-
-
-@contextmanager
-def _bars(*columns: ProgressColumn) -> Iterator[Progress]:
-    """Show bars on a terminal, beside what is printed, and take them away at the end."""
-    shown = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        *columns,
-        TimeElapsedColumn(),
-    )
-    console = Console(stderr=True)
-    quiet = not console.is_terminal or console.is_dumb_terminal
-    with Progress(*shown, console=console, transient=True, disable=quiet) as bars:
-        yield bars
-
-
-@contextmanager
-def _bytes(label: str) -> Iterator[Callable[[int, int], None]]:
-    """Show how much of a file is read; without a terminal, one line."""
-    with _bars(DownloadColumn()) as bars:
-        task = bars.add_task(label, total=None)
-        _line(bars, label)
-        yield lambda done, total: bars.update(task, completed=done, total=total)
-
-
-@contextmanager
-def _stages() -> Iterator[Callable[[str, int, int], None]]:
-    """Show which stage is under way; without a terminal, a line for each."""
-    with _bars() as bars:
-        task = bars.add_task("", total=None)
-
-        def told(stage: str, done: int, total: int) -> None:
-            bars.update(task, description=f"working out {stage}", completed=done, total=total)
-            if done < total:
-                _line(bars, f"working out {stage}")
-
-        yield told
-
-
-def _line(bars: Progress, text: str) -> None:
-    if bars.disable:
-        bars.console.print(text, markup=False, soft_wrap=True)
 
 
 def _stem(log: Path) -> str:

@@ -29,6 +29,8 @@ OBJECTIVE = 2
 WIDEST = 100
 """Columns that text fills at most: longer lines are hard to read."""
 BULLET = "  - "
+STAND_IN = "\ue000"
+"""For a space that a line must not break at: Rich breaks at any."""
 LONGEST = 30
 """Letters of a name that leave room for the numbers in 80 columns."""
 
@@ -71,8 +73,11 @@ def show(
 
 
 def _recommend(console: Console, findings: Findings, sentences: Sequence[str]) -> None:
-    lines = [(f"{headline(findings)}\n", "bold"), *((f"\n{one}", "") for one in sentences)]
-    body = Text.assemble(*((_plain(words), style) for words, style in lines))
+    inside = _width(console) - 4
+    body = Text("\n".join(_wrapped(console, headline(findings), inside)), style="bold")
+    for sentence in sentences:
+        body.append("\n\n" if sentence is sentences[0] else "\n", style="not bold")
+        body.append("\n".join(_wrapped(console, sentence, inside)), style="not bold")
     title = Text(f"fedavot audit: {shown(findings.source)}")
     console.print(Panel(body, title=title, title_align="left", width=_width(console)))
 
@@ -81,10 +86,14 @@ def _say(console: Console, title: str, sentences: Sequence[str]) -> None:
     console.print()
     console.print(Text(title, style="bold"))
     for sentence in sentences:
-        lines = Text(_plain(sentence)).wrap(console, max(20, _width(console) - len(BULLET)))
-        for number, line in enumerate(lines):
-            line.rstrip()
-            console.print(Text(" " * len(BULLET) if number else BULLET) + line)
+        for number, line in enumerate(_wrapped(console, sentence, _width(console) - len(BULLET))):
+            console.print(Text(f"{' ' * len(BULLET) if number else BULLET}{line}"))
+
+
+def _wrapped(console: Console, words: str, width: int) -> list[str]:
+    """Return the lines of a sentence, none of which ends between a number and its unit."""
+    lines = Text(words.replace(NARROW, STAND_IN)).wrap(console, max(20, width))
+    return [line.plain.rstrip().replace(STAND_IN, " ") for line in lines]
 
 
 def _tabulate(console: Console, table: Table) -> None:
@@ -116,10 +125,12 @@ def _parts(findings: Findings) -> Table:
 
 
 def _furthest(parts: Shares) -> Integers:
-    """Return whose part is the furthest off, those that count too little first."""
-    excess = parts.implied - parts.owed
-    worst = np.argsort(-np.abs(excess), kind="stable")[:MOST_ROWS]
-    return worst[np.argsort(excess[worst], kind="stable")]
+    """Return whose parts are the furthest off either way, those that count too little first."""
+    order = np.argsort(parts.implied - parts.owed, kind="stable")
+    if order.size <= MOST_ROWS:
+        return order
+    half = MOST_ROWS // 2
+    return np.concatenate((order[:half], order[-half:]))
 
 
 def _rules(findings: Findings) -> Table:
@@ -148,7 +159,7 @@ def _rules(findings: Findings) -> Table:
 
 def _table(first: str, *others: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    table.add_column(first, overflow="fold")
+    table.add_column(first, overflow="fold", min_width=12)
     for name in others:
         table.add_column(name, justify="right", no_wrap=True)
     return table

@@ -9,6 +9,7 @@ subtracted.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from fedavot.laws._incidence import Incidence, total_by
 from fedavot.laws._law import as_laplacian
 from fedavot.laws._pairs import PairMatrix, PairPoint, suits
 
+_DENSE_FROM = 1 / 30
+"""Share of a dense product's work from which on the sparse one, far slower a step, takes longer."""
+_DENSE_WIDTH, _DENSE_ROWS = 500, 1_000
 _SAFE_SPREAD = 600.0
 """Potentials within ±300 of their centre keep exp(x) and q/s far from the ends of float64."""
 
@@ -182,5 +186,18 @@ def laplacian(
     joint = joint + joint.T
     if incidence.has_larger:
         rows = incidence.matrix(outer_weights())[incidence.sizes > 2]
-        joint += (rows.T @ rows).toarray()
+        joint += _gram(rows)
     return as_laplacian(joint)
+
+
+def _gram(rows: Any) -> Floats:
+    """Return the sum of the outer products of sparse rows, shape (n_columns, n_columns)."""
+    count, width = rows.shape
+    products = float(np.square(np.diff(rows.indptr), dtype=np.float64).sum())
+    if width < _DENSE_WIDTH or products < count * float(width) ** 2 * _DENSE_FROM:
+        return np.asarray((rows.T @ rows).toarray())
+    joint = np.zeros((width, width))
+    for first in range(0, count, _DENSE_ROWS):
+        block = rows[first : first + _DENSE_ROWS].toarray()
+        joint += block.T @ block
+    return joint

@@ -1,0 +1,57 @@
+"""How far an audit is: bars on a terminal, which go away at the end; else a line for each stage."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+
+@contextmanager
+def _bars(*columns: ProgressColumn) -> Iterator[Progress]:
+    """Show bars on a terminal, beside what is printed, and take them away at the end."""
+    shown = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        *columns,
+        TimeElapsedColumn(),
+    )
+    console = Console(stderr=True)
+    quiet = not console.is_terminal or console.is_dumb_terminal
+    with Progress(*shown, console=console, transient=True, disable=quiet) as bars:
+        yield bars
+
+
+@contextmanager
+def of_bytes(label: str) -> Iterator[Callable[[int, int], None]]:
+    """Show how much of a file is read; without a terminal, one line."""
+    with _bars(DownloadColumn()) as bars:
+        task = bars.add_task(label, total=None)
+        _line(bars, label)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
+
+
+@contextmanager
+def of_stages() -> Iterator[Callable[[str, int, int], None]]:
+    """Show which stage is under way; without a terminal, a line for each."""
+    with _bars() as bars:
+        task = bars.add_task("", total=None)
+
+        def told(stage: str, done: int, total: int) -> None:
+            bars.update(task, description=f"working out {stage}", completed=done, total=total)
+            if done < total:
+                _line(bars, f"working out {stage}")
+
+        yield told
+
+
+def _line(bars: Progress, text: str) -> None:
+    if bars.disable:
+        bars.console.print(text, markup=False, soft_wrap=True)

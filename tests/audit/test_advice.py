@@ -1,0 +1,132 @@
+"""The recommendation is the one that computation with the true law calls for."""
+
+import numpy as np
+import pytest
+from tests.audit.logs import drawn, log_of, plain_gap, ragged, scarce, slack
+
+import fedavot as fa
+from fedavot.audit.auditing import audit
+from fedavot.audit.federation import Federation
+
+TOLERANCE = 0.05
+SEEDS = range(5)
+
+
+def actions(federations):
+    return [audit(federation).advice.action for federation in federations]
+
+
+def plain_size(law, seed=0, rounds=20_000):
+    cohorts = law.sample(np.random.default_rng(seed), rounds)
+    return 1 / np.mean([1 / cohort.size for cohort in cohorts])
+
+
+def test_with_slack_align():
+    law, importance = slack()
+    exact = fa.align(importance, law)
+    # The plain average is off, exact weights exist, and most of the averaging is kept.
+    assert plain_gap(law, importance) > 3 * TOLERANCE
+    assert fa.certify(importance, law).feasible
+    assert exact.effective_cohort_size - 1 > 0.5 * (plain_size(law) - 1)
+    assert actions(drawn(law, importance, 3000, seed) for seed in SEEDS) == ["align"] * 5
+
+
+def test_where_clients_count_as_they_come_there_is_nothing_to_do():
+    law, _ = slack()
+    importance = law.expected_weights(np.zeros(law.n_clients))
+    assert plain_gap(law, importance) < 1e-9
+    found = actions(drawn(law, importance, 4000, seed) for seed in SEEDS)
+    assert found == ["nothing to do"] * 5
+
+
+def test_where_exactness_is_dear_align_softly():
+    law = fa.UniformCohorts(20, 2)
+    importance = fa.importance.by_examples(np.arange(21, 1, -1))
+    exact = fa.align(importance, law)
+    assert fa.certify(importance, law).feasible
+    assert plain_gap(law, importance) > 3 * TOLERANCE
+    assert exact.effective_cohort_size - 1 < 0.5
+    for seed in SEEDS:
+        advice = audit(drawn(law, importance, 6000, seed)).advice
+        assert advice.action == "align softly"
+        # Under the true law the softness is worth it: within the tolerance or nearly, and steadier.
+        soft = fa.align(importance, law, softness=advice.softness)
+        assert soft.gap <= 1.3 * TOLERANCE
+        assert soft.effective_cohort_size >= 1.1 * exact.effective_cohort_size
+
+
+def test_where_a_scarce_group_is_out_of_reach_use_memory():
+    law, importance = scarce()
+    assert fa.certify(importance, law).deficiency > 3 * TOLERANCE
+    assert actions(drawn(law, importance, 2000, seed) for seed in SEEDS) == ["use memory"] * 5
+
+
+def test_where_the_scarce_are_available_and_not_asked_change_the_selection():
+    n_clients, rounds = 40, 1500
+    importance = np.full(n_clients, 0.5 / 36)
+    importance[:4] = 0.5 / 4
+    online = fa.IndependentClients(np.full(n_clients, 0.5))
+    uniform_pairs = fa.UniformCohorts(n_clients, 2)
+    # Two drawn of twenty available cannot do it; all who are available can.
+    assert fa.certify(importance, uniform_pairs).deficiency > 3 * TOLERANCE
+    assert fa.certify(importance, online).feasible
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        there = online.sample(rng, rounds)
+        asked = [np.sort(rng.choice(row, size=min(2, row.size), replace=False)) for row in there]
+        log = log_of(asked, n_clients, available=ragged(there), all_available=True)
+        found = audit(Federation(log, importance))
+        assert found.advice.action == "change selection"
+        chosen, plain = (found.price.of(rule) for rule in ("online selection", "plain average"))
+        assert chosen.held_out.value < plain.held_out.value / 4
+
+
+def test_a_log_too_short_to_tell_needs_more_rounds():
+    law, importance = slack()
+    advice = [audit(drawn(law, importance, 25, seed)).advice for seed in SEEDS]
+    assert [one.action for one in advice] == ["collect more rounds"] * 5
+    # As many rounds as it asks for do tell.
+    assert audit(drawn(law, importance, advice[0].rounds_needed, 0)).advice.action == "align"
+
+
+def test_noise_over_many_clients_is_not_called_a_gap():
+    law = fa.IndependentClients(np.full(400, 0.02))
+    federations = (drawn(law, fa.importance.uniform(400), 200, seed) for seed in SEEDS)
+    assert actions(federations) == ["collect more rounds"] * 5
+
+
+def test_where_availability_turns_weights_are_learned_on_the_way():
+    rates = np.linspace(0.05, 0.6, 24)
+    early, late = fa.IndependentClients(rates), fa.IndependentClients(rates[::-1])
+    importance = fa.importance.uniform(24)
+    fixed = fa.align(importance, early)
+    # Weights fixed by the past are worse than none at all once availability has turned.
+    past = late.expected_weights(fixed.potentials, fixed.levels)
+    assert np.abs(past - importance).sum() / 2 > plain_gap(late, importance) + TOLERANCE
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        cohorts = early.sample(rng, 1600) + late.sample(rng, 800)
+        found = audit(Federation(log_of(cohorts, 24), importance))
+        assert found.advice.action == "align"
+        assert found.advice.online
+        learned, plain = (found.price.of(rule) for rule in ("online", "plain average"))
+        assert learned.held_out.value < plain.held_out.value / 2
+
+
+def test_weights_already_in_use_that_do_it_leave_nothing_to_do():
+    law, importance = slack()
+    cohorts = law.sample(np.random.default_rng(0), 3000)
+    aligned = fa.align(importance, law)
+    applied = np.concatenate([aligned.weights(cohort) for cohort in cohorts])
+    found = audit(Federation(log_of(cohorts, 30, applied=applied), importance))
+    assert found.gap.low > TOLERANCE
+    assert found.advice.action == "nothing to do"
+    assert found.advice.rule == "as applied"
+
+
+@pytest.mark.parametrize("tolerance", [0.02, 0.3])
+def test_the_tolerance_is_the_callers(tolerance):
+    law, importance = slack()
+    found = audit(drawn(law, importance, 3000, 0), tolerance=tolerance)
+    gap = plain_gap(law, importance)
+    assert found.advice.action == ("nothing to do" if tolerance > 1.2 * gap else "align")

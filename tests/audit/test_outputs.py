@@ -1,0 +1,212 @@
+"""An audit's files are written all or none, over an earlier audit and over nothing else."""
+
+import json
+import os
+
+import made
+import pytest
+
+import fedavot as fa
+from fedavot.audit import document, figures, outputs
+from fedavot.audit.document import read_findings
+from fedavot.audit.outputs import PICTURES, check_folder, write_audit
+from fedavot.errors import OptionError
+
+FILES = ["alignment.json", "clients.csv", "figures", "findings.json", "report.html"]
+
+
+def contents(folder):
+    """Return every file under a folder, hidden ones too, with its bytes."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """Return the folder of an audit, made once, and not to be changed."""
+    folder = tmp_path_factory.mktemp("first") / "audit"
+    write_audit(made.findings(), folder)
+    return folder
+
+
+@pytest.fixture
+def earlier(first, tmp_path):
+    """Return a folder with an earlier audit in it."""
+    place = tmp_path / "audit"
+    for name, data in contents(first).items():
+        if data is not None:
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_bytes(data)
+    return place
+
+
+def test_every_file_of_an_audit_is_written_and_reads_back(first):
+    assert sorted(os.listdir(first)) == FILES
+    found = made.findings()
+    assert read_findings(first / "findings.json")["clients"] == 12
+    assert fa.Alignment.load(first / "alignment.json").n_clients == 12
+    assert json.loads((first / "alignment.json").read_text())["clients"] == list(found.clients)
+    assert (first / "clients.csv").read_text().startswith("client,group,importance")
+    assert (first / "report.html").read_bytes()[:15].lower() == b"<!doctype html>"
+    for picture in figures.draw(found):
+        assert (first / "figures" / f"{picture.name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_files_are_returned_the_report_first(tmp_path):
+    files = write_audit(made.findings(), tmp_path / "audit")
+    assert files[0] == tmp_path / "audit" / "report.html"
+    assert all(file.is_file() for file in files)
+    written = [path for path in (tmp_path / "audit").rglob("*") if path.is_file()]
+    assert sorted(files) == sorted(written)
+
+
+@pytest.mark.parametrize("variant", made.VARIANTS, ids=lambda one: one.__name__)
+def test_every_picture_is_one_that_is_known_to_be_an_audits(variant):
+    assert {picture.name for picture in figures.draw(variant())} <= set(PICTURES)
+
+
+def test_folders_on_the_way_are_made(tmp_path):
+    write_audit(made.findings(), tmp_path / "a" / "b" / "audit")
+    assert sorted(os.listdir(tmp_path / "a" / "b" / "audit")) == FILES
+    assert os.listdir(tmp_path / "a" / "b") == ["audit"]
+
+
+def test_an_empty_folder_is_filled(tmp_path):
+    write_audit(made.findings(), tmp_path)
+    assert sorted(os.listdir(tmp_path)) == FILES
+
+
+def test_an_earlier_audit_is_replaced_and_pictures_it_alone_had_are_removed(earlier):
+    assert (earlier / "figures" / "hours.png").exists()
+    (earlier / "figures" / "mine.png").write_bytes(b"mine")
+    (earlier / "notes.txt").write_text("mine")
+    write_audit(made.without_times(), earlier)
+    assert read_findings(earlier / "findings.json")["law"] == "explicit"
+    assert not (earlier / "figures" / "hours.png").exists()
+    assert (earlier / "figures" / "mine.png").read_bytes() == b"mine"
+    assert (earlier / "notes.txt").read_text() == "mine"
+    assert not [name for name in os.listdir(earlier) if name.startswith(".")]
+
+
+STEPS = ["page", "clients", "picture"]
+
+
+def fail_at(monkeypatch, step, error):
+    """Make the writing of one file fail."""
+
+    def fail(*_, **__):
+        raise error
+
+    target = {
+        "page": ("fedavot.audit.page.page", fail),
+        "clients": ("fedavot.audit.outputs.write_clients", fail),
+        "picture": ("fedavot.audit.figures.write_png", fail),
+    }[step]
+    monkeypatch.setattr(*target)
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt("stopped"), OSError("no space left"), MemoryError("too much")]
+)
+@pytest.mark.parametrize("step", STEPS)
+def test_a_failure_while_files_are_made_leaves_no_trace(tmp_path, monkeypatch, step, error):
+    fail_at(monkeypatch, step, error)
+    with pytest.raises(type(error), match=str(error)):
+        write_audit(made.findings(), tmp_path / "on" / "the" / "way")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_failure_while_files_are_made_leaves_an_earlier_audit(earlier, monkeypatch, step):
+    before = contents(earlier)
+    fail_at(monkeypatch, step, KeyboardInterrupt("stopped"))
+    with pytest.raises(KeyboardInterrupt, match="stopped"):
+        write_audit(made.infeasible(), earlier)
+    assert contents(earlier) == before
+
+
+NAMES = ["report.html", "alignment.json", "findings.json", "clients.csv", "figures/price.png"]
+
+
+def put_interrupted(place, aside, monkeypatch, moves):
+    """Put new files in place, and stop before or after so many moves; return how many there are."""
+    move, count = os.replace, 0
+
+    def replaced(source, target):
+        nonlocal count
+        if count == moves:
+            count += 0.5  # half a move: putting back is not stopped again
+            raise KeyboardInterrupt("stopped")
+        move(source, target)
+        count += 1
+
+    (aside / "figures").mkdir(parents=True)
+    for name in NAMES:
+        (aside / name).write_text("new")
+    with monkeypatch.context() as patch:
+        patch.setattr(outputs.os, "replace", replaced)
+        outputs._put(aside, place, NAMES)
+    return count
+
+
+def test_an_interruption_between_any_two_moves_puts_back_an_earlier_audit(earlier, monkeypatch):
+    before = contents(earlier)
+    # Five new files, and the same five and all other pictures of before, moved aside.
+    total = 5 + 4 + len(PICTURES)
+    for moves in range(total):
+        aside = earlier.parent / f"aside-{moves}"
+        with pytest.raises(KeyboardInterrupt, match="stopped"):
+            put_interrupted(earlier, aside, monkeypatch, moves)
+        assert contents(earlier) == before
+    assert put_interrupted(earlier, earlier.parent / "aside", monkeypatch, None) == total
+    assert contents(earlier) != before
+
+
+def test_an_interruption_between_any_two_moves_leaves_an_empty_folder(tmp_path, monkeypatch):
+    (tmp_path / "place").mkdir()
+    for moves in range(len(NAMES)):
+        with pytest.raises(KeyboardInterrupt, match="stopped"):
+            put_interrupted(tmp_path / "place", tmp_path / f"{moves}", monkeypatch, moves)
+        assert os.listdir(tmp_path / "place") == []
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OptionError, match="is a file; name a folder for the report"):
+        check_folder(tmp_path / "file")
+    with pytest.raises(OptionError, match="file is a file, so that .* cannot be made"):
+        check_folder(tmp_path / "file" / "audit")
+
+
+@pytest.mark.parametrize("name", ["report.html", "findings.json", "clients.csv"])
+def test_files_of_the_same_names_that_are_not_an_audits_are_refused(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(OptionError, match=f"has {name}, not of an audit; name another folder"):
+        write_audit(made.findings(), tmp_path)
+    assert contents(tmp_path) == {name: b"mine"}
+
+
+def test_folders_of_the_same_names_are_refused_even_in_an_earlier_audit(earlier):
+    (earlier / "clients.csv").unlink()
+    (earlier / "clients.csv").mkdir()
+    with pytest.raises(OptionError, match="has clients.csv, not of an audit"):
+        check_folder(earlier)
+
+
+def test_a_file_called_figures_is_refused(tmp_path):
+    (tmp_path / "figures").write_text("mine")
+    with pytest.raises(OptionError, match="has figures, not of an audit"):
+        check_folder(tmp_path)
+
+
+def test_a_folder_that_may_not_be_written_into_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(outputs.os, "access", lambda *_: False)  # as root, everything may be
+    with pytest.raises(OptionError, match="may not be written into"):
+        check_folder(tmp_path / "audit")
+
+
+def test_an_earlier_audit_is_told_by_its_first_bytes(first):
+    assert document.FORMAT in (first / "findings.json").read_text()[:200]
+    check_folder(first)

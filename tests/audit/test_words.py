@@ -1,0 +1,341 @@
+"""Sentences say what the findings say, with its doubt, and nothing of what is not known."""
+
+from dataclasses import replace
+
+import made
+import numpy as np
+import pytest
+
+from fedavot.audit.findings import Advice, Estimate, Fit, Reached
+from fedavot.audit.numerals import NARROW
+from fedavot.audit.telling import amount, shown
+from fedavot.audit.words import MEANT, headline, sections
+
+KEYS = ["advice", "objective", "reach", "behaviour", "price", "log"]
+
+
+def told(findings, key):
+    """Return a section's sentences as one text, with ordinary spaces."""
+    return " ".join(sections(findings)[key].sentences).replace(NARROW, " ")
+
+
+def reach(findings, **changes):
+    return replace(findings, reach=replace(findings.reach, **changes))
+
+
+def behaving(findings, **changes):
+    return replace(findings, behaviour=replace(findings.behaviour, **changes))
+
+
+@pytest.mark.parametrize("variant", made.VARIANTS, ids=lambda one: one.__name__)
+def test_every_section_has_a_title_and_sentences_without_gaps(variant):
+    found = sections(variant())
+    assert list(found) == KEYS
+    for section in found.values():
+        assert section.title
+        assert section.sentences
+        for sentence in section.sentences:
+            for hole in ("nan", "None", "inf ", "unknown", "  ", "[", "()"):
+                assert hole not in sentence
+
+
+@pytest.mark.parametrize(
+    ("advice", "words"),
+    [
+        (Advice("nothing to do", "", "plain average"), "the plain average is near enough"),
+        (Advice("nothing to do", "", "as applied"), "the weights in use are near enough"),
+        (Advice("align", "", "FedAVOT"), "Align: use weights that give each client"),
+        (Advice("align", "", "online", online=True), "Align, with weights learned on the way"),
+        (Advice("align softly", "", "FedAVOT, soft", softness=0.2), "softly, with softness 0.2"),
+        (Advice("use memory", "", "FedAVOT"), "Use memory: let the last update"),
+        (Advice("change selection", "", "FedAVOT"), "Change which clients are selected"),
+        (Advice("collect more rounds", "", "plain average"), "Collect more rounds first"),
+        (
+            Advice("collect more rounds", "", "plain average", rounds_needed=4200),
+            "Collect more rounds first: about 4 200",
+        ),
+    ],
+)
+def test_the_headline_is_the_recommendation(advice, words):
+    assert words in headline(made.findings(advice=advice)).replace(NARROW, " ")
+
+
+def test_the_reason_comes_first_and_the_rule_is_set_against_the_plain_average():
+    found = made.findings(advice=Advice("align", "Because it is so.", "FedAVOT"))
+    first, second = sections(found)["advice"].sentences
+    assert first == "Because it is so."
+    assert second == "Over this log, alignment leaves a gap of 0, where the plain average has 0.30."
+
+
+def test_the_plain_average_is_not_set_against_itself():
+    found = made.findings(advice=Advice("nothing to do", "It is near.", "plain average"))
+    assert sections(found)["advice"].sentences == ("It is near.",)
+
+
+def test_every_rule_of_the_price_has_words():
+    rules = [standing.rule for standing in made.findings().price.standings]
+    assert set(rules) | {"online selection", "as applied"} == set(MEANT)
+
+
+def test_the_gap_is_told_with_its_interval_and_against_the_tolerance():
+    words = told(made.findings(), "objective")
+    assert "30 % of the weight went to clients that should not have had it" in words
+    assert "a gap of 0.30 (95 % interval 0.27 to 0.33), above the tolerance of 0.05" in words
+    near = made.findings(gap=Estimate(0.03, 0.01, 0.05))
+    assert "within the tolerance of 0.05" in told(near, "objective")
+
+
+def test_groups_that_count_too_much_and_too_little_are_named_with_their_shares():
+    words = told(made.findings(), "objective")
+    assert "1 group counts too much: phones (79 % instead of 49 %)." in words
+    assert (
+        "2 groups count too little: tablets (16 % instead of 39 %) and clinics "
+        "(4.8 % instead of 12 %)." in words
+    )
+
+
+def test_the_clients_furthest_off_come_first_and_the_rest_are_counted():
+    words = told(made.findings(), "objective")
+    assert "7 clients count too much, most of all phone-1 (12 % instead of 7.0 %)" in words
+    assert "phone-6" not in words
+
+
+def test_a_client_that_is_off_by_less_than_a_tenth_is_not_told_of():
+    found = made.findings()
+    near = replace(found.by_client, implied=found.by_client.owed * 1.05)
+    same = replace(found, by_client=near, by_group=None)
+    assert "too much" not in told(same, "objective")
+
+
+def test_without_groups_nothing_is_said_of_groups():
+    found = made.without_groups()
+    everything = " ".join(told(found, key) for key in KEYS)
+    assert "group" not in everything
+
+
+def test_what_is_possible_is_said_without_doubt_only_if_it_is_sure():
+    sure, unsure = (
+        made.findings(),
+        reach(made.findings(), sure=False, deficiency=Estimate(0.0, 0.0, 0.04)),
+    )
+    assert told(sure, "reach").startswith("Exact alignment is possible")
+    assert "too short" not in told(sure, "reach")
+    assert told(unsure, "reach").startswith("Over this log, exact alignment is possible")
+    assert "up to 4.0 % of the importance may be out of reach" in told(unsure, "reach")
+
+
+def test_a_log_that_bounds_nothing_is_said_to_say_nothing():
+    blind = reach(made.findings(), sure=False, deficiency=Estimate(0.0, 0.0, 1.0))
+    assert "too short to say anything about the long run" in told(blind, "reach")
+
+
+def test_the_deficient_set_is_told_in_words():
+    words = told(made.infeasible(), "reach")
+    assert (
+        "Exact alignment is not possible: these 2 clients (clinic-1 and clinic-2) hold 56 % of "
+        "the importance, but some of them take part in only 16 % of rounds." in words
+    )
+    assert "So 40 % of the importance is out of reach of any weights" in words
+    assert "They are 3.57 times as important as the rounds with any of them allow" in words
+
+
+def test_doubt_about_what_is_not_possible_is_told():
+    unsure = reach(made.infeasible(), sure=False, deficiency=Estimate(0.1, 0.0, 0.2))
+    words = told(unsure, "reach")
+    assert words.startswith("Over this log, exact alignment is not possible")
+    assert "anything from 0 % to 20 % of the importance may be out of reach" in words
+
+
+def test_what_would_help_is_told():
+    words = told(made.infeasible(), "reach")
+    assert "one or more of them in at least 56 % of rounds, 3.57 times as often as now" in words
+    assert "Or about 3 times as many clients a round." in words
+    assert "If all who were available took part, 8.0 % of the importance would be" in words
+    assert "gives them 16 % instead of 56 %" in words
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"larger_cohorts": 2}, "Or about twice as many clients a round."),
+        ({"larger_cohorts": None}, "Even 8 times as many clients a round would not do."),
+        ({"if_all_asked": 0.0}, "took part, exact alignment would be possible"),
+        ({"if_all_asked": 0.4}, "Asking all who are available would not help"),
+    ],
+)
+def test_a_remedy_is_as_good_as_what_was_tried(changes, words):
+    assert words in told(reach(made.infeasible(), **changes), "reach")
+
+
+def test_no_remedy_is_told_that_was_not_tried():
+    untried = reach(made.infeasible(), larger_cohorts=None, tried_cohorts=0, if_all_asked=None)
+    words = told(untried, "reach")
+    assert "as many clients" not in words
+    assert "available" not in words
+
+
+def test_a_worst_set_of_its_own_is_named():
+    worst = Reached(np.array([1]), 0.28, 0.05)
+    found = reach(made.infeasible(), worst=worst, hall_ratio=Estimate(5.6, 4.0, np.inf))
+    words = told(found, "reach")
+    assert "Worst off, clinic-2 is 5.60 times as important as the rounds with it allow" in words
+    assert "95 % interval 4.00 upwards" in words
+
+
+def test_a_client_that_never_took_part_is_named_and_no_ratio_is_told():
+    words = told(made.never_seen(), "reach")
+    assert "this client (clinic-1) holds 6.0 % of the importance, but never takes part" in words
+    assert "Hall ratio" not in words
+    assert words.count("clinic-1") == 1
+
+
+def test_a_client_that_never_took_part_is_told_of_beside_a_larger_set():
+    found = made.infeasible()
+    words = told(reach(found, never=np.array([1])), "reach")
+    assert "clinic-2 holds 28 % of the importance and never took part" in words
+
+
+def test_a_client_known_in_no_round_is_named():
+    assert "tablet-3 is known in no round" in told(made.unknown_client(), "reach")
+    assert "8.3 % of clients and rounds it is not known" in told(made.unknown_client(), "log")
+
+
+def test_more_clients_than_can_be_named_are_counted():
+    many = Reached(np.arange(12), 0.9, 0.5)
+    words = told(reach(made.infeasible(), deficient=many), "reach")
+    assert "these 12 clients (clinic-1, clinic-2, tablet-1, tablet-2, tablet-3 and 7 more)" in words
+
+
+def test_hours_and_days_are_told_where_there_are_times():
+    words = told(made.findings(), "behaviour")
+    assert "most clients are available in the hour from 00:00 UTC (4.0), and fewest" in words
+    assert "on Sunday (2.9), and fewest on Thursday (2.4)" in words
+    assert "clinics from 00:00" in words
+
+
+def test_without_times_nothing_is_said_of_hours_or_days():
+    found = made.without_times()
+    assert "hour" not in told(found, "behaviour")
+    assert "day" not in told(found, "behaviour")
+    assert "UTC" not in told(found, "log")
+
+
+def test_hours_without_dates_are_of_the_logs_own_clock():
+    words = told(behaving(made.findings(), dated=False, of_available=False), "behaviour")
+    assert "most clients take part in the hour from 00:00 of the log's own clock" in words
+
+
+def test_hours_in_which_no_round_was_are_left_out():
+    hours = np.full(24, np.nan)
+    assert "hour from" not in told(behaving(made.findings(), by_hour=hours), "behaviour")
+    hours[[3, 7]] = 1.0, 2.0
+    words = told(behaving(made.findings(), by_hour=hours), "behaviour")
+    assert "from 07:00 UTC (2.0), and fewest from 03:00 (1.0)" in words
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"look": 1.0}, "says next to nothing about the next one"),
+        ({"look": 2.4}, "about 2.4 rounds tell as much"),
+        ({"dispersion": 1.6}, "Clients come together"),
+        ({"dispersion": 1.0}, "Clients come independently"),
+        ({"dispersion": 0.3}, "varies less than if each came on its own"),
+        ({"drift": Estimate(0.1, 0.07, 0.13)}, "availability drifts"),
+        ({"drift": Estimate(0.01, 0.0, 0.02)}, "availability is steady"),
+    ],
+)
+def test_the_behaviour_of_clients_is_put_in_words(changes, words):
+    assert words in told(behaving(made.findings(), **changes), "behaviour")
+
+
+def test_a_drift_that_may_be_chance_is_given_without_a_verdict():
+    words = told(behaving(made.findings(), drift=Estimate(0.06, 0.0, 0.1)), "behaviour")
+    assert "6.0 % of the plain average's weight moved" in words
+    assert "drifts" not in words
+    assert "steady" not in words
+
+
+def test_figures_that_are_not_known_have_no_sentence():
+    nothing = Estimate(np.nan, np.nan, np.nan)
+    blank = behaving(made.findings(), look=np.nan, dispersion=np.nan, drift=nothing)
+    words = told(blank, "behaviour")
+    for word in ("slowly", "together:", "moved"):
+        assert word not in words
+
+
+def test_the_law_that_held_up_best_is_told_with_the_others_beside_it():
+    words = told(made.findings(), "behaviour")
+    assert "given the time of day, divided into 4 parts" in words
+    assert "left a gap of 0.03 in the last 100, which they had not seen" in words
+    assert "rounds like those seen so far: 0.04" in words
+
+
+def test_without_laws_tried_none_is_told():
+    none = made.findings(fit=Fit((), "explicit", 0, 1, 0))
+    assert "described" not in told(none, "behaviour")
+
+
+def test_the_price_sets_alignment_against_the_plain_average():
+    words = told(made.findings(), "price")
+    assert "It is 3.4 for the plain average, at a gap of 0.30, and 2.0 for alignment" in words
+    assert "A softness of 0.1 trades closeness for evenness" in words
+    assert "IPW gives weights that do not sum to one: up to 4.20 in a round" in words
+
+
+def test_a_tolerance_that_no_softness_meets_is_told():
+    assert "No softness brings the gap within" in told(made.infeasible(), "price")
+
+
+def test_the_log_is_described_with_its_notes_as_they_are():
+    words = told(made.findings(), "log")
+    assert "log.csv has 300 rounds of 12 clients in 3 groups" in words
+    assert "It goes from 2024-01-08 00:00 to 2024-01-14 06:00 UTC." in words
+    assert "In 2 more rounds nobody took part" in words
+    assert words.endswith("7 rows are repeated: counted once")
+    assert "nobody" not in told(made.findings(empty_rounds=0), "log")
+
+
+@pytest.mark.parametrize(
+    ("name", "safe"),
+    [
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("two\nlines", "two\\nlines"),
+        ("\u202eabc", "\\u202eabc"),
+        ("\ud800", "\\ud800"),
+        ("👩\u200d⚕️", "👩\u200d⚕️"),
+        ("Zoë, <b>", "Zoë, <b>"),
+    ],
+)
+def test_a_name_has_nothing_that_a_terminal_would_obey(name, safe):
+    assert shown(name) == safe
+
+
+def test_a_long_name_is_cut():
+    assert len(shown("x" * 10_000)) == 48
+    assert len(shown("\x1b" * 10_000)) == 48
+
+
+def test_names_in_sentences_are_harmless():
+    clients = ("\x1b[2J", *made.CLIENTS[1:])
+    assert "\x1b" not in told(made.infeasible(clients=clients), "reach")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (1e-12, "0"),
+        (0.0004, "0.0004"),
+        (0.283, "0.28"),
+        (9.999, "10.0"),
+        (49.7, "49.7"),
+    ],
+)
+def test_an_amount_has_digits_enough_and_no_more(value, text):
+    assert amount(value) == text
+
+
+def test_an_amount_that_is_not_a_number_is_said_to_be_unknown():
+    assert amount(np.nan) == "unknown"
+    assert amount(np.inf) == "∞"
