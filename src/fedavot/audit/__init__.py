@@ -1,6 +1,26 @@
-"""Audit a federation from its participation log: who took part, and who could have."""
+"""Audit a federation from its participation log: what it optimises, what it could, what to do.
 
+    read_log  ->  federation_of  ->  audit  ->  write_audit
+
+`fedavot audit` on the command line does the same.
+"""
+
+from fedavot.audit.auditing import audit
+from fedavot.audit.federation import Federation
+from fedavot.audit.findings import Findings
+from fedavot.audit.outputs import write_audit
 from fedavot.audit.participation import Participation
 from fedavot.audit.reading import read_log
+from fedavot.audit.sample import write_sample
+from fedavot.audit.wanted import federation_of
 
-__all__ = ["Participation", "read_log"]
+__all__ = [
+    "Federation",
+    "Findings",
+    "Participation",
+    "audit",
+    "federation_of",
+    "read_log",
+    "write_audit",
+    "write_sample",
+]
