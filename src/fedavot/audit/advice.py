@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from fedavot.audit.findings import Advice, Estimate, Point, Price, Reach, Standing
+from fedavot.audit.numerals import share
+from fedavot.audit.telling import amount, count, size
 
 NOISE = 0.8
 """With c reports a client, noise moves mean weights by about 0.4 / √c in total variation; it is to
@@ -115,16 +117,16 @@ def _nothing(evidence: Evidence, lately: bool) -> Advice | None:
     if applied is not None and applied.high <= tolerance:
         return Advice(
             "nothing to do",
-            f"The weights in use are off the importance by {_part(applied.high)} at most, within "
-            f"the tolerance of {_part(tolerance)}.",
+            f"The weights in use are off the importance by {amount(applied.high)} at most, within "
+            f"the tolerance of {amount(tolerance)}.",
             "as applied",
         )
     if lately or gap.value > tolerance or not (gap.high <= tolerance or _settled(evidence)):
         return None
-    within = f", within the tolerance of {_part(tolerance)}" if gap.high <= tolerance else ""
+    within = f", within the tolerance of {amount(tolerance)}" if gap.high <= tolerance else ""
     return Advice(
         "nothing to do",
-        f"The plain average is off the importance by {_part(gap.high)} at most{within}.",
+        f"The plain average is off the importance by {amount(gap.high)} at most{within}.",
         "plain average",
     )
 
@@ -134,9 +136,9 @@ def _too_short(evidence: Evidence) -> Advice:
     needed = _rounds_needed(evidence)
     return Advice(
         "collect more rounds",
-        f"The log is too short to tell: over {evidence.rounds:,} rounds the plain average is off "
-        f"by {_part(gap.value)}, but that may be chance; in the long run it is between "
-        f"{_part(gap.low)} and {_part(gap.high)}. About {needed:,} rounds would tell.",
+        f"The log is too short to tell: over {count(evidence.rounds, 'round')} the plain average "
+        f"is off by {amount(gap.value)}, but that may be chance; in the long run it is between "
+        f"{amount(gap.low)} and {amount(gap.high)}. About {count(needed)} rounds would tell.",
         "plain average",
         rounds_needed=needed,
     )
@@ -154,10 +156,10 @@ def _out_of_reach(evidence: Evidence) -> Advice:
     reach = evidence.reach
     deficient = reach.deficient
     why = (
-        f"No weights can do it: {len(deficient.clients):,} of the clients hold "
-        f"{deficient.importance:.0%} of the importance, and any of them takes part in only "
-        f"{deficient.coverage:.0%} of rounds, so {_part(reach.deficiency.value)} of the importance "
-        "cannot be delivered"
+        f"No weights can do it: {count(deficient.clients.size, 'client')} hold "
+        f"{share(deficient.importance)} of the importance, and any of them takes part in only "
+        f"{share(deficient.coverage)} of rounds, so {amount(reach.deficiency.value)} of the "
+        "importance cannot be delivered"
     )
     asked = reach.if_all_asked
     chosen = [one for one in evidence.price.standings if one.rule == "online selection"]
@@ -165,11 +167,11 @@ def _out_of_reach(evidence: Evidence) -> Advice:
     if asked is not None and asked <= enough and chosen:
         return Advice(
             "change selection",
-            f"{why} while {evidence.cohort:.0f} of {evidence.available:.0f} available clients take "
-            f"part as they do now. Had all available taken part, {_part(asked)} would be missing. "
+            f"{why} while {size(evidence.cohort)} of {size(evidence.available)} available clients "
+            f"take part as they do now. Had all available taken part, {amount(asked)} would be missing. "
             "So choose whom to ask by weights learned on the way, as many clients a round as now: "
-            f"in the last third of the log that is off by {_part(chosen[0].held_out.value)}, the "
-            f"plain average by {_part(evidence.plain.held_out.value)}.",
+            f"in the last third of the log that is off by {amount(chosen[0].held_out.value)}, the "
+            f"plain average by {amount(evidence.plain.held_out.value)}.",
             "online selection",
             online=True,
         )
@@ -195,21 +197,22 @@ def _learn(evidence: Evidence) -> Advice:
     exact, plain, online = evidence.exact, evidence.plain, evidence.online
     why = (
         f"Availability changes: weights fitted to the first two thirds of the log are off by "
-        f"{_part(exact.held_out.value)} in the last third, where the plain average is off by "
-        f"{_part(plain.held_out.value)}"
+        f"{amount(exact.held_out.value)} in the last third, where the plain average is off by "
+        f"{amount(plain.held_out.value)}"
     )
     if online.held_out.value >= min(plain.held_out.value, exact.held_out.value):
         needed = _rounds_needed(evidence)
         return Advice(
             "collect more rounds",
-            f"{why}, and weights learned on the way by {_part(online.held_out.value)}: nothing "
-            f"tried is better than the plain average. About {needed:,} rounds would tell more.",
+            f"{why}, and weights learned on the way by {amount(online.held_out.value)}: nothing "
+            "tried is better than the plain average. "
+            f"About {count(needed)} rounds would tell more.",
             "plain average",
             rounds_needed=needed,
         )
     return Advice(
         "align",
-        f"{why}. Weights learned on the way are off by {_part(online.held_out.value)}. So let the "
+        f"{why}. Weights learned on the way are off by {amount(online.held_out.value)}. So let the "
         "weights be learned while training goes on, and do not fix those in alignment.json.",
         "online",
         online=True,
@@ -223,28 +226,23 @@ def _align(evidence: Evidence) -> Advice:
     what = (
         "Weights exist that give every client its importance"
         if reach.feasible
-        else f"Weights exist that leave {_part(reach.deficiency.value)} of the importance missing"
+        else f"Weights exist that leave {amount(reach.deficiency.value)} of the importance missing"
     )
-    why = f"{what}; the plain average is off by {_part(evidence.gap.value)}"
+    why = f"{what}; the plain average is off by {amount(evidence.gap.value)}"
     dear = exact.effective - 1 < KEPT * (plain.effective - 1)
     if dear and soft.effective - 1 >= GAIN * (exact.effective - 1):
         return Advice(
             "align softly",
-            f"{why}. But exact weights are uneven: a round averages like {exact.effective:.3g} "
-            f"clients instead of {plain.effective:.3g}. With softness {evidence.softness:g} the "
-            f"gap is {_part(soft.gap)}, and a round averages like {soft.effective:.3g}.",
+            f"{why}. But exact weights are uneven: a round averages like {size(exact.effective)} "
+            f"clients instead of {size(plain.effective)}. With softness {evidence.softness:g} the "
+            f"gap is {amount(soft.gap)}, and a round averages like {size(soft.effective)}.",
             "FedAVOT, soft",
             softness=evidence.softness,
         )
     return Advice(
         "align",
         f"{why}. The price is {'high' if dear else 'moderate'}: a round averages like "
-        f"{exact.effective:.3g} clients instead of {plain.effective:.3g}"
+        f"{size(exact.effective)} clients instead of {size(plain.effective)}"
         f"{', and softer weights would not change that much' if dear else ''}.",
         "FedAVOT",
     )
-
-
-def _part(share: float) -> str:
-    """Write a share of the importance."""
-    return f"{share:.3f}" if share < 0.0995 else f"{share:.2f}"

@@ -6,8 +6,9 @@ How shares and whole numbers are written is `numerals`' affair.
 from collections.abc import Callable, Sequence
 from math import isfinite, isnan
 
-from fedavot.audit import numerals
 from fedavot.audit.findings import Estimate
+from fedavot.audit.numerals import NARROW, number
+from fedavot.audit.numerals import count as whole
 
 LONGEST = 48
 """Letters of a name that are shown; the files have all of them."""
@@ -24,7 +25,7 @@ def amount(value: float) -> str:
     if not isfinite(value):
         return "unknown" if isnan(value) else "∞"
     if abs(value) < 0.01:
-        return numerals.number(round(value, 4 if abs(value) < 0.001 else 3))
+        return number(round(value, 4 if abs(value) < 0.001 else 3))
     return f"{value:.2f}" if abs(value) < 9.995 else size(value)
 
 
@@ -34,7 +35,7 @@ def size(value: float) -> str:
     >>> size(2.36), size(1234.5)
     ('2.4', '1\u202f234')
     """
-    return f"{value:.1f}" if abs(value) < 99.95 else numerals.number(value)
+    return f"{value:.1f}" if abs(value) < 99.95 else number(value)
 
 
 def interval(found: Estimate, told: Callable[[float], str] = amount) -> str:
@@ -44,17 +45,17 @@ def interval(found: Estimate, told: Callable[[float], str] = amount) -> str:
     '95\u202f% interval 0.25 to 0.31'
     """
     high = f"to {told(found.high)}" if isfinite(found.high) else "upwards"
-    return f"95{numerals.NARROW}% interval {told(found.low)} {high}"
+    return f"95{NARROW}% interval {told(found.low)} {high}"
 
 
-def count(number: int, what: str = "") -> str:
+def count(amount_of: int, what: str = "") -> str:
     """Return a whole number, with what it is of in the singular or the plural.
 
     >>> count(1, "round"), count(12, "round"), count(3)
     ('1 round', '12 rounds', '3')
     """
-    words = f"{numerals.count(number)} {what}" if what else numerals.count(number)
-    return f"{words}s" if what and number != 1 else words
+    words = f"{whole(amount_of)} {what}" if what else whole(amount_of)
+    return f"{words}s" if what and amount_of != 1 else words
 
 
 def listed(words: Sequence[str], most: int) -> str:
@@ -64,7 +65,7 @@ def listed(words: Sequence[str], most: int) -> str:
     ('a, b and c', 'a, b and 1 more')
     """
     if len(words) > most:
-        return f"{', '.join(words[:most])} and {numerals.count(len(words) - most)} more"
+        return f"{', '.join(words[:most])} and {whole(len(words) - most)} more"
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
