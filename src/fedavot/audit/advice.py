@@ -168,8 +168,8 @@ def _out_of_reach(evidence: Evidence) -> Advice:
         return Advice(
             "change selection",
             f"{why} while {size(evidence.cohort)} of {size(evidence.available)} available clients "
-            f"take part as they do now. Had all available taken part, {amount(asked)} would be missing. "
-            "So choose whom to ask by weights learned on the way, as many clients a round as now: "
+            f"take part as they do now. Had all available taken part, {amount(asked)} would be "
+            "missing. So choose whom to ask by weights learned on the way, as many clients a round as now: "
             f"in the last third of the log that is off by {amount(chosen[0].held_out.value)}, the "
             f"plain average by {amount(evidence.plain.held_out.value)}.",
             "online selection",

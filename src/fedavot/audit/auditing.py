@@ -24,7 +24,7 @@ from fedavot.audit.findings import (
 from fedavot.audit.fitting import MOST_EXPLICIT
 from fedavot.audit.price import MOST_FOR_VARIANCE, Split, curve, price
 from fedavot.audit.reach import Shortfall, reach, shortfall, touched
-from fedavot.audit.weighing import MOST_REPLAYED, Plan, Weights, weights_of
+from fedavot.audit.weighing import MOST_REPLAYED, Weights, weights_of
 from fedavot.laws._incidence import total_by
 
 FITTED = 2 / 3
@@ -193,7 +193,7 @@ def _findings(
 ) -> Findings:
     log, window = case.federation.participation, case.window
     alignment = _alignment(case, fit.law, advice)
-    shares = _shares(case, _nearest(found) or alignment)
+    shares = _shares(case, found.nearest or alignment)
     pairs = log.n_rounds * log.n_clients
     return Findings(
         source=source,
@@ -213,14 +213,6 @@ def _findings(
         notes=(*log.notes, *_notes(case)),
         **known,
     )
-
-
-def _nearest(found: Shortfall) -> Weights | None:
-    """Return the weights nearest to the importance, where they were computed."""
-    evidence = found.nearest
-    if evidence is None or evidence.potentials is None or evidence.levels is None:
-        return None
-    return Plan(evidence.potentials, evidence.levels)
 
 
 def _shares(case: Case, best: Weights) -> Shares:

@@ -16,16 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
+from fedavot.alignment import Status
 from fedavot.audit.estimates import TAIL, Resampling
 from fedavot.audit.findings import Estimate, Reach, Reached
 from fedavot.audit.fitting import MOST_EXPLICIT
 from fedavot.audit.participation import Ragged
+from fedavot.audit.weighing import Plan
 from fedavot.audit.window import Window
-from fedavot.certificate import FEASIBLE_SLACK, Certificate
+from fedavot.certificate import FEASIBLE_SLACK
 from fedavot.feasibility import certify
 from fedavot.laws._incidence import Incidence, total_by
+from fedavot.solve import align
 
 MOST_PREFIXES = 2_000
+MOST_SWEEPS, SWEPT = 100, 1e-6
+"""How long weights that prove feasibility are looked for in a large log, and how near they are."""
 LEAST_MERGED = 30
 """Rounds that must be left after merging for the answer to mean anything."""
 MERGES = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
@@ -45,9 +50,9 @@ class Shortfall:
         The sets behind either; empty if feasible.
     order : int array, shape (n_clients,)
         The clients such that its prefixes are the worst sets.
-    nearest : Certificate or None
-        The evidence, and with it the weights nearest to the importance; None for a log so large
-        that only prefixes of one order were looked at.
+    nearest : Plan or None
+        The weights nearest to the importance, which prove it where it is feasible; None for a log
+        so large that they were not found.
     """
 
     feasible: bool
@@ -56,7 +61,7 @@ class Shortfall:
     deficient: Integers
     worst: Integers
     order: Integers
-    nearest: Certificate | None
+    nearest: Plan | None
 
 
 def shortfall(window: Window) -> Shortfall:
@@ -76,7 +81,7 @@ def shortfall(window: Window) -> Shortfall:
         deficient=certificate.deficient,
         worst=worst[:0] if certificate.feasible else worst,
         order=np.lexsort((-potentials, levels)),
-        nearest=certificate,
+        nearest=Plan(potentials, levels),
     )
 
 
@@ -99,8 +104,16 @@ def _scanned(window: Window) -> Shortfall:
         deficient=np.sort(order[: 0 if feasible else last + 1]),
         worst=np.sort(order[: 0 if feasible else steepest + 1]),
         order=order,
-        nearest=None,
+        nearest=_swept(window) if feasible else None,
     )
+
+
+def _swept(window: Window) -> Plan | None:
+    """Return weights that deliver what is owed, if plain sweeps find them soon."""
+    swept = align(window.owed, window.law(), method="ipfp", tol=SWEPT, max_iter=MOST_SWEEPS)
+    if swept.status is Status.UNCONVERGED:
+        return None
+    return Plan(swept.potentials, swept.levels)
 
 
 def _first_places(window: Window, order: Integers) -> Integers:
