@@ -7,8 +7,9 @@ BIN := .venv/bin
 demo: .venv/ready
 	$(BIN)/fedavot reproduce regression
 
+# One process a core: threads of BLAS beside them would wait for one another.
 test: .venv/ready .venv/ready-flower .venv/ready-adapters
-	$(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=term:skip-covered
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=term:skip-covered
 
 lint: .venv/ready .venv/ready-flower
 	$(BIN)/ruff format --check .

@@ -1,5 +1,6 @@
 """An audit from the command line: what it prints and writes, and how it refuses."""
 
+import errno
 import gzip
 import json
 import os
@@ -281,7 +282,8 @@ def test_clients_left_out_are_refused_until_the_option_says_what_they_count(log,
         (("--cohort-size", 0, "--period", 1), "0 is not in the range x>=1"),
         (("--period", 0), "0.0 is not in the range x>0"),
         (("--period", "ten"), "'ten' is not a valid float"),
-        (("--tolerance", 0), "0.0 is not in the range 0<x<=1"),
+        (("--tolerance", 0), "0.0 is not in the range 0.0001<=x<=1"),
+        (("--tolerance", "1e-300"), "1e-300 is not in the range 0.0001<=x<=1"),
         (("--seed", -1), "-1 is not in the range x>=0"),
         (("--unlisted", -1), "-1.0 is not in the range x>=0"),
         (("--column", "client"), "write MEANING=NAME, as in client=device_id"),
@@ -290,6 +292,7 @@ def test_clients_left_out_are_refused_until_the_option_says_what_they_count(log,
         (("--compare", "none.json"), "'none.json' does not exist"),
         (("--compare", "log.csv"), "not a complete JSON document"),
         (("--out", "log.csv"), "is a file"),
+        (("--out", ""), "the name is empty; name a folder, or . for this one"),
         (("--out", "log.csv/audit"), "log.csv is a file, so that"),
         (("--out", "full"), "full has report.html, not of an audit"),
     ],
@@ -358,8 +361,34 @@ def test_times_that_no_calendar_has_are_audited_all_the_same(tmp_path, times):
 def test_a_folder_or_a_pipe_is_not_a_log(tmp_path):
     os.mkfifo("pipe")
     assert "pipe is not a file on disk; write it to one" in refused("audit", "pipe")
+    (tmp_path / "log.csv").write_text(LOG)
+    for option in ("--importance", "--groups", "--compare"):
+        assert "pipe is not a file on disk" in refused("audit", "log.csv", option, "pipe")
     assert "is a directory" in refused("audit", tmp_path)
     assert "does not exist" in refused("audit", "none.csv")
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "20"])
+def test_however_narrow_a_terminal_is_everything_is_told(log, columns):
+    done = run("audit", log, COLUMNS=columns)
+    assert done.exit_code == 0, done.output
+    assert "a client counts by how often it takes part" in words(done.stdout)
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+def test_one_round_has_no_gap_in_rounds_not_fitted_to(tmp_path):
+    (tmp_path / "log.csv").write_text("round,client\n1,a\n1,b\n")
+    assert "not fitted to" not in run("audit", "log.csv").stdout
+    (tmp_path / "log.csv").write_text("round,client\n1,a\n1,b\n2,a\n")
+    assert "not fitted to" in run("audit", "log.csv").stdout
+
+
+def test_a_full_disk_is_told_with_what_to_do(log, monkeypatch):
+    def write(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("fedavot.audit.outputs.write_findings", write)
+    assert "no room for audit-log on its disk; make some, or name another" in refused("audit", log)
 
 
 def interrupt(*_, **__):

@@ -6,10 +6,15 @@ import io
 import re
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
 import fedavot as fa
-from fedavot import cli, flower, rules, selection, training
+from fedavot import audit, cli, flower, rules, selection, training
+from fedavot.audit import comparison, document
+from fedavot.audit.columns import NAMES
+from fedavot.audit.rows import NOT_ASKED, STATUSES
 from fedavot.experiments.alignment import measure
 from fedavot.experiments.settings import paper_settings
 from fedavot.training import mnist, partition
@@ -21,7 +26,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"```python\n(.*?)```(?:\s*```text\n(.*?)```)?", re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(#[^)]*)?\)")
 # The API page writes names as `from fedavot import rules, training` brings them.
-PACKAGES = {"flower": flower, "rules": rules, "training": training}
+PACKAGES = {"audit": audit, "flower": flower, "rules": rules, "training": training}
 READY_MADE = {
     "training.partition": (partition, "iid", "two_digits", "dirichlet", "by_group"),
     "training.mnist": (mnist, "load", "standardised"),
@@ -56,9 +61,14 @@ CALLABLES = {
     },
     "Cohorts.from_log": fa.Cohorts.from_log,
     "fedavot.selection.inclusion_probabilities": selection.inclusion_probabilities,
+    "fedavot.audit.comparison.compare": comparison.compare,
+    "fedavot.audit.document.read_findings": document.read_findings,
 }
 # Results are handed out, not constructed; an enumeration or a protocol has no signature of its own.
-HANDED_OUT = {"Alignment", "Certificate", "Status", "flower.Round", "rules.Report", "training.Run"}
+HANDED_OUT = {
+    *("Alignment", "Certificate", "Status", "flower.Round", "rules.Report", "training.Run"),
+    *("audit.Findings", "audit.Participation"),
+}
 CONSTRUCTED = sorted(set(CALLABLES) - HANDED_OUT - {"training.Ending", "training.Projection"})
 
 
@@ -104,7 +114,7 @@ def test_every_block_runs_and_prints_what_is_shown(page, tmp_path, monkeypatch):
     "name",
     [
         *("README.md", "docs/tutorial.md", "docs/choosing.md", "docs/training.md"),
-        *("docs/flower.md", "docs/production.md", "docs/adapters.md"),
+        *("docs/flower.md", "docs/production.md", "docs/adapters.md", "docs/audit.md"),
     ],
 )
 def test_pages_meant_to_have_code_have_some(name):
@@ -147,6 +157,54 @@ def test_the_pages_on_experiments_name_every_command_and_option(command):
         assert f"fedavot {command} {name}".strip() in text
         for option in inner.params:
             assert option.param_type_name == "argument" or option.opts[0] in text
+
+
+@pytest.mark.parametrize("command", ["audit", "sample-log"])
+def test_the_pages_on_audits_name_every_option(command):
+    text = "".join((ROOT / "docs" / name).read_text("utf-8") for name in ("api.md", "audit.md"))
+    assert f"fedavot {command} " in text
+    options = [one for one in cli.main.commands[command].params if isinstance(one, click.Option)]
+    assert [one.opts[0] for one in options if f"`{one.opts[0]}" not in text] == []
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    """Return what an audit of the sample printed, at 80 columns, and the folder of its files."""
+    folder = tmp_path_factory.mktemp("sample")
+    files, out = audit.write_sample(folder / "sample"), folder / "out"
+    command = ["audit", files.log, "--importance", files.importance, "--out", out]
+    ran = CliRunner().invoke(cli.main, list(map(str, command)), env={"COLUMNS": "80"})
+    assert ran.exit_code == 0, ran.output
+    return ran.stdout, out
+
+
+def test_the_page_on_audits_names_every_key_and_column_of_the_files(sample):
+    text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+    found = document.read_findings(sample[1] / "findings.json")
+    nested = [found["behaviour"], *(found[key][0] for key in ("rules", "laws", "curve", "groups"))]
+    keys = [key for part in (found, *nested) for key in part]
+    # An interval goes by its figure's key, as the page says.
+    keys = [key for key in keys if key.removesuffix("_interval") not in keys or key in found]
+    assert [key for key in (*keys, *document.COLUMNS) if f"`{key}`" not in text] == []
+
+
+def test_the_page_on_audits_names_every_word_and_column_that_is_recognised():
+    text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+    columns = [f"`{name}`" for names in NAMES.values() for name in names]
+    statuses = [word for words in STATUSES.values() for word in words if word]
+    assert [name for name in columns if name not in text] == []
+    # A status stands between commas or at the edge of a cell.
+    told = {word.strip(" .") for cell in re.split(r"[|:\n]", text) for word in cell.split(",")}
+    assert [word for word in (*statuses, *NOT_ASKED) if word not in told] == []
+
+
+def test_the_readme_shows_what_an_audit_of_the_sample_prints(sample):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = text.partition("prints, among other things:\n\n")[2].partition("\nIt writes")[0]
+    shown = [line.removeprefix("    ") for line in section.splitlines() if line.strip()]
+    printed = [line.rstrip() for line in sample[0].splitlines()]
+    assert len(shown) > 20
+    assert [line for line in shown if line not in printed] == []
 
 
 @pytest.mark.parametrize("name", CONSTRUCTED)

@@ -65,16 +65,30 @@ def unknown_share(log: Participation, first: float, last: float) -> float:
 
 
 def table(findings: Findings) -> str:
-    """Return where the rules stand in the rounds that they were not fitted to."""
+    """Return where the rules stand, in rounds that they were not fitted to and over all of them."""
     lines = [
-        "| rule | gap | 95 % interval | effective cohort size |",
-        "|---|---:|---:|---:|",
+        "| rule | gap, last third | 95 % interval | effective cohort size | gap, whole log |",
+        "|---|---:|---:|---:|---:|",
     ]
     for rule in findings.price.standings:
         name = f"**{rule.rule}**" if rule.rule == findings.advice.rule else rule.rule
         gap, size = rule.held_out, rule.held_out_effective
-        lines.append(f"| {name} | {gap.value:.2f} | {gap.low:.2f} to {gap.high:.2f} | {size:.1f} |")
+        lines.append(
+            f"| {name} | {gap.value:.2f} | {gap.low:.2f} to {gap.high:.2f} | {size:.1f} | "
+            f"{rule.gap:.2f} |"
+        )
     return "\n".join(lines)
+
+
+def told(findings: Findings) -> str:
+    """Return what was found beside, and what to do."""
+    laws = ", ".join(f"{score.law} {score.held_out.value:.2f}" for score in findings.fit.scores)
+    short = findings.reach.deficiency
+    return (
+        f"Gap of FedAVOT in the last third, by the law it is fitted to: {laws}. Out of reach of "
+        f"any weights: {short.value:.3f} of the importance, {short.low:.3f} to {short.high:.3f} in "
+        f"the long run.\n\nRecommended: {findings.advice.action}. {findings.advice.reason}"
+    )
 
 
 def main() -> None:
@@ -107,8 +121,7 @@ def main() -> None:
     for name, importance in (("uniform", "uniform"), ("skewed", skewed)):
         findings = audit(federation_of(log, importance=importance), source=INTERVALS)
         write_audit(findings, chosen.out / name)
-        print(f"\nImportance {name}:\n\n{table(findings)}\n")
-        print(f"Recommended: {findings.advice.action}. {findings.advice.reason}")
+        print(f"\nImportance {name}:\n\n{table(findings)}\n\n{told(findings)}")
 
 
 if __name__ == "__main__":

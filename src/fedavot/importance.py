@@ -167,7 +167,11 @@ def read_mapping(path: PathLike) -> dict[str, float]:
     try:
         text = source.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as cause:
-        raise FileFormatError(f"{source} is not UTF-8 text ({cause}); save it as UTF-8") from None
+        line = cause.object.count(b"\n", 0, cause.start) + 1
+        raise FileFormatError(
+            f"{source}, line {line}: byte 0x{cause.object[cause.start]:02x} is not UTF-8 text; "
+            "save it as UTF-8"
+        ) from None
     read = _json_pairs if source.suffix.lower() == ".json" else _csv_pairs
     mapping: dict[str, float] = {}
     for client, value, place in read(text, source):
@@ -175,11 +179,15 @@ def read_mapping(path: PathLike) -> dict[str, float]:
             raise FileFormatError(f"{source}, {place}: a client has no name")
         amount = _amount(value, f"{source}, {place}: importance of client {client!r}")
         if client in mapping:
-            raise FileFormatError(f"{source}, {place}: client {client!r} is listed a second time")
+            raise FileFormatError(
+                f"{source}, {place}: client {client!r} is listed a second time; keep one"
+            )
         mapping[client] = amount
+    if not mapping:
+        raise FileFormatError(f"{source} names no clients; add one at least")
     if not any(mapping.values()):
         raise ImportanceError(
-            f"{source} gives importance above 0 to none of its {len(mapping)} clients"
+            f"{source} gives importance above 0 to no client; one at least must count"
         )
     return mapping
 
@@ -191,7 +199,10 @@ def _json_pairs(text: str, source: Path) -> list[tuple[str, object, str]]:
     try:
         content = json.loads(text, object_pairs_hook=pairs)
     except (ValueError, RecursionError) as cause:
-        raise FileFormatError(f"{source} is not a complete JSON document: {cause}") from None
+        why = "a number of thousands of digits" if "digits" in str(cause) else cause
+        raise FileFormatError(
+            f"{source} is not a complete JSON document: {why}; write it again"
+        ) from None
     if not text.lstrip().startswith("{"):
         raise FileFormatError(f"{source} must hold one object from client name to number")
     return [(client, value, f"key {client!r}") for client, value in content]
@@ -201,12 +212,14 @@ def _csv_pairs(text: str, source: Path) -> list[tuple[str, object, str]]:
     # Not splitlines, which also ends lines at characters that a name may have.
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        header = [column.strip().lower() for column in next(rows, [])]
+        header = [column.strip().lower() for column in next((row for row in rows if row), [])]
+        if not header:
+            raise FileFormatError(f"{source} is empty; it needs a header line and rows")
         value = next((name for name in ("importance", "examples") if name in header), None)
         if "client" not in header or value is None:
             raise FileFormatError(
-                f"{source}, line 1: the columns are {header}; it must have client, and importance "
-                "or examples"
+                f"{source}, line {rows.line_num}: the columns are {_listed(header)}; it must have "
+                "client, and importance or examples, separated by a comma"
             )
         client, amount = header.index("client"), header.index(value)
         found: list[tuple[str, object, str]] = []
@@ -216,11 +229,13 @@ def _csv_pairs(text: str, source: Path) -> list[tuple[str, object, str]]:
             if len(row) != len(header):
                 raise FileFormatError(
                     f"{source}, line {rows.line_num}: {len(row)} fields where the header has "
-                    f"{len(header)}"
+                    f"{len(header)}; put quotes around a field that has a comma in it"
                 )
             found.append((row[client], row[amount], f"line {rows.line_num}"))
     except csv.Error as cause:
-        raise FileFormatError(f"{source}, line {rows.line_num}: {cause}") from None
+        raise FileFormatError(
+            f"{source}, line {rows.line_num}: {cause}; mend the line's quotes"
+        ) from None
     return found
 
 

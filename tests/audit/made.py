@@ -94,6 +94,7 @@ def reach_of(importance, cohorts):
     ratio = found.hall_ratio
     return Reach(
         feasible=found.feasible,
+        proven=True,
         sure=True,
         deficiency=estimate(found.deficiency) if weak.size else Estimate(0.0, 0.0, 0.0),
         hall_ratio=estimate(ratio, 0.2) if np.isfinite(ratio) else Estimate(*[np.inf] * 3),

@@ -5,7 +5,7 @@ import pytest
 from tests.audit.logs import drawn, log_of, plain_gap, ragged
 
 import fedavot as fa
-from fedavot.audit.estimates import Weighted, distance, drift, resampling
+from fedavot.audit.estimates import Weighted, blocks_of, distance, drift, resampling
 from fedavot.audit.federation import Federation
 from fedavot.audit.window import whole
 
@@ -16,7 +16,7 @@ LEAST_HELD = 90
 
 def plain(federation, times=None):
     window = whole(federation)
-    blocks = resampling(times, window.n_rounds, np.random.default_rng(0))
+    blocks = resampling(blocks_of(times, window.n_rounds), np.random.default_rng(0))
     return Weighted(window, window.plain(), blocks)
 
 
@@ -99,9 +99,11 @@ def test_a_handful_of_rounds_says_nothing_of_the_long_run():
 
 def test_blocks_are_days_where_a_log_has_ten_of_them():
     times = np.arange(12 * 24) * 3600.0
-    blocks = resampling(times, times.size, np.random.default_rng(0))
-    assert blocks.sizes.tolist() == [24.0] * 12
-    assert resampling(times[:48], 48, np.random.default_rng(0)).sizes[0] == 8.0
+    assert np.bincount(blocks_of(times, times.size)).tolist() == [24] * 12
+    assert np.bincount(blocks_of(times[:48], 48))[0] == 8
+    # Five days a week apart are five days, however far the last is from the first.
+    mondays = (times[:120] % 86_400) + np.repeat(np.arange(5), 24) * 7 * 86_400
+    assert np.bincount(blocks_of(mondays, 120))[0] == 12
 
 
 def test_a_client_is_owed_nothing_while_its_state_is_unknown():
@@ -116,14 +118,15 @@ def test_a_client_is_owed_nothing_while_its_state_is_unknown():
     assert distance(plain(offline)).value == pytest.approx(0.25)
 
 
+def blocks(window):
+    return resampling(blocks_of(None, window.n_rounds), np.random.default_rng(0))
+
+
 def halves(federation):
     window = whole(federation)
     middle = window.n_rounds // 2
     parts = [window.part(np.arange(middle)), window.part(np.arange(middle, window.n_rounds))]
-    return [
-        Weighted(part, part.plain(), resampling(None, part.n_rounds, np.random.default_rng(0)))
-        for part in parts
-    ]
+    return [Weighted(part, part.plain(), blocks(part)) for part in parts]
 
 
 def test_drift_is_held_by_its_interval_and_none_is_not_taken_for_some():

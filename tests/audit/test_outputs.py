@@ -188,6 +188,20 @@ def test_files_of_the_same_names_that_are_not_an_audits_are_refused(tmp_path, na
     assert contents(tmp_path) == {name: b"mine"}
 
 
+def test_a_picture_of_the_same_name_that_is_not_an_audits_is_refused(tmp_path):
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "price.png").write_text("mine")
+    with pytest.raises(OptionError, match="has figures/price.png, not of an audit"):
+        write_audit(made.findings(), tmp_path)
+    assert (tmp_path / "figures" / "price.png").read_text() == "mine"
+
+
+def test_a_link_to_nowhere_is_refused(tmp_path):
+    (tmp_path / "audit").symlink_to(tmp_path / "gone")
+    with pytest.raises(OptionError, match="audit is a link to what is not there"):
+        check_folder(tmp_path / "audit")
+
+
 def test_folders_of_the_same_names_are_refused_even_in_an_earlier_audit(earlier):
     (earlier / "clients.csv").unlink()
     (earlier / "clients.csv").mkdir()

@@ -5,9 +5,10 @@ import pytest
 from tests.audit.logs import drawn, log_of, ragged, scarce, slack
 
 import fedavot as fa
-from fedavot.audit.estimates import resampling
+from fedavot.audit.estimates import blocks_of, resampling
 from fedavot.audit.federation import Federation
-from fedavot.audit.reach import reach, shortfall
+from fedavot.audit.fitting import Fitting
+from fedavot.audit.reach import reach
 from fedavot.audit.window import whole
 
 SEEDS = range(100)
@@ -16,8 +17,9 @@ LEAST_HELD = 90
 
 def reach_of(federation, available=None):
     window = whole(federation)
-    blocks = resampling(None, window.n_rounds, np.random.default_rng(0))
-    return reach(window, shortfall(window), blocks, look=1.0, available=available)
+    rng = np.random.default_rng(0)
+    blocks = resampling(blocks_of(None, window.n_rounds), rng)
+    return reach(Fitting(window, None, 1.0), blocks, available=available, rng=rng)[0]
 
 
 LAWS = {

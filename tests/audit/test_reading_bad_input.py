@@ -51,6 +51,16 @@ def saved(folder, content, name="log.csv"):
         (HEAD + b"1,a\n2,b\0\n", "line 3: a NUL byte"),
         (HEAD + b"1,a\n2,caf\xe9\n", "line 3: byte 0xe9 is not UTF-8; in Latin-1 .*'é'.*iconv"),
         (HEAD + b"1,caf\xe9s", "line 2: byte 0xe9 is not UTF-8"),
+        ("round,client\n1,a\n".encode("utf-32"), "is UTF-32 text; save it as UTF-8"),
+        (gzip.compress(HEAD)[:12], "is cut off before its first line ends; compress it again"),
+        (b"client\na\n", "needs round and client, .*: add them, or add a header line"),
+        (HEAD + b'1,a\n2,"b\n3,c\n', "opened and not closed; close it, or write it twice"),
+        (b"XXXX" + b"\0" * 50 + b"PAR1", "is damaged: Parquet without its beginning"),
+        (b'{"round": NaN, "client": "a"}\n', "line 1: no round; fill it in"),
+        (b'{"round": 1, "client": Infinity}\n', "line 1: no client; fill it in"),
+        (b'{"round": 1, "client": {"a": 1}}\n', "line 1: 'client' is an object; it must be text"),
+        (b'{\n"round": 1}\n', "line 1: .*goes on in the next line.; write one object a line"),
+        (b'{"round": ' + b"9" * 5000 + b"}\n", "line 1: .*a number of thousands of digits"),
         ("round,client\n1,a\n".encode("utf-16"), "is UTF-16 text; save it as UTF-8"),
         ("round,client\n1,a\n".encode("utf-16-le"), "NUL bytes between its letters: UTF-16"),
         (b"round,client\r1,a\r2,b\r", "line 1: carriage returns for line ends"),
@@ -202,3 +212,19 @@ def test_a_parquet_file_cut_off_anywhere_is_refused_as_such(folder, cut):
     words = "is cut off" if len(content) >= 4 else "cut.parquet"
     assert isinstance(found, str)
     assert words in found
+
+
+def test_one_column_for_two_meanings_is_refused(folder):
+    path = saved(folder, HEAD + b"1,a\n")
+    with pytest.raises(FileFormatError, match="column 'client' is both the round and the client"):
+        read_log(path, columns={"round": "client"})
+
+
+@pytest.mark.parametrize("role", ["round", "client"])
+def test_not_a_number_in_parquet_is_missing(folder, role):
+    path = folder / "nan.parquet"
+    columns = {"round": [1.0, 2.0], "client": [3.0, 4.0]}
+    columns[role][1] = float("nan")
+    pl.DataFrame(columns).write_parquet(path)
+    with pytest.raises(FileFormatError, match=f"row 2: no {role}; fill it in"):
+        read_log(path)

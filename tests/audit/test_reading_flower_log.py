@@ -53,11 +53,19 @@ def test_weights_follow_their_clients_whatever_order_names_come_in(tmp_path):
     assert found == weights
 
 
+def test_rounds_that_are_missing_are_noted(tmp_path):
+    log = read_log(saved(tmp_path, line(1, ["a"], {"a": 1.0}), line(4, ["a"], {"a": 1.0})))
+    assert log.notes == (
+        "2 round numbers between 1 and 4 do not appear: taken as not logged, not as rounds in "
+        "which nobody took part",
+    )
+
+
 def test_a_round_run_again_counts_as_it_was_last(tmp_path):
     lines = line(2, ["a"], {"a": 1.0}), line(1, ["a"], {}), line(2, ["b"], {"b": 1.0})
     log = read_log(saved(tmp_path, *lines))
     assert [log.cohort(t).tolist() for t in range(2)] == [[], [1]]
-    assert log.notes == ("1 rounds stand in the log more than once: the later line counts",)
+    assert log.notes == ("1 round stands in the log more than once: the later line counts",)
 
 
 def test_a_last_line_that_is_cut_off_is_dropped(tmp_path):
@@ -69,6 +77,8 @@ def test_a_last_line_that_is_cut_off_is_dropped(tmp_path):
 @pytest.mark.parametrize(
     ("second", "words"),
     [
+        (line(2, ["a"], {"a": 1e308}), "line 2: .*a weight is not a number from 0 to 1,000,000"),
+        (line(2, ["a"], {"a": -0.5}), "line 2: .*a weight is not a number from 0 to 1,000,000"),
         (line(2, ["a"], {}, replied=["a"]), "line 2: .*weights are not of those who replied"),
         (line(2, ["a"], {"a": 1.0}, version=2), "line 2: .*version 2; this library reads 1"),
         (line(2, ["a"], {"a": 1.0}, round="x"), "line 2: .*round is 'x'"),
@@ -77,7 +87,7 @@ def test_a_last_line_that_is_cut_off_is_dropped(tmp_path):
         (line(2, [7], {}), "line 2: .*the clients are not a list of names"),
         ('{"round": 2}\n', "line 2: .*format is None"),
         ('{"format": "fedavot-participation", "version": 1}\n', "line 2: .*no 'round'"),
-        ("[1]\n", "line 2: list, not a JSON object"),
+        ("[1]\n", "line 2: a list, not a JSON object"),
     ],
 )
 def test_a_line_that_is_not_of_such_a_log_is_refused(tmp_path, second, words):

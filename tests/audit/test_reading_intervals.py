@@ -6,7 +6,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedavot.audit import intervals, read_log
@@ -58,7 +58,7 @@ def test_who_is_available_is_who_has_an_interval_around_the_instant(folder, span
         expected = {client for client in log.clients if there(spans, client, time)}
         assert states(log, t) == (expected, set())
         assert {log.clients[i] for i in log.cohort(t)} == expected
-    noted = any("overlap" in note or "repeat an" in note for note in log.notes)
+    noted = any("overlap" in note or "an interval: dropped" in note for note in log.notes)
     assert noted or not any_overlap(lengths)
 
 
@@ -72,6 +72,7 @@ def any_overlap(spans):
 
 @given(spans=SPANS, windows=WINDOWS, period=PERIODS)
 def test_outside_its_coverage_a_client_is_unknown_and_never_offline(folder, spans, windows, period):
+    assume(not windows.keys().isdisjoint(client for client, _, _ in spans))
     rows = [(client, *window) for client, window in windows.items()]
     coverage = saved(folder, rows, ("client", "obs_start_s", "last_event_s"), "coverage.csv")
     log = read_log(saved(folder, spans), period=period, coverage=coverage)
@@ -131,7 +132,7 @@ def test_a_draw_does_not_depend_on_the_rounds_after_it(tmp_path):
 def test_one_state_of_several_must_be_chosen(tmp_path):
     rows = [("a", "charging", 0, 5), ("b", "idle", 0, 9)]
     path = saved(tmp_path, rows, ("client", "state", "start_s", "end_s"))
-    with pytest.raises(OptionError, match=r"2 states: 'charging' \(1 rows\), 'idle' \(1 rows\)"):
+    with pytest.raises(OptionError, match=r"2 states: 'charging' \(1 row\), 'idle' \(1 row\)"):
         read_log(path, period=1)
     with pytest.raises(OptionError, match="no state 'on'; it has 'charging'"):
         read_log(path, period=1, state="on")
@@ -153,8 +154,8 @@ def test_overlaps_repeats_and_empty_intervals_are_counted(tmp_path):
     rows = [("a", 0, 9), ("a", 2, 3), ("a", 8, 12), ("a", 12, 13), ("a", 2, 3), ("b", 4, 4)]
     log = read_log(saved(tmp_path, rows), period=1)
     assert log.notes[:3] == (
-        "1 rows repeat an interval: dropped",
-        "1 intervals have no length: dropped",
+        "1 row repeats an interval: dropped",
+        "1 interval has no length: dropped",
         "2 intervals overlap an earlier one of the same client: merged",
     )
     assert log.n_entries == 13
@@ -185,6 +186,37 @@ def test_a_client_covered_twice_is_refused_by_line(tmp_path):
     coverage = saved(tmp_path, [("a", 5), ("a", 6)], ("client", "last_event_s"), "coverage.csv")
     with pytest.raises(FileFormatError, match="coverage.csv, line 3: client 'a' a second time"):
         read_log(saved(tmp_path, [("a", 0, 1)]), period=1, coverage=coverage)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([], "coverage.csv has a header and no rows; add a line for each client"),
+        ([("b", 5)], "coverage.csv names nobody of the log: it has 'b', the log 'a'; spell"),
+    ],
+    ids=["nobody", "nobody of the log"],
+)
+def test_a_coverage_of_nobody_is_refused(tmp_path, rows, words):
+    coverage = saved(tmp_path, rows, ("client", "last_event_s"), "coverage.csv")
+    with pytest.raises(FileFormatError, match=words):
+        read_log(saved(tmp_path, [("a", 0, 1)]), period=1, coverage=coverage)
+
+
+def test_a_table_that_is_no_coverage_is_not_called_a_log(tmp_path):
+    path = saved(tmp_path, [("a", 0, 1)])
+    with pytest.raises(FileFormatError, match="a table of coverage needs client and known_until"):
+        read_log(path, period=1, coverage=path)
+
+
+def test_a_state_of_intervals_that_have_none_is_refused_with_what_to_do(tmp_path):
+    with pytest.raises(OptionError, match="no column of states: leave the state out"):
+        read_log(saved(tmp_path, [("a", 0, 1)]), period=1, state="charging")
+
+
+def test_intervals_in_milliseconds_give_rounds_in_seconds(tmp_path):
+    start = 1_700_000_000_000
+    log = read_log(saved(tmp_path, [("a", start, start + 30_000)]), period=10)
+    assert np.diff(log.times).tolist() == [10.0, 10.0]
 
 
 def test_a_coverage_on_another_clock_is_refused(tmp_path):

@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from datetime import datetime, timedelta
 from unittest import mock
 
 import polars as pl
@@ -63,7 +64,7 @@ def test_csv_is_read_as_a_plain_reading_gives_it_at_any_block_size(folder, rows,
     assert cohorts(log) == by_round(plain) == by_round(rows)
     assert set(log.clients) == {client for _, client in rows}
     repeats = len(rows) - len(set(rows))
-    assert (f"{repeats} rows repeat a round and client: dropped" in log.notes) == (repeats > 0)
+    assert any("a round and client: dropped" in note for note in log.notes) == (repeats > 0)
 
 
 @given(rows=ROWS)
@@ -108,7 +109,75 @@ def test_leading_zeros_make_a_client_text(tmp_path):
 def test_round_labels_that_are_whole_numbers_are_ordered_by_size_and_gaps_noted(tmp_path):
     log = read_log(written(tmp_path, "round,client\n10,a\n9,b\n09.0,c\n7,d\n"))
     assert cohorts(log) == [{"d"}, {"b", "c"}, {"a"}]
-    assert "1 round numbers between 7 and 10 do not appear" in log.notes[0]
+    assert "1 round number between 7 and 10 does not appear" in log.notes[0]
+
+
+def test_round_numbers_too_long_for_a_machine_stay_apart(tmp_path):
+    large = 10**30
+    log = read_log(written(tmp_path, f"round,client\n{large + 1},b\n{large},a\n7,c\n"))
+    assert cohorts(log) == [{"c"}, {"a"}, {"b"}]
+
+
+def test_lines_that_repeat_the_header_are_dropped_and_noted(tmp_path):
+    part = "round,client\n1,a\n2,b\n"
+    log = read_log(written(tmp_path, part + part.replace("1", "3") + "round,client\n"))
+    assert cohorts(log) == [{"a"}, {"b"}, {"a"}]
+    assert log.notes == (
+        "2 lines repeat the header: dropped",
+        "1 row repeats a round and client: dropped",
+    )
+
+
+def test_lines_keep_their_numbers_after_a_header_that_is_repeated(tmp_path):
+    path = written(tmp_path, "round,client,time\n1,a,1\nround,client,time\n2,b,soon\n")
+    with pytest.raises(FileFormatError, match="line 4: time is 'soon'"):
+        read_log(path)
+
+
+@pytest.mark.parametrize("other", [" a", "a ", "\ta"])
+def test_names_that_only_spaces_tell_apart_are_noted(tmp_path, other):
+    log = read_log(written(tmp_path, table([(1, "a"), (1, other), (1, "b ")])))
+    assert log.n_clients == 3
+    assert log.notes == (
+        "1 client called like another but for spaces around the name, or for how its accents are "
+        f"encoded, such as {other!r}: taken as clients of their own",
+    )
+
+
+def test_names_that_only_the_encoding_of_an_accent_tells_apart_are_noted(tmp_path):
+    log = read_log(written(tmp_path, table([(1, "caf\u00e9"), (1, "cafe\u0301")])))
+    assert log.n_clients == 2
+    assert "for how its accents are encoded" in log.notes[0]
+
+
+def test_statuses_past_the_first_few_are_counted(tmp_path):
+    rows = [(1, f"c{i}", f"error {i}") for i in range(20)]
+    log = read_log(
+        written(tmp_path, table([*rows, (2, "c0", "ok")], ("round", "client", "status")))
+    )
+    assert "'error 7' (1 row) and 12 more read as" in log.notes[-1]
+
+
+def test_whole_numbers_in_parquet_are_names_without_a_point(tmp_path):
+    path = tmp_path / "log.parquet"
+    pl.DataFrame({"round": [1.0, 2.0], "client": [7.0, 10.0]}).write_parquet(path)
+    assert read_log(path).clients == ("7", "10")
+
+
+def test_dates_in_parquet_that_are_rounds_give_the_times(tmp_path):
+    path = tmp_path / "log.parquet"
+    moments = [datetime(2024, 1, 2), datetime(2024, 1, 1, 12)]
+    pl.DataFrame({"round": moments, "client": ["a", "b"]}).write_parquet(path)
+    log = read_log(path)
+    assert cohorts(log) == [{"b"}, {"a"}]
+    assert log.times.tolist() == [1704110400.0, 1704153600.0]
+
+
+def test_durations_in_parquet_are_seconds(tmp_path):
+    path = tmp_path / "log.parquet"
+    frame = {"round": [1, 2], "client": ["a", "a"], "time": [timedelta(0), timedelta(hours=1)]}
+    pl.DataFrame(frame).write_parquet(path)
+    assert read_log(path).times.tolist() == [0.0, 3600.0]
 
 
 def test_round_labels_that_are_decimals_are_ordered_by_size(tmp_path):
@@ -135,7 +204,7 @@ def test_other_round_labels_come_as_they_first_appear(tmp_path):
 def test_the_time_of_a_round_is_its_earliest_row(tmp_path):
     log = read_log(written(tmp_path, "time,client,round\n7,a,1\n5,b,1\n3,a,2\n"))
     assert log.times.tolist() == [5.0, 3.0]
-    assert log.notes == ("1 rounds begin before the round that precedes them",)
+    assert log.notes == ("1 round begins before the round that precedes it",)
 
 
 def test_times_in_iso_are_seconds_since_1970(tmp_path):
@@ -151,9 +220,25 @@ def test_times_in_parquet_may_be_datetimes(tmp_path):
     assert read_log(tmp_path / "log.parquet").times.tolist() == [60.0]
 
 
-def test_milliseconds_are_suspected_and_dates_without_offset_noted(tmp_path):
-    log = read_log(written(tmp_path, "round,client,time\n1,a,1700000000000\n"))
-    assert "if they are milliseconds, divide them by 1000" in log.notes[0]
+@pytest.mark.parametrize(
+    ("unit", "zeros"), [("milliseconds", 3), ("microseconds", 6), ("nanoseconds", 9)]
+)
+def test_numbers_too_large_for_seconds_are_read_in_their_unit_and_noted(tmp_path, unit, zeros):
+    times = [f"17000000{tens}0{'0' * zeros}" for tens in range(3)]
+    rows = [(t, "a", time) for t, time in enumerate(times)]
+    log = read_log(written(tmp_path, table(rows, ("round", "client", "time"))))
+    assert log.times.tolist() == [1700000000.0, 1700000010.0, 1700000020.0]
+    assert log.notes == (f"times go up to {float(times[-1]):.6g}: taken to be {unit}",)
+
+
+def test_one_time_of_many_that_is_too_large_does_not_change_the_others(tmp_path):
+    rows = [(1, "a", 5), (2, "a", 6), (3, "a", "1e300")]
+    log = read_log(written(tmp_path, table(rows, ("round", "client", "time"))))
+    assert log.times.tolist() == [5.0, 6.0, 1e300]
+    assert log.notes == ("times go up to 1e+300: read as seconds, as most are smaller",)
+
+
+def test_dates_without_offset_are_noted(tmp_path):
     log = read_log(written(tmp_path, "round,client,time\n1,a,2024-01-01\n"))
     assert log.notes == ("the times have no offset: taken to be in UTC",)
 
@@ -165,13 +250,13 @@ def test_a_status_tells_who_took_part_who_was_there_and_who_is_unknown(tmp_path)
     assert cohorts(log) == [{"a"}, {"b"}, set()]
     assert [log.available.row(t).tolist() for t in range(3)] == [[0, 1], [1], [0]]
     assert [log.unknown.row(t).tolist() for t in range(3)] == [[3], [], []]
-    assert log.notes[0] == "1 rows repeat a round and client: dropped"
-    assert "'OK' (1 rows), 'ok' (1 rows) read as 'took part'" in log.notes[1]
+    assert log.notes[0] == "1 row repeats a round and client: dropped"
+    assert "'OK' (1 row), 'ok' (1 row) read as 'took part'" in log.notes[1]
 
 
 def test_statuses_of_which_none_took_part_are_refused(tmp_path):
     path = written(tmp_path, "round,client,status\n1,a,gut\n")
-    with pytest.raises(FileFormatError, match=r"no status says .* found 'gut' \(1 rows\)"):
+    with pytest.raises(FileFormatError, match=r"no status says .* found 'gut' \(1 row\)"):
         read_log(path)
     assert cohorts(read_log(path, columns={"status": ""})) == [{"a"}]
 

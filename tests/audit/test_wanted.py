@@ -370,8 +370,13 @@ def test_bad_targets_are_refused_by_group(tmp_path, content, words):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "the columns are"),
-        (b"client,importance\na,0\n", "above 0 to none of its 1 clients"),
+        (b"", "is empty; it needs a header line and rows"),
+        (b"\n\n", "is empty; it needs a header line and rows"),
+        (b"client,importance\n", "names no clients; add one at least"),
+        (b"client;importance\na;1\n", "line 1: the columns are .*separated by a comma"),
+        (b"client,importance\na,1\ncaf\xe9,1\n", "line 3: byte 0xe9 is not UTF-8 text; save"),
+        (b'client,importance\n"a', "line 2: unexpected end of data; mend the line's quotes"),
+        (b"client,importance\na,0\n", "above 0 to no client; one at least must count"),
         (b"client,importance\na,1\na,2\n", "line 3: client 'a' is listed a second time"),
         (b"PK\x03\x04xxxx", "a zip archive or a spreadsheet; export the table as CSV"),
         (b"PAR1xxxxPAR1", "is Parquet; write the table as CSV"),

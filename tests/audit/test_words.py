@@ -249,6 +249,41 @@ def test_the_behaviour_of_clients_is_put_in_words(changes, words):
     assert words in told(behaving(made.findings(), **changes), "behaviour")
 
 
+def test_hours_and_days_that_are_all_alike_have_no_most_and_no_fewest():
+    flat = {"by_hour": np.full(24, 3.0), "by_weekday": np.full(7, 3.0)}
+    words = told(behaving(made.findings(), **flat), "behaviour")
+    assert "At every hour about as many clients are available on average (3.0)." in words
+    assert "On every weekday about as many clients are available on average (3.0)." in words
+    assert "most clients" not in words
+
+
+def test_clients_that_are_always_or_never_there_are_not_said_to_come_independently():
+    found = made.findings()
+    always = replace(found.by_client, inclusion=np.ones(len(found.clients)))
+    words = told(replace(found, by_client=always), "behaviour")
+    assert "Every client takes part in all rounds or in none." in words
+    assert "independently of each other, as far" not in words
+    assert "next one" not in words
+
+
+def test_one_round_says_nothing_of_how_availability_behaves():
+    found = made.findings()
+    once = replace(found, rounds=1, fit=replace(found.fit, fitted=1, held_out=1))
+    (only,) = sections(once)["behaviour"].sentences
+    assert only == "One round says nothing about how availability behaves."
+
+
+def test_rounds_that_weights_were_fitted_to_are_not_called_unseen():
+    found = made.findings()
+    words = told(replace(found, fit=replace(found.fit, held_out=found.rounds)), "behaviour")
+    assert "not seen" not in words
+
+
+def test_a_drift_without_limit_has_no_interval():
+    words = told(behaving(made.findings(), drift=Estimate(0.06, 0.0, 1.0)), "behaviour")
+    assert "to others; whether that is chance, so short a log cannot tell." in words
+
+
 def test_a_drift_that_may_be_chance_is_given_without_a_verdict():
     words = told(behaving(made.findings(), drift=Estimate(0.06, 0.0, 0.1)), "behaviour")
     assert "6.0 % of the plain average's weight moved" in words

@@ -1,119 +1,38 @@
 """From the evidence to one recommendation, with its reason.
 
-In order: is the log long enough to tell, is there anything to do, can weights do it, do weights
-from the past carry over, and is exactness worth its price. Each question is answered by intervals
-of other modules; the thresholds are here.
+In order: is there anything to do, is the log long enough to tell, can weights do it, is it better
+to choose whom to ask, and do weights from the past carry over. The first answer that applies is
+given; else to align, exactly or softly.
 """
 
-from dataclasses import dataclass
 from math import ceil
 
-from fedavot.audit.findings import Advice, Estimate, Point, Price, Reach, Standing
+from fedavot.audit.evidence import GAIN, KNOWN, NEARER, Evidence
+from fedavot.audit.findings import Advice, Standing
 from fedavot.audit.numerals import share
 from fedavot.audit.telling import amount, count, size
 
 NOISE = 0.8
 """With c reports a client, noise moves mean weights by about 0.4 / √c in total variation; it is to
 be half the tolerance at most, which takes c = (0.8 / tolerance)² reports a client."""
-ROOM = 1.5
-"""How many times as many clients must be available as take part, for a choice to matter."""
-KEPT = 0.5
-"""Exact weights that keep less than this share of what a cohort averages beyond one client are
-dear ..."""
-GAIN = 1.3
-"""... and soft ones are worth it if they keep this many times as much."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What a recommendation rests on.
-
-    Attributes
-    ----------
-    gap : Estimate
-        Of the plain average, over the whole log.
-    applied : Estimate or None
-        Of the weights that were really used, where the log tells.
-    reach : Reach
-    price : Price
-    drift : Estimate
-        Between the halves of the log.
-    softness : float
-        Of the soft rule in ``price``.
-    tolerance : float
-        The gap up to which nothing needs to be done.
-    rounds, clients : int
-    cohort, available : float
-        Mean numbers of clients that took part, and that could have (0 if not known).
-    look : float
-        How many rounds tell as much as one independent one.
-    """
-
-    gap: Estimate
-    applied: Estimate | None
-    reach: Reach
-    price: Price
-    drift: Estimate
-    softness: float
-    tolerance: float
-    rounds: int
-    clients: int
-    cohort: float
-    available: float
-    look: float
-
-    @property
-    def plain(self) -> Standing:
-        """Return where the plain average stands."""
-        return self.price.of("plain average")
-
-    @property
-    def exact(self) -> Standing:
-        """Return where weights fixed beforehand stand."""
-        return self.price.of("FedAVOT")
-
-    @property
-    def online(self) -> Standing:
-        """Return where weights learned on the way stand."""
-        return self.price.of("online")
-
-
-def choose_softness(points: tuple[Point, ...], tolerance: float) -> float:
-    """Return the largest softness whose gap is still within reach of the tolerance."""
-    most = max(tolerance, points[0].gap + tolerance / 2)
-    fine = [point.softness for point in points[1:] if point.gap <= most]
-    return max(fine, default=points[1].softness)
 
 
 def advise(evidence: Evidence) -> Advice:
-    """Recommend one thing to do."""
-    gap, tolerance = evidence.gap, evidence.tolerance
-    # Where availability drifts, the last part tells more of what is to come than all of it.
-    lately = evidence.drift.low > tolerance and evidence.plain.held_out.low >= tolerance
-    nothing = _nothing(evidence, lately)
-    if nothing is not None:
-        return nothing
-    if not lately and gap.low < tolerance and not _settled(evidence):
-        return _too_short(evidence)
-    if evidence.reach.deficiency.low > tolerance:
-        return _out_of_reach(evidence)
-    if _misses(evidence):
-        return _learn(evidence)
-    return _align(evidence)
+    """Recommend one thing to do: the first of the answers that applies, or else to align."""
+    answers = (_nothing, _too_short, _out_of_reach, _chosen, _learn)
+    found = (answer(evidence) for answer in answers)
+    return next((advice for advice in found if advice is not None), None) or _align(evidence)
 
 
-def _settled(evidence: Evidence) -> bool:
-    """Say whether the gap is known as closely as it needs to be."""
-    return evidence.gap.high - evidence.gap.low <= evidence.tolerance
-
-
-def _nothing(evidence: Evidence, lately: bool) -> Advice | None:
+def _nothing(evidence: Evidence) -> Advice | None:
     """Say why nothing needs to be done, if so."""
     gap, applied, tolerance = evidence.gap, evidence.applied, evidence.tolerance
     if evidence.clients == 1:
         return Advice(
             "nothing to do", "There is one client: whatever the rule, it counts.", "plain average"
         )
+    if evidence.known < KNOWN or evidence.pressing:
+        return None
     if applied is not None and applied.high <= tolerance:
         return Advice(
             "nothing to do",
@@ -121,7 +40,7 @@ def _nothing(evidence: Evidence, lately: bool) -> Advice | None:
             f"the tolerance of {amount(tolerance)}.",
             "as applied",
         )
-    if lately or gap.value > tolerance or not (gap.high <= tolerance or _settled(evidence)):
+    if gap.value > tolerance or not (gap.high <= tolerance or evidence.settled):
         return None
     within = f", within the tolerance of {amount(tolerance)}" if gap.high <= tolerance else ""
     return Advice(
@@ -131,17 +50,24 @@ def _nothing(evidence: Evidence, lately: bool) -> Advice | None:
     )
 
 
-def _too_short(evidence: Evidence) -> Advice:
-    gap = evidence.gap
-    needed = _rounds_needed(evidence)
-    return Advice(
-        "collect more rounds",
-        f"The log is too short to tell: over {count(evidence.rounds, 'round')} the plain average "
-        f"is off by {amount(gap.value)}, but that may be chance; in the long run it is between "
-        f"{amount(gap.low)} and {amount(gap.high)}. About {count(needed)} rounds would tell.",
-        "plain average",
-        rounds_needed=needed,
-    )
+def _too_short(evidence: Evidence) -> Advice | None:
+    """Say that the log does not tell enough, if so."""
+    gap, needed = evidence.gap, _rounds_needed(evidence)
+    if evidence.known < KNOWN:
+        why = (
+            f"Only {share(evidence.known)} of the importance is observed. In the other rounds the "
+            "state of its clients is not known, and what is not known cannot be judged."
+        )
+    elif gap.low < evidence.tolerance and not (evidence.settled or evidence.pressing):
+        why = (
+            f"The log is too short to tell: over {count(evidence.rounds, 'round')} the plain "
+            f"average is off by {amount(gap.value)}, but that may be chance; in the long run it is "
+            f"between {amount(gap.low)} and {amount(gap.high)}. About {count(needed)} rounds would "
+            "tell."
+        )
+    else:
+        return None
+    return Advice("collect more rounds", why, "plain average", rounds_needed=needed)
 
 
 def _rounds_needed(evidence: Evidence) -> int:
@@ -151,69 +77,101 @@ def _rounds_needed(evidence: Evidence) -> int:
     return max(ceil(enough / digits) * digits, 2 * evidence.rounds)
 
 
-def _out_of_reach(evidence: Evidence) -> Advice:
+def _out_of_reach(evidence: Evidence) -> Advice | None:
     """Choose between another selection and memory, where no weights can do it."""
+    if not evidence.hopeless:
+        return None
     reach = evidence.reach
-    deficient = reach.deficient
-    why = (
-        f"No weights can do it: {count(deficient.clients.size, 'client')} hold "
-        f"{share(deficient.importance)} of the importance, and any of them takes part in only "
-        f"{share(deficient.coverage)} of rounds, so {amount(reach.deficiency.value)} of the "
-        "importance cannot be delivered"
-    )
-    asked = reach.if_all_asked
-    chosen = [one for one in evidence.price.standings if one.rule == "online selection"]
-    enough = max(evidence.tolerance, reach.deficiency.value / 2)
-    if asked is not None and asked <= enough and chosen:
+    never = reach.never.size
+    if never and reach.deficiency.low - evidence.never <= evidence.tolerance:
         return Advice(
             "change selection",
-            f"{why} while {size(evidence.cohort)} of {size(evidence.available)} available clients "
-            f"take part as they do now. Had all available taken part, {amount(asked)} would be "
-            "missing. So choose whom to ask by weights learned on the way, as many clients a round as now: "
-            f"in the last third of the log that is off by {amount(chosen[0].held_out.value)}, the "
-            f"plain average by {amount(evidence.plain.held_out.value)}.",
-            "online selection",
-            online=True,
+            f"{count(never, 'client')} with {share(evidence.never)} of the importance never took "
+            "part, and no rule can count who never takes part. See that they are asked, or take "
+            "them out of the importance.",
+            "online" if evidence.learns else "FedAVOT",
+            online=evidence.learns,
         )
-    learned = _misses(evidence)
+    why = _shortage(evidence)
+    if evidence.within_reach_of_all:
+        return _select(evidence, f"{why}, {_if_all(evidence)}")
+    source = "learning on the way" if evidence.learns else "alignment.json"
+    left = f" It cannot help {count(never, 'client')} that never took part." if never else ""
     return Advice(
         "use memory",
         f"{why}. With the last update of every client kept on the server, those absent still "
-        "count; that takes one model a client. The weights for those present come from "
-        f"{'learning on the way' if learned else 'alignment.json'}.",
-        "online" if learned else "FedAVOT",
-        online=learned,
+        f"count; that takes one model a client.{left} The weights for those present come from "
+        f"{source}.{_choice(evidence, evidence.exact)}",
+        "online" if evidence.learns else "FedAVOT",
+        online=evidence.learns,
     )
 
 
-def _misses(evidence: Evidence) -> bool:
-    """Say whether weights fixed by the first part are clearly off in the last."""
-    missed = evidence.exact.held_out
-    return missed.low > evidence.reach.deficiency.value + evidence.tolerance
+def _if_all(evidence: Evidence) -> str:
+    return (
+        f"while {size(evidence.cohort)} of {size(evidence.available)} available clients take part "
+        f"as they do now; had all available taken part, {amount(evidence.reach.if_all_asked or 0)} "
+        "would be missing"
+    )
 
 
-def _learn(evidence: Evidence) -> Advice:
+def _chosen(evidence: Evidence) -> Advice | None:
+    """Say that the server should choose whom to ask, where that is clearly better."""
+    chosen, exact = evidence.selection, evidence.exact
+    if chosen is None:
+        return None
+    soft, plain = evidence.price.of("FedAVOT, soft"), evidence.plain
+    lost = evidence.reach.deficiency.value
+    nearer = chosen.held_out.value <= NEARER * min(exact.held_out.value, soft.held_out.value)
+    if lost > evidence.tolerance and nearer and evidence.within_reach_of_all:
+        return _select(
+            evidence,
+            f"As far as this log tells, {amount(lost)} is out of reach {_if_all(evidence)}",
+        )
+    near = chosen.held_out.value <= max(evidence.tolerance, exact.held_out.value)
+    if evidence.dear and near and chosen.effective - 1 >= GAIN * (soft.effective - 1):
+        return _select(evidence, f"Exact weights are uneven: {_evenness(exact, plain)}")
+    return None
+
+
+def _shortage(evidence: Evidence) -> str:
+    """Say which clients are wanted more than they can be had."""
+    deficient = evidence.reach.deficient
+    several = deficient.clients.size != 1
+    return (
+        f"No weights can do it: {count(deficient.clients.size, 'client')} "
+        f"{'hold' if several else 'holds'} {share(deficient.importance)} of the importance and "
+        f"{'any of them takes' if several else 'takes'} part in only {share(deficient.coverage)} "
+        f"of rounds, so {amount(evidence.reach.deficiency.value)} of it cannot be delivered"
+    )
+
+
+def _learn(evidence: Evidence) -> Advice | None:
     """Choose where weights fixed beforehand do not carry over."""
+    if not evidence.learns:
+        return None
     exact, plain, online = evidence.exact, evidence.plain, evidence.online
-    why = (
-        f"Availability changes: weights fitted to the first two thirds of the log are off by "
-        f"{amount(exact.held_out.value)} in the last third, where the plain average is off by "
-        f"{amount(plain.held_out.value)}"
+    fits = (
+        f"in the last third of the log weights learned on the way are off by "
+        f"{amount(online.held_out.value)}, weights fitted to the first two thirds by "
+        f"{amount(exact.held_out.value)}, and the plain average by {amount(plain.held_out.value)}"
     )
-    if online.held_out.value >= min(plain.held_out.value, exact.held_out.value):
+    if min(online.held_out.value, exact.held_out.value) >= plain.held_out.value:
         needed = _rounds_needed(evidence)
         return Advice(
             "collect more rounds",
-            f"{why}, and weights learned on the way by {amount(online.held_out.value)}: nothing "
-            "tried is better than the plain average. "
-            f"About {count(needed)} rounds would tell more.",
+            f"Nothing tried is better than the plain average: {fits}. About {count(needed)} rounds "
+            "would tell more.",
             "plain average",
             rounds_needed=needed,
         )
+    if exact.held_out.value < online.held_out.value:
+        return None
+    cause = "Availability changes: " if evidence.drift.low > 0 else "Learn the weights: "
     return Advice(
         "align",
-        f"{why}. Weights learned on the way are off by {amount(online.held_out.value)}. So let the "
-        "weights be learned while training goes on, and do not fix those in alignment.json.",
+        f"{cause}{fits}. So let the weights be learned while training goes on, and do not fix "
+        f"those in alignment.json.{_choice(evidence, online)}",
         "online",
         online=True,
     )
@@ -226,23 +184,63 @@ def _align(evidence: Evidence) -> Advice:
     what = (
         "Weights exist that give every client its importance"
         if reach.feasible
-        else f"Weights exist that leave {amount(reach.deficiency.value)} of the importance missing"
+        else f"All but {amount(reach.deficiency.value)} of the importance can be delivered"
     )
-    why = f"{what}; the plain average is off by {amount(evidence.gap.value)}"
-    dear = exact.effective - 1 < KEPT * (plain.effective - 1)
+    why = (
+        f"{what}. Over this log the weights in alignment.json are off by {amount(exact.gap)}, the "
+        f"plain average by {amount(evidence.gap.value)}"
+    )
+    dear = evidence.dear
     if dear and soft.effective - 1 >= GAIN * (exact.effective - 1):
         return Advice(
             "align softly",
-            f"{why}. But exact weights are uneven: a round averages like {size(exact.effective)} "
-            f"clients instead of {size(plain.effective)}. With softness {evidence.softness:g} the "
-            f"gap is {amount(soft.gap)}, and a round averages like {size(soft.effective)}.",
+            f"{what}, but exact weights are uneven: {_evenness(exact, plain)}. With softness "
+            f"{evidence.softness:g} it averages like {size(soft.effective)}, at a gap of "
+            f"{amount(soft.gap)}; the plain average has {amount(evidence.gap.value)}."
+            f"{_choice(evidence, soft)}",
             "FedAVOT, soft",
             softness=evidence.softness,
         )
     return Advice(
         "align",
-        f"{why}. The price is {'high' if dear else 'moderate'}: a round averages like "
-        f"{size(exact.effective)} clients instead of {size(plain.effective)}"
-        f"{', and softer weights would not change that much' if dear else ''}.",
+        f"{why}. The price is {'high' if dear else 'moderate'}: {_evenness(exact, plain)}"
+        f"{', and softer weights would not change that much' if dear else ''}."
+        f"{_choice(evidence, exact)}",
         "FedAVOT",
+    )
+
+
+def _evenness(exact: Standing, plain: Standing) -> str:
+    return (
+        f"a round averages like {size(exact.effective)} clients instead of {size(plain.effective)}"
+    )
+
+
+def _select(evidence: Evidence, why: str) -> Advice:
+    chosen, plain = evidence.price.of("online selection"), evidence.plain
+    return Advice(
+        "change selection",
+        f"{why}. So choose whom to ask by weights learned on the way, as many clients a round as "
+        f"now: in the last third of the log that is off by {amount(chosen.held_out.value)}, the "
+        f"plain average by {amount(plain.held_out.value)}, and a round averages like "
+        f"{size(chosen.held_out_effective)} clients.",
+        "online selection",
+        online=True,
+    )
+
+
+def _choice(evidence: Evidence, used: Standing) -> str:
+    """Say that choosing whom to ask would do better still, where it would."""
+    chosen = evidence.selection
+    if (
+        chosen is None
+        or chosen.held_out.value >= used.held_out.value
+        or chosen.held_out_effective < used.held_out_effective
+    ):
+        return ""
+    return (
+        " If the server may choose whom to ask, choosing by weights learned on the way does better "
+        f"still: off by {amount(chosen.held_out.value)} in the last third, where a round averages "
+        f"like {size(chosen.held_out_effective)} clients instead of "
+        f"{size(used.held_out_effective)}."
     )

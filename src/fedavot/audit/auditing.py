@@ -8,10 +8,11 @@ import numpy as np
 
 from fedavot._checks import Floats, as_amount, as_size
 from fedavot.alignment import Alignment, Status
-from fedavot.audit.advice import Evidence, advise, choose_softness
+from fedavot.audit.advice import advise
 from fedavot.audit.behaviour import behave
 from fedavot.audit.case import Case, opened
 from fedavot.audit.estimates import Weighted, distance, drift
+from fedavot.audit.evidence import Evidence, choose_softness
 from fedavot.audit.federation import Federation
 from fedavot.audit.findings import (
     Advice,
@@ -21,10 +22,12 @@ from fedavot.audit.findings import (
     LawScore,
     Shares,
 )
-from fedavot.audit.fitting import MOST_EXPLICIT
+from fedavot.audit.fitting import MOST_EXPLICIT, counts
 from fedavot.audit.price import MOST_FOR_VARIANCE, Split, curve, price
-from fedavot.audit.reach import Shortfall, reach, shortfall, touched
+from fedavot.audit.reach import reach
+from fedavot.audit.shortfall import Shortfall, touched
 from fedavot.audit.weighing import MOST_REPLAYED, Weights, weights_of
+from fedavot.audit.window import Window
 from fedavot.laws._incidence import total_by
 
 FITTED = 2 / 3
@@ -81,9 +84,12 @@ def audit(
     under_way(1)
     behaviour = _behaviour(case)
     under_way(2)
-    found = shortfall(case.window)
-    available = case.available(case.window)
-    reached = reach(case.window, found, case.blocks, look=case.look, available=available)
+    reached, found = reach(
+        case.fitting(case.window),
+        case.blocks,
+        available=case.available(case.window),
+        rng=case.rng,
+    )
     under_way(3)
     split, fit = _fit(case)
     under_way(4)
@@ -98,6 +104,8 @@ def audit(
             reach=reached,
             price=standings,
             drift=behaviour.drift,
+            never=float(case.window.owed[reached.never].sum()),
+            known=case.window.known,
             softness=softness,
             tolerance=limit,
         )
@@ -120,8 +128,10 @@ def audit(
 def _behaviour(case: Case) -> Behaviour:
     """Describe availability, with the drift between the halves of the log."""
     window = case.window
+    # Against its own mean over the log, so that drift is not a matter of the importance.
+    steady = replace(window, importance=window.mean_weights(window.plain()))
     middle = max(1, window.n_rounds // 2)
-    halves = [window.part(np.arange(middle)), window.part(np.arange(middle, window.n_rounds))]
+    halves = [steady.part(np.arange(middle)), steady.part(np.arange(middle, window.n_rounds))]
     if not halves[1].n_rounds:
         halves[1] = halves[0]
     early, late = (Weighted(half, half.plain(), case.resampling(half)) for half in halves)
@@ -222,8 +232,16 @@ def _shares(case: Case, best: Weights) -> Shares:
         owed=window.owed,
         implied=window.mean_weights(window.plain()),
         attained=window.mean_weights(weights_of(best, window)),
-        inclusion=case.federation.participation.inclusion(),
+        inclusion=_inclusion(window),
     )
+
+
+def _inclusion(window: Window) -> Floats:
+    """Return the share of the rounds each is known in that it took part in; NaN for none."""
+    taken, known = counts(window)
+    shares = np.full(window.n_clients, np.nan)
+    np.divide(taken, known, out=shares, where=known > 0)
+    return shares
 
 
 def _grouped(case: Case, shares: Shares) -> Shares | None:
@@ -265,8 +283,8 @@ def _notes(case: Case) -> list[str]:
     if entries > MOST_EXPLICIT:
         notes.append(
             f"the log has {entries:,} entries: beyond {MOST_EXPLICIT:,} plans are fitted to rates, "
-            "not to single rounds, and whether alignment is possible is tested on the sets that "
-            "would be the worst if clients were independent"
+            "not to single rounds, and whether alignment is possible is tested on some sets of "
+            "clients, not on all"
         )
     if entries > MOST_FOR_VARIANCE:
         notes.append("the plan of least variance was left out: the log is too large for it")

@@ -19,6 +19,8 @@ LAWS = {
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 NOTEWORTHY = 1.2
 """A ratio to what independent clients would show, below which it may be chance."""
+NO_LIMIT = 0.99
+"""A drift that may be this much may be anything."""
 GROUPS = 6
 """How many groups' hours are told."""
 
@@ -26,29 +28,51 @@ GROUPS = 6
 def behaviour(findings: Findings) -> Iterator[str]:
     """Say how availability behaves."""
     found = findings.behaviour
+    if findings.rounds == 1:
+        yield "One round says nothing about how availability behaves."
+        return
     verb = "are available" if found.of_available else "take part"
     if found.by_hour is not None and np.isfinite(found.by_hour).sum() > 1:
         hours = [f"{hour:02d}:00" for hour in range(24)]
         clock = "UTC" if found.dated else "of the log's own clock"
-        yield _range(f"most clients {verb} in the hour from", found.by_hour, hours, f" {clock}")
+        yield _range(verb, found.by_hour, hours, f" {clock}")
     if found.groups_by_hour is not None:
         yield from _group_hours(found.groups_by_hour, findings.groups)
     if found.by_weekday is not None and np.isfinite(found.by_weekday).sum() > 1:
-        yield _range(f"most clients {verb} on", found.by_weekday, WEEKDAYS, "")
-    if isfinite(found.look):
-        yield _look(found.look)
-    if isfinite(found.dispersion):
-        yield _dispersion(found.dispersion)
+        yield _range(verb, found.by_weekday, WEEKDAYS, "")
+    if _is_constant(findings.by_client.inclusion):
+        yield "Every client takes part in all rounds or in none."
+    else:
+        if isfinite(found.look):
+            yield _look(found.look)
+        if isfinite(found.dispersion):
+            yield _dispersion(found.dispersion)
     if isfinite(found.drift.value):
         yield _drift(found.drift, findings.tolerance)
-    yield from _laws(findings.fit)
+    if has_held_out(findings):
+        yield from _laws(findings.fit)
 
 
-def _range(told: str, means: Floats, labels: Sequence[str], unit: str) -> str:
+def has_held_out(findings: Findings) -> bool:
+    """Say whether the log has rounds that weights fitted to the others had not seen."""
+    return findings.fit.fitted + findings.fit.held_out <= findings.rounds
+
+
+def _is_constant(inclusion: Floats) -> bool:
+    known = inclusion[np.isfinite(inclusion)]
+    return bool(np.all((known == 0.0) | (known == 1.0)))
+
+
+def _range(verb: str, means: Floats, labels: Sequence[str], unit: str) -> str:
     high, low = int(np.nanargmax(means)), int(np.nanargmin(means))
+    most, fewest = size(means[high]), size(means[low])
+    days = labels is WEEKDAYS
+    if most == fewest:
+        when = "On every weekday" if days else "At every hour"
+        return f"{when} about as many clients {verb} on average ({most})."
     return (
-        f"On average {told} {labels[high]}{unit} ({size(means[high])}), and fewest "
-        f"{'on' if labels is WEEKDAYS else 'from'} {labels[low]} ({size(means[low])})."
+        f"On average most clients {verb} {'on' if days else 'in the hour from'} {labels[high]}"
+        f"{unit} ({most}), and fewest {'on' if days else 'from'} {labels[low]} ({fewest})."
     )
 
 
@@ -56,7 +80,7 @@ def _group_hours(by_hour: Floats, groups: Sequence[str]) -> Iterator[str]:
     told = [
         f"{shown(group)} from {int(np.nanargmax(hours)):02d}:00"
         for group, hours in zip(groups, by_hour, strict=True)
-        if np.isfinite(hours).any() and np.nanmax(hours) > 0
+        if np.isfinite(hours).any() and np.nanmax(hours) > np.nanmin(hours)
     ]
     if told:
         yield f"By group, most are there in these hours: {listed(told, GROUPS)}."
@@ -90,6 +114,8 @@ def _drift(drift: Estimate, tolerance: float) -> str:
         f"From the first half of the log to the second, {share(drift.value)} of the plain "
         f"average's weight moved from some clients to others ({interval(drift, share)})"
     )
+    if drift.high >= NO_LIMIT:
+        return f"{told.partition(' (')[0]}; whether that is chance, so short a log cannot tell."
     if drift.low > tolerance:
         return f"{told}: availability drifts, and weights made from an old log wear out."
     if drift.high <= tolerance:

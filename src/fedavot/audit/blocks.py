@@ -21,6 +21,8 @@ LONGEST = 1 << 28
 GZIP = b"\x1f\x8b"
 PARQUET = b"PAR1"
 FOREIGN = {
+    b"\xff\xfe\0\0": "UTF-32 text; save it as UTF-8",
+    b"\0\0\xfe\xff": "UTF-32 text; save it as UTF-8",
     b"\xff\xfe": "UTF-16 text; save it as UTF-8",
     b"\xfe\xff": "UTF-16 text; save it as UTF-8",
     b"PK\x03\x04": "a zip archive or a spreadsheet; export the table as CSV",
@@ -54,6 +56,8 @@ def kind_of(source: Path) -> str:
         if packed:
             raise FileFormatError(f"{source} is Parquet compressed by gzip; unpack it first")
         return "parquet"
+    if b"\0" in start and not packed and _ends_as_parquet(source):
+        raise FileFormatError(f"{source} is damaged: Parquet without its beginning; write it again")
     for magic, words in FOREIGN.items():
         if start.startswith(magic):
             raise FileFormatError(f"{source} is {words}")
@@ -69,6 +73,12 @@ def kind_of(source: Path) -> str:
             "(jq -c '.[]' does so)"
         )
     return "json" if text.startswith(b"{") else "csv"
+
+
+def _ends_as_parquet(source: Path) -> bool:
+    with source.open("rb") as stream:
+        stream.seek(max(0, source.stat().st_size - len(PARQUET)))
+        return stream.read() == PARQUET
 
 
 def text_blocks(source: Path, report: Report, notes: list[str]) -> Iterator[Block]:

@@ -1,19 +1,26 @@
 """What every stage of an audit needs of a federation."""
 
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedavot._checks import Floats
-from fedavot.audit.advice import ROOM
+from fedavot._checks import Floats, Integers
 from fedavot.audit.behaviour import look
-from fedavot.audit.estimates import Resampling, resampling
+from fedavot.audit.estimates import LEAST_BLOCKS, Resampling, blocks_of, resampling
+from fedavot.audit.evidence import ROOM
 from fedavot.audit.federation import Federation
-from fedavot.audit.fitting import Fitting
+from fedavot.audit.fitting import Fitting, counts
 from fedavot.audit.participation import Ragged
 from fedavot.audit.window import Window, rows_of, whole
 from fedavot.errors import OptionError
 
+ENOUGH_BLOCKS = 8
+"""A part of the log has at least so many blocks, even if presence outlasts them."""
+OUTLASTS = 0.4
+"""A look of more than this share of a block is as long as a block, as far as can be told."""
+GROWING = 1.25
+"""Where blocks of twice the length differ this many times more, presence outlasts a block."""
 MOST_CHOSEN = 5_000_000
 """Entries of those available beyond which a choice among them is not replayed, for time."""
 
@@ -22,13 +29,14 @@ MOST_CHOSEN = 5_000_000
 class Case:
     """The federation, and what every stage needs of it.
 
-    ``window`` is all rounds with anybody in them, ``blocks`` how they are resampled; ``look`` is as
-    in `Behaviour`.
+    ``window`` is all rounds with anybody in them, ``blocks`` how they are resampled, ``length``
+    how many rounds presence seems to last; ``look`` is as in `Behaviour`.
     """
 
     federation: Federation
     window: Window
     blocks: Resampling
+    length: int
     look: float
     rng: np.random.Generator
 
@@ -39,7 +47,9 @@ class Case:
 
     def resampling(self, window: Window) -> Resampling:
         """Return how the rounds of a window are resampled."""
-        return resampling(self.times(window), window.n_rounds, self.rng)
+        times = self.times(window)
+        length = min(self.length, window.n_rounds // ENOUGH_BLOCKS)
+        return resampling(blocks_of(times, window.n_rounds, length=length), self.rng)
 
     def fitting(self, window: Window) -> Fitting:
         """Return what laws are fitted to."""
@@ -81,5 +91,56 @@ def opened(federation: Federation, source: str, rng: np.random.Generator) -> Cas
     if not window.n_rounds:
         raise OptionError(f"{source}: nobody took part in any round; there is nothing to audit")
     times = federation.participation.times
-    blocks = resampling(None if times is None else times[window.rounds], window.n_rounds, rng)
-    return Case(federation, window, blocks, look(window, blocks.block), rng)
+    of_rounds = None if times is None else times[window.rounds]
+    length = _length(window, of_rounds)
+    block = blocks_of(of_rounds, window.n_rounds, length=length)
+    alike = look(window, block)
+    blocks = resampling(block, rng)
+    lasting = alike > OUTLASTS * float(blocks.sizes.mean())
+    return Case(federation, window, replace(blocks, lasting=lasting), length, alike, rng)
+
+
+def _length(window: Window, times: Floats | None) -> int:
+    """Lengthen blocks as long as presence seems to last longer the longer they are.
+
+    Returns
+    -------
+    int
+        How many rounds a block should have; 1 if the usual blocks will do.
+    """
+    block, length = blocks_of(times, window.n_rounds), 1
+    lasting = _lasting(window, block)
+    while True:
+        twice = 2 * int(np.bincount(block).max())
+        longer = blocks_of(times, window.n_rounds, length=twice)
+        if longer[-1] + 1 < LEAST_BLOCKS:
+            return length
+        further = _lasting(window, longer)
+        if further <= GROWING * lasting:
+            return length
+        block, length, lasting = longer, twice, further
+
+
+def _lasting(window: Window, block: Integers) -> float:
+    """Return how much more clients differ from one block to the next than by chance.
+
+    With x_ib for the share of its k_ib known rounds in block b that client i took part in, that is
+    the median over b of Σ_i (x_ib − x_i,b+1)² / Σ_i π_i (1 − π_i) (1/k_ib + 1/k_i,b+1). Neither
+    slow drift nor a few sudden changes count.
+    """
+    taken, known = counts(window)
+    rates = taken / np.maximum(known, 1.0)
+    chance = rates * (1.0 - rates)
+    edges = np.flatnonzero(np.diff(block, prepend=-1, append=block[-1] + 1))
+    ratios = [1.0]
+    before: tuple[Floats, Floats] | None = None
+    for first, last in itertools.pairwise(edges.tolist()):
+        taken, known = counts(window.part(np.arange(first, last)))
+        share = taken / np.maximum(known, 1.0)
+        if before is not None:
+            both = (known > 0) & (before[1] > 0)
+            differ = float(((share - before[0]) ** 2)[both].sum())
+            expected = float((chance[both] * (1.0 / known[both] + 1.0 / before[1][both])).sum())
+            ratios += [differ / expected] if expected > 0 else []
+        before = share, known
+    return max(1.0, float(np.median(ratios)))

@@ -74,14 +74,35 @@ def find_layout(
         needed, optional = KINDS[kind]
         if all(role in places for role in needed):
             found = [role for role in (*needed, *optional) if role in places]
-            return Layout(kind, {role: places[role] for role in found})
+            layout = Layout(kind, {role: places[role] for role in found})
+            _refuse_shared(layout, header, source)
+            return layout
     wanted = ", or ".join(" and ".join(KINDS[kind][0]) for kind in kinds)
     missing = next(role for role in KINDS[kinds[0]][0] if role not in places)
-    example = next((name for name in header if name.strip()), "its name")
+    taken = set(places.values())
+    example = next((name for at, name in enumerate(header) if name.strip() and at not in taken), "")
+    remedy = f'name them, as in columns={{"{missing}": "{example}"}}' if example else "add them"
     raise FileFormatError(
-        f"{source}, line 1: the columns are {_listed(header)}; a log needs {wanted}: name them, as "
-        f'in columns={{"{missing}": "{example}"}}, or add a header line if there is none'
+        f"{source}, line 1: the columns are {_listed(header)}; {called(kinds)} needs {wanted}: "
+        f"{remedy}, or add a header line if there is none"
     )
+
+
+def called(kinds: Sequence[str]) -> str:
+    """Return what a table of these kinds is called in messages."""
+    return "a table of coverage" if "coverage" in kinds else "a log"
+
+
+def _refuse_shared(layout: Layout, header: Sequence[str], source: Path) -> None:
+    """Refuse one column for two meanings."""
+    role_of: dict[int, str] = {}
+    for role, place in layout.places.items():
+        other = role_of.setdefault(place, role)
+        if other != role:
+            raise FileFormatError(
+                f"{source}, line 1: column {header[place]!r} is both the {other} and the {role}; "
+                "name another for one of them"
+            )
 
 
 def _find(role: str, header: Sequence[str], named: Mapping[str, str], source: Path) -> int | None:
@@ -119,5 +140,5 @@ def _plain(name: str) -> str:
 
 
 def _listed(header: Sequence[str]) -> str:
-    shown = ", ".join(repr(name[:40]) for name in header[:12])
+    shown = ", ".join(repr(name[:40]) for name in header[:12]) or "none"
     return shown if len(header) <= 12 else f"{shown} and {len(header) - 12} more"

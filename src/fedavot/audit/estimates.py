@@ -28,9 +28,12 @@ TAIL = 0.025
 """What an interval leaves out at either end."""
 LEAST_BLOCKS = 6
 """With fewer blocks nothing is said about spread."""
+ROUNDING = 1e-9
 DAY = 86_400.0
 LEAST_DAYS = 10
 """From here on blocks are whole days, which cycle together."""
+NORMAL = 1.959964
+"""What a normal distribution leaves `TAIL` beyond."""
 LENT = float(np.sqrt(1 + 2 / np.pi))
 """Blocks of either parity lend the other their signs. Where signs are all noise, that correlates
 the two figures by 2/π, which a bootstrap with signs held fixed does not see."""
@@ -48,11 +51,14 @@ class Resampling:
         How many rounds each has.
     draws : float array, shape (n_draws, n_blocks)
         How often each block is drawn.
+    lasting : bool
+        Whether presence outlasts the blocks, so that they say too little of spread.
     """
 
     block: Integers
     sizes: Floats
     draws: Floats
+    lasting: bool = False
 
     @property
     def n_blocks(self) -> int:
@@ -62,7 +68,7 @@ class Resampling:
     @property
     def tells(self) -> bool:
         """Whether there are blocks enough to speak of spread."""
-        return self.n_blocks >= LEAST_BLOCKS
+        return self.n_blocks >= LEAST_BLOCKS and not self.lasting
 
     def sums(self, series: Floats) -> Floats:
         """Add up one number a round by block, shape (n_blocks,)."""
@@ -72,24 +78,44 @@ class Resampling:
         """Return how far the mean of a series is off in every bootstrap sample, (n_draws,)."""
         sums = self.sums(series)
         means = (self.draws @ sums) / (self.draws @ self.sizes)
-        # Few blocks vary too little among themselves.
-        return np.asarray((means - means.mean()) * np.sqrt(self.n_blocks / (self.n_blocks - 1)))
+        return np.asarray((means - means.mean()) * self.widening)
+
+    @property
+    def widening(self) -> float:
+        """By how much deviations are too small: few blocks vary too little, and have long tails."""
+        from scipy.special import stdtrit
+
+        free = self.n_blocks - 1
+        return float(np.sqrt(self.n_blocks / free) * stdtrit(free, 1 - TAIL) / NORMAL)
 
 
-def resampling(times: Floats | None, n_rounds: int, rng: np.random.Generator) -> Resampling:
-    """Cut rounds into blocks: days where the log has at least ten, else √n_rounds in a row.
+def blocks_of(times: Floats | None, n_rounds: int, *, length: int = 1) -> Integers:
+    """Cut rounds into blocks: days where the log has ten or more, else so many in a row.
 
     Parameters
     ----------
     times : float array, shape (n_rounds,), or None
         When the rounds were, in seconds.
     n_rounds : int
-    rng : Generator
+    length : int
+        How many rounds a block has at least; never fewer than √n_rounds.
+
+    Returns
+    -------
+    int array, shape (n_rounds,)
+        The block of each round, ascending from 0.
     """
-    block = np.arange(n_rounds) // max(1, ceil(n_rounds / max(1, isqrt(n_rounds))))
-    if times is not None and times[-1] - times[0] >= LEAST_DAYS * DAY:
-        by_day = np.maximum.accumulate((times - times[0]) // DAY)
-        block = np.unique(by_day, return_inverse=True)[1]
+    rounds = max(length, ceil(n_rounds / max(1, isqrt(n_rounds))))
+    if times is not None:
+        day = np.maximum.accumulate((times - times[0]) // DAY)
+        block = np.unique(day, return_inverse=True)[1]
+        if block[-1] + 1 >= LEAST_DAYS and n_rounds >= rounds * (block[-1] + 1):
+            return block
+    return np.arange(n_rounds) // rounds
+
+
+def resampling(block: Integers, rng: np.random.Generator) -> Resampling:
+    """Draw blocks with replacement, as many as there are."""
     sizes = np.bincount(block).astype(np.float64)
     draws = rng.multinomial(sizes.size, np.full(sizes.size, 1.0 / sizes.size), size=DRAWS)
     return Resampling(block, sizes, draws.astype(np.float64))
@@ -108,10 +134,17 @@ class Weighted:
         given = self.window.total_in(self.weights, chosen)
         return (given - self.window.owed_in(chosen)) / max(int(chosen.sum()), 1)
 
-    def series(self, signs: Floats) -> Floats:
-        """Return ½ Σ_i s_i (weight − owed) of every round, shape (n_rounds,)."""
-        given = self.window.signed_by_round(signs, self.weights)
-        return (given - self.window.owed_by_round(signs)) / 2
+    def series(self, signs: Floats, lacking: float) -> Floats:
+        """Return ½ Σ_i s_i (weight − owed) of every round, shape (n_rounds,).
+
+        What the weights of a round lack of one in sum counts with the sign ``lacking``.
+        """
+        window = self.window
+        given = window.signed_by_round(signs, self.weights) - window.owed_by_round(signs)
+        if lacking:
+            total = window.sum_by_round(self.weights) - window.owed_by_round(np.ones_like(signs))
+            given -= lacking * total
+        return np.asarray(given / 2)
 
 
 def distance(weighted: Weighted) -> Estimate:
@@ -131,23 +164,30 @@ def _total_variation(parts: Sequence[Weighted]) -> Estimate:
     """Estimate the distance of the first part's excess from the second's, or from zero."""
     everything = [np.ones(part.window.n_rounds, dtype=bool) for part in parts]
     excess = _contrast(parts, everything)
-    value = float(np.abs(excess).sum() / 2)
+    # Weights that do not sum to one lack mass, or have too much: that is off as well.
+    surplus = float(excess.sum()) if abs(excess.sum()) > ROUNDING else 0.0
+    value = float(np.abs(excess).sum() + abs(surplus)) / 2
+    most = max(1.0, value) if not surplus else np.inf
+    if excess.size == 1 and not surplus:
+        return Estimate(0.0, 0.0, 0.0)
     if not all(part.resampling.tells for part in parts):
-        return Estimate(value, 0.0, 1.0)
+        return Estimate(value, 0.0, most)
     odd = [part.resampling.block % 2 == 1 for part in parts]
     signs = {
         parity: np.sign(_contrast(parts, [mask if parity else ~mask for mask in odd]))
         for parity in (True, False)
     }
+    lacking = float(-np.sign(surplus))
     centre, below, above = 0.0, np.zeros(DRAWS), np.zeros(DRAWS)
-    for mask, part, sense in zip(odd, parts, (1.0, -1.0), strict=False):
+    for mask, part, side in zip(odd, parts, (1.0, -1.0), strict=False):
         # A block's signs are those of the other parity.
-        crossed = np.where(mask, part.series(signs[False]), part.series(signs[True]))
-        centre += sense * float(crossed.mean())
-        below += sense * part.resampling.deviations(crossed)
-        above += sense * part.resampling.deviations(part.series(np.sign(excess)))
+        lent = (part.series(signs[other], lacking) for other in (False, True))
+        crossed = np.where(mask, *lent)
+        centre += side * float(crossed.mean())
+        below += side * part.resampling.deviations(crossed)
+        above += side * part.resampling.deviations(part.series(np.sign(excess), lacking))
     low = max(0.0, centre + LENT * float(np.quantile(below, TAIL)))
-    high = min(max(1.0, value), value + float(np.quantile(above, 1 - TAIL)))
+    high = min(most, value + float(np.quantile(above, 1 - TAIL)))
     return Estimate(value, min(low, value), max(high, value))
 
 

@@ -73,6 +73,8 @@ class Reach:
     ----------
     feasible : bool
         Whether they do over this log.
+    proven : bool
+        Whether that is proven; not so of a very large log in which no set that was tried is short.
     sure : bool
         Whether the log is long enough to say so of the long run.
     deficiency : Estimate
@@ -95,6 +97,7 @@ class Reach:
     """
 
     feasible: bool
+    proven: bool
     sure: bool
     deficiency: Estimate
     hall_ratio: Estimate

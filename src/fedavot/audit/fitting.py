@@ -31,7 +31,7 @@ LEAST_DAYS = 2
 STATES = (24, 8, 4)
 LEAST_ROUNDS = 20
 """A part of the day needs so many rounds."""
-MOST_RATES = 500_000
+MOST_RATES = 200_000
 """Clients times parts of the day beyond which a coarser division is taken."""
 MOST_EXPLICIT = 2_000_000
 """Entries beyond which the rounds are no longer solved for one by one, for time and memory."""
@@ -103,13 +103,13 @@ class Fitting:
 
     def rates(self) -> Floats:
         """Return how often each client takes part, shape (n_clients,); none is zero."""
-        taken, known = _counts(self.window)
+        taken, known = counts(self.window)
         mean = np.full(taken.size, taken.sum() / max(known.sum(), 1.0))
         return _drawn(taken, known, mean, self.look)
 
     def seen(self) -> Floats:
         """Return each client's share of the rounds it is known in, as if once where never seen."""
-        taken, known = _counts(self.window)
+        taken, known = counts(self.window)
         return np.asarray(np.maximum(taken, 1.0) / np.maximum(known, 1.0))
 
     def _parts(self, count: int) -> Integers:
@@ -121,13 +121,13 @@ class Fitting:
         laws, rounds = [], []
         for state in np.unique(part):
             chosen = np.flatnonzero(part == state)
-            taken, known = _counts(self.window.part(chosen))
+            taken, known = counts(self.window.part(chosen))
             laws.append(_independent(_drawn(taken, known, overall, self.look)))
             rounds.append(float(chosen.size))
         return laws, np.array(rounds)
 
 
-def _counts(window: Window) -> tuple[Floats, Floats]:
+def counts(window: Window) -> tuple[Floats, Floats]:
     """Return how many rounds each client took part in, and is known in, shape (n_clients,)."""
     taken = np.bincount(window.incidence.members, minlength=window.n_clients)
     known = np.full(window.n_clients, float(window.n_rounds))

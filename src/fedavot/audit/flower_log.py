@@ -17,10 +17,13 @@ from fedavot.audit.json_lines import Objects, first_of, objects, plain
 from fedavot.audit.moments import as_moments
 from fedavot.audit.names import Codes, ordered
 from fedavot.audit.participation import Participation, Ragged
+from fedavot.audit.rounds import unlogged
 from fedavot.errors import FileFormatError
 
 FORMAT = "fedavot-participation"
 VERSION = 1
+LARGEST = 1e6
+"""No weight of a sum that should be one is larger."""
 
 
 class _Round(NamedTuple):
@@ -52,7 +55,9 @@ def read_flower_log(source: Path, blocks: Iterator[Objects], notes: list[str]) -
     if not len(codes):
         raise FileFormatError(f"{source} names no clients in its {len(rounds)} rounds")
     if again:
-        notes.append(f"{again} rounds stand in the log more than once: the later line counts")
+        stand = "round stands" if again == 1 else "rounds stand"
+        notes.append(f"{again} {stand} in the log more than once: the later line counts")
+    notes += unlogged(sorted(rounds))
     return _joined([rounds[number] for number in sorted(rounds)], codes, notes)
 
 
@@ -71,8 +76,8 @@ def _round(found: dict[str, Any], codes: Codes) -> _Round:
     if not isinstance(given, dict) or given.keys() != set(found["replied"]):
         raise ValueError("weights are not of those who replied")
     weights = [float(given[name]) for name in found["replied"]]
-    if not np.isfinite(weights).all():
-        raise ValueError("a weight is not finite")
+    if not all(0 <= weight <= LARGEST for weight in weights):
+        raise ValueError(f"a weight is not a number from 0 to {LARGEST:,.0f}")
     time = found.get("time", "")
     if not isinstance(time, str):
         raise ValueError(f"time is {time!r}")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats, Integers, refuse_if_too_large
 from fedavot.audit.blocks import cut_off
 from fedavot.audit.moments import Clock
-from fedavot.audit.names import Codes, gathered, ordered
+from fedavot.audit.names import Codes, counted, gathered, lookalikes, ordered
 from fedavot.audit.participation import Participation, Ragged, ragged
 from fedavot.audit.rows import has_all
 from fedavot.audit.tables import Batch
@@ -78,7 +78,7 @@ def read_intervals(
     available = _rounds_in(spans, times, len(names))
     unknown = _rounds_in(_outside(windows, first, last), times, len(names))
     cohorts = available if draw.cohort_size is None else _drawn(available, draw)
-    notes += found.clock.notes()
+    notes += [*lookalikes(names), *found.clock.notes()]
     return Participation(
         clients=names,
         offsets=cohorts.offsets,
@@ -130,6 +130,7 @@ def collect(source: Path, batches: Iterator[Batch], state: str | None, notes: li
 def collect_coverage(source: Path, batches: Iterator[Batch], found: Found) -> Spans:
     """Read from when to when each client was observed; NaN for no beginning."""
     clock, parts, seen = found.clock, list[NDArray[np.int32]](), set[str]()
+    logged = set(found.codes.names)
     starts, ends = [np.empty(0)], [np.empty(0)]
     for batch in batches:
         has_all(batch, ("client",))
@@ -147,6 +148,13 @@ def collect_coverage(source: Path, batches: Iterator[Batch], found: Found) -> Sp
         parts.append(found.codes.encode(batch.columns["client"]))
         starts.append(start)
         ends.append(end)
+    if not seen:
+        raise FileFormatError(f"{source} has a header and no rows; add a line for each client")
+    if seen.isdisjoint(logged):
+        raise FileFormatError(
+            f"{source} names nobody of the log: it has {min(seen)!r}, the log {min(logged)!r}; "
+            "spell clients alike"
+        )
     return Spans(gathered(parts), gathered(starts), gathered(ends))
 
 
@@ -161,14 +169,15 @@ def _refuse_backwards(batch: Batch, start: Floats, end: Floats) -> None:
 
 
 def _refuse_states(states: Counter[str], state: str | None, source: Path) -> None:
-    listed = ", ".join(f"{word!r} ({count} rows)" for word, count in states.most_common(8))
+    listed = ", ".join(f"{word!r} ({counted(n, 'row')})" for word, n in states.most_common(8))
     if state is None and len(states) > 1:
         raise OptionError(
             f"{source} has intervals of {len(states)} states: {listed}; say which is meant by "
             "available, as in state='...'"
         )
     if state is not None and state not in states:
-        raise OptionError(f"{source} has no state {state!r}; it has {listed or 'no states'}")
+        remedy = f"it has {listed}" if listed else "it has no column of states: leave the state out"
+        raise OptionError(f"{source} has no state {state!r}; {remedy}")
 
 
 def _placed(spans: Spans, place: NDArray[np.int32]) -> Spans:
@@ -187,11 +196,15 @@ def _merged(spans: Spans, notes: list[str]) -> Spans:
         parts.append(part)
         counts += found
     words = (
-        "rows repeat an interval: dropped",
-        "intervals have no length: dropped",
-        "intervals overlap an earlier one of the same client: merged",
+        ("row repeats", "rows repeat", "an interval: dropped"),
+        ("interval has", "intervals have", "no length: dropped"),
+        ("interval overlaps", "intervals overlap", "an earlier one of the same client: merged"),
     )
-    notes += [f"{count} {said}" for count, said in zip(counts, words, strict=True) if count]
+    notes += [
+        f"{count} {one if count == 1 else several} {said}"
+        for count, (one, several, said) in zip(counts.tolist(), words, strict=True)
+        if count
+    ]
     return Spans(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
@@ -238,11 +251,12 @@ def _windows(spans: Spans, coverage: Spans | None, n_clients: int, notes: list[s
     np.maximum.at(ends, spans.clients, spans.ends)
     if untold:
         notes.append(
-            f"{untold} clients have no coverage: their state is taken to be known from their first "
-            "interval to their last"
+            f"{counted(untold, 'client')} without coverage: taken to be known from the client's "
+            "first interval to its last"
         )
     if beyond:
-        notes.append(f"{beyond} intervals reach beyond their client's coverage: taken as they are")
+        words = "interval reaches" if beyond == 1 else "intervals reach"
+        notes.append(f"{beyond} {words} beyond the client's coverage: taken as it stands")
     never = np.isinf(starts)
     starts[never], ends[never] = last, last
     return Spans(clients, starts, ends)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,17 +52,31 @@ def _line_by_line(
                 notes.append(cut_off(line))
                 break
             raise FileFormatError(
-                f"{source}, line {line}: not a JSON object ({cause}); mend or remove the line"
+                f"{source}, line {line}: not a JSON object ({_why(text, cause)}"
             ) from None
         if not isinstance(found, dict):
             raise FileFormatError(
-                f"{source}, line {line}: {type(found).__name__}, not a JSON object; write one "
-                "object a line"
+                f"{source}, line {line}: {_called(found)}, not a JSON object; write one object a "
+                "line"
             )
         objects.append(found)
         lines.append(line)
     if lines:
         yield Objects(objects, lines)
+
+
+def _why(text: bytes, cause: Exception) -> str:
+    """Return why a line is no object, and what to do."""
+    if text.strip() == b"{":
+        return "it goes on in the next line); write one object a line (jq -c . does so)"
+    why = "a number of thousands of digits" if "digits" in str(cause) else str(cause)
+    return f"{why}); mend or remove the line"
+
+
+def _called(value: object) -> str:
+    """Return what JSON calls a value."""
+    words = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
+    return "null" if value is None else words.get(type(value), "a number")
 
 
 def first_of(stream: Iterator[Objects], source: Path) -> Objects:
@@ -106,10 +121,12 @@ def _text(value: object, name: str, line: int, source: Path) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, float) and not isfinite(value):
+        return ""
     if isinstance(value, int | float):
         return str(value)
     raise FileFormatError(
-        f"{source}, line {line}: {name!r} is a {type(value).__name__}; it must be text or a number"
+        f"{source}, line {line}: {name!r} is {_called(value)}; it must be text or a number"
     )
 
 

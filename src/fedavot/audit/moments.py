@@ -14,8 +14,13 @@ from fedavot.audit.tables import Batch
 from fedavot.errors import FileFormatError
 
 NUMBER, LOCAL, ZONED = "a number of seconds", "a date without an offset", "a date with an offset"
-MILLISECONDS = 1e11
-"""Seconds since 1970 get here in the year 5138, milliseconds did in 1973."""
+UNITS = (
+    (1e17, "nanoseconds", 1e9),
+    (1e14, "microseconds", 1e6),
+    (1e11, "milliseconds", 1e3),
+)
+"""From what size on numbers are taken to be of a unit: seconds since 1970 get to the last in the
+year 5138, milliseconds did in 1973."""
 
 
 class Clock:
@@ -24,6 +29,7 @@ class Clock:
     def __init__(self) -> None:
         self._written: str | None = None
         self._largest = 0.0
+        self._unit, self._scale = "seconds", 0.0
 
     def read(self, batch: Batch, role: str) -> Floats:
         """Return a column's times in seconds, shape (n_rows,), or name the line of a bad one."""
@@ -33,9 +39,7 @@ class Clock:
         if self._written in (None, NUMBER):
             numbers = values.cast(pl.Float64, strict=False).to_numpy()
             if np.isfinite(numbers).all():
-                self._written = NUMBER
-                self._largest = max(self._largest, float(np.abs(numbers).max()))
-                return np.asarray(numbers, dtype=np.float64)
+                return self._seconds(np.asarray(numbers, dtype=np.float64))
         distinct = values.unique(maintain_order=True)
         seconds = []
         for text in distinct.to_list():
@@ -47,15 +51,25 @@ class Clock:
         found = values.replace_strict(distinct, pl.Series(seconds), return_dtype=pl.Float64)
         return np.asarray(found.to_numpy(), dtype=np.float64)
 
+    def _seconds(self, numbers: Floats) -> Floats:
+        """Return numbers in seconds; what they count is told by the size of most, once."""
+        self._written = NUMBER
+        sizes = np.abs(numbers)
+        self._largest = max(self._largest, float(sizes.max()))
+        if not self._scale:
+            usual = float(np.median(sizes))
+            found = ((unit, scale) for least, unit, scale in UNITS if usual > least)
+            self._unit, self._scale = next(found, ("seconds", 1.0))
+        return numbers if self._scale == 1.0 else numbers / self._scale
+
     def notes(self) -> list[str]:
         """Return what should be said about how times were read."""
         if self._written == LOCAL:
             return ["the times have no offset: taken to be in UTC"]
-        if self._written == NUMBER and self._largest > MILLISECONDS:
-            return [
-                f"times go up to {self._largest:.0f}: read as seconds; if they are milliseconds, "
-                "divide them by 1000"
-            ]
+        if self._written == NUMBER and self._scale > 1.0:
+            return [f"times go up to {self._largest:.6g}: taken to be {self._unit}"]
+        if self._written == NUMBER and self._largest > UNITS[-1][0]:
+            return [f"times go up to {self._largest:.6g}: read as seconds, as most are smaller"]
         return []
 
     def _refusal(self, batch: Batch, role: str, text: str, written: str | None) -> FileFormatError:

@@ -1,6 +1,7 @@
 """Names as numbers: each distinct text is held once, and rows hold its code."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -68,6 +69,34 @@ def ordered(names: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
     place = np.empty(len(names), dtype=np.int32)
     place[order] = np.arange(len(names), dtype=np.int32)
     return tuple(names[i] for i in order), place
+
+
+def counted(number: int, what: str) -> str:
+    """Return how many there are of what, in the singular or the plural.
+
+    >>> counted(1, "row"), counted(2, "row")
+    ('1 row', '2 rows')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def lookalikes(names: Sequence[str]) -> list[str]:
+    """Return a note on clients whose names only spaces or accents' spelling tell from others'."""
+    odd = [name for name in names if _spelling(name) != name]
+    if not odd:
+        return []
+    seen = set(names)
+    alike = [name for name in odd if _spelling(name) in seen]
+    if not alike:
+        return []
+    return [
+        f"{counted(len(alike), 'client')} called like another but for spaces around the name, or "
+        f"for how its accents are encoded, such as {alike[0]!r}: taken as clients of their own"
+    ]
+
+
+def _spelling(name: str) -> str:
+    return name.strip() if name.isascii() else unicodedata.normalize("NFC", name.strip())
 
 
 def gathered(parts: list[NDArray[_Number]]) -> NDArray[_Number]:

@@ -32,6 +32,8 @@ def check_folder(folder: PathLike) -> None:
         There or not. An earlier audit in it may be replaced, other files of the same names not.
     """
     place = Path(folder)
+    if place.is_symlink() and not place.exists():
+        raise OptionError(f"{place} is a link to what is not there; name another folder")
     if place.exists() and not place.is_dir():
         raise OptionError(f"{place} is a file; name a folder for the report")
     nearest = next(one for one in (place, *place.absolute().parents) if one.exists())
@@ -39,7 +41,8 @@ def check_folder(folder: PathLike) -> None:
         raise OptionError(f"{nearest} is a file, so that {place} cannot be made; name another")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise OptionError(f"{nearest} may not be written into; name another folder")
-    taken = [name for name in (REPORT, ALIGNMENT, FINDINGS, CLIENTS) if (place / name).exists()]
+    names = (REPORT, ALIGNMENT, FINDINGS, CLIENTS, *(_png(name) for name in PICTURES))
+    taken = [name for name in names if (place / name).exists()]
     folders = [name for name in taken if (place / name).is_dir()]
     if (place / FIGURES).exists() and not (place / FIGURES).is_dir():
         taken, folders = [*taken, FIGURES], [*folders, FIGURES]
@@ -78,6 +81,10 @@ def write_audit(
         else:
             os.rename(aside, place)
     return tuple(place / name for name in names)
+
+
+def _png(name: str) -> str:
+    return f"{FIGURES}/{name}.png"
 
 
 def _is_audit(place: Path) -> bool:
@@ -127,7 +134,7 @@ def _make(findings: Findings, changes: Sequence[Change], folder: Path) -> list[s
     (folder / FIGURES).mkdir()
     pictures = []
     for picture in draw(findings):
-        pictures.append(f"{FIGURES}/{picture.name}.png")
+        pictures.append(_png(picture.name))
         write_whole(folder / pictures[-1], partial(write_png, picture))
     return [REPORT, ALIGNMENT, FINDINGS, CLIENTS, *pictures]
 
@@ -135,7 +142,7 @@ def _make(findings: Findings, changes: Sequence[Change], folder: Path) -> list[s
 def _put(aside: Path, place: Path, names: Sequence[str]) -> None:
     """Move files into a folder that is there, or put back what was in it."""
     old = aside / "old"
-    every = dict.fromkeys([*names, *(f"{FIGURES}/{name}.png" for name in PICTURES)])
+    every = dict.fromkeys([*names, *map(_png, PICTURES)])
     before = {name for name in every if (place / name).exists()}
     had_figures = (place / FIGURES).exists()
     try:

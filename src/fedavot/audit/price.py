@@ -1,9 +1,10 @@
 """What closeness to the importance costs, and where the known rules stand.
 
-A rule's gap is how far its mean weights are from what is owed, its effective cohort size
-T / Σ_t ‖Y_t‖². Over the whole log a rule is fitted to the rounds it is measured on; in the held-out
-part it is not, which is the fairer figure. Online rules learn from every round before the present
-one, so their held-out figure is of the rounds there alone.
+A rule's gap is how far its mean weights are from what is owed, mass that they lack of one included;
+its effective cohort size is (Σ_t Σ_i Y_ti)² / (T Σ_t ‖Y_t‖²). Over the whole log a rule is fitted
+to the rounds it is measured on; in the held-out part it is not, which is the fairer figure. Online
+rules learn from every round before the present one, so their held-out figure is of the rounds there
+alone.
 """
 
 from dataclasses import dataclass
@@ -63,14 +64,18 @@ class Split:
 
 
 def effective(window: Window, weights: Floats) -> float:
-    """Return how many equally weighted clients average as well; 0 if nobody has weight."""
+    """Return how many equally weighted clients average as well; 0 if nobody has weight.
+
+    Weights that do not sum to one are taken relative to their mean sum.
+    """
     squares = float(weights @ weights)
-    return window.n_rounds / squares if squares > 0 else 0.0
+    return float(weights.sum()) ** 2 / (window.n_rounds * squares) if squares > 0 else 0.0
 
 
 def gap(window: Window, weights: Floats) -> float:
     """Return how far mean weights are from what is owed, over these rounds."""
-    return float(np.abs(window.mean_weights(weights) - window.owed).sum() / 2)
+    excess = window.mean_weights(weights) - window.owed
+    return float(np.abs(excess).sum() + abs(excess.sum())) / 2
 
 
 def curve(fitting: Fitting) -> tuple[Point, ...]:

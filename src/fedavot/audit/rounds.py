@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats
 from fedavot.audit.moments import as_moments
 
-_WHOLE = re.compile(r"\s*([+-]?[0-9]{1,18})(\.0*)?\s*")
+_WHOLE = re.compile(r"\s*([+-]?[0-9]{1,4000})(\.0*)?\s*")
+_INT64 = 1 << 63
 
 
 class Order(NamedTuple):
@@ -43,9 +44,11 @@ def order_rounds(labels: list[str]) -> Order:
     """Order the rounds with these labels, which come in order of first appearance."""
     whole = [_WHOLE.fullmatch(label) for label in labels]
     if all(whole):
-        integers = np.array([int(match[1]) for match in whole if match], dtype=np.int64)
-        numbers, place = np.unique(integers, return_inverse=True)
-        return Order(place.astype(np.int32), numbers.size, None, _gaps(numbers.tolist()))
+        integers = [int(match[1]) for match in whole if match]
+        large = any(not -_INT64 <= integer < _INT64 for integer in integers)
+        labelled = np.array(integers, dtype=object if large else np.int64)
+        numbers, place = np.unique(labelled, return_inverse=True)
+        return Order(place.astype(np.int32), numbers.size, None, unlogged(numbers.tolist()))
     decimals = _decimals(labels)
     if decimals is not None:
         values, place = np.unique(decimals, return_inverse=True)
@@ -72,13 +75,16 @@ def _decimals(labels: list[str]) -> Floats | None:
     return np.array(numbers) if all(map(math.isfinite, numbers)) else None
 
 
-def _gaps(values: list[int]) -> list[str]:
+def unlogged(values: list[int]) -> list[str]:
+    """Return a note on whole numbers, ascending and distinct, that no round has."""
     missing = values[-1] - values[0] + 1 - len(values)
     if not missing:
         return []
+    words = "number" if missing == 1 else "numbers"
     return [
-        f"{missing} round numbers between {values[0]} and {values[-1]} do not appear: taken as not "
-        "logged, not as rounds in which nobody took part"
+        f"{missing} round {words} between {values[0]} and {values[-1]} "
+        f"{'does' if missing == 1 else 'do'} not appear: taken as not logged, not as rounds in "
+        "which nobody took part"
     ]
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats, Integers
 from fedavot.audit.blocks import cut_off
 from fedavot.audit.moments import Clock
-from fedavot.audit.names import Codes, gathered, keys, ordered
+from fedavot.audit.names import Codes, counted, gathered, keys, lookalikes, ordered
 from fedavot.audit.participation import Participation, Ragged, ragged
 from fedavot.audit.rounds import order_rounds
 from fedavot.audit.tables import Batch
@@ -126,7 +126,7 @@ class _Rows:
         del rounds
         times = self._round_times(order.place, order.n_rounds) if self._has_times else order.times
         cohorts, available, unknown = self._split(key, order.n_rounds, len(names), notes)
-        notes += [*order.notes, *self._clock.notes(), *_backwards(times)]
+        notes += [*lookalikes(names), *order.notes, *self._clock.notes(), *_backwards(times)]
         said = {word.strip().lower() for word in self._words.names}
         return Participation(
             names,
@@ -164,8 +164,8 @@ class _Rows:
         words: dict[int, list[str]] = {}
         for word, count in self._counts.items():
             meaning = _STATUS_OF.get(word.strip().lower(), THERE)
-            words.setdefault(meaning, []).append(f"{word!r} ({count} rows)")
-        listed = {meaning: ", ".join(found[:8]) for meaning, found in words.items()}
+            words.setdefault(meaning, []).append(f"{word[:60]!r} ({counted(count, 'row')})")
+        listed = {meaning: _first(found) for meaning, found in words.items()}
         if TOOK_PART not in listed:
             raise FileFormatError(
                 f"{self._source}: no status says that a client took part; found "
@@ -188,6 +188,11 @@ class _Rows:
         return times
 
 
+def _first(words: list[str], most: int = 8) -> str:
+    shown = ", ".join(words[:most])
+    return shown if len(words) <= most else f"{shown} and {len(words) - most} more"
+
+
 def _distinct(key: Integers) -> Integers:
     """Sort in place and drop repeats."""
     key.sort()
@@ -197,11 +202,14 @@ def _distinct(key: Integers) -> Integers:
 
 def _note_duplicates(count: int, notes: list[str]) -> None:
     if count:
-        notes.append(f"{count} rows repeat a round and client: dropped")
+        repeat = "repeats" if count == 1 else "repeat"
+        notes.append(f"{counted(count, 'row')} {repeat} a round and client: dropped")
 
 
 def _backwards(times: Floats | None) -> list[str]:
     if times is None:
         return []
     count = int(np.count_nonzero(np.diff(times) < 0))
+    if count == 1:
+        return ["1 round begins before the round that precedes it"]
     return [f"{count} rounds begin before the round that precedes them"] if count else []

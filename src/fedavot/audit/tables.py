@@ -8,7 +8,7 @@ row by row by Python's strict parser, whose word on a bad line is the one the ca
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -16,12 +16,17 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from fedavot._checks import Integers
 from fedavot.audit.blocks import PARQUET, Block, Report, cut_off, text_blocks
-from fedavot.audit.columns import Layout, find_layout
+from fedavot.audit.columns import Layout, called, find_layout
 from fedavot.errors import FileFormatError
 
 DELIMITERS = ",;\t|"
 BATCH = 1 << 19
+NAMED = ("round", "client", "status", "state")
+"""What a column of names may mean; the others are times."""
+EXACT = 2.0**53
+"""Up to here every whole number is a float."""
 PARQUET_FAILURES = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 """What Polars raises on a file that is damaged; a panic is no Exception of Python's."""
 
@@ -66,6 +71,7 @@ def open_csv(
     source: Path, named: Mapping[str, str], kinds: Sequence[str], report: Report, notes: list[str]
 ) -> Table:
     """Read the header of a CSV file, and its rows as they are asked for."""
+    before = len(notes)
     blocks = text_blocks(source, report, notes)
     for block in blocks:
         text = block.data.lstrip(b"\r\n")
@@ -78,7 +84,9 @@ def open_csv(
         body = chain([Block(rest, line + 1, True)] if rest else [], blocks)
         csv_file = _Csv(source, delimiter, header, layout, notes)
         return Table(layout.kind, csv_file.batches(body))
-    raise FileFormatError(f"{source} is empty; a log needs a header line and rows")
+    if len(notes) > before:
+        raise FileFormatError(f"{source} is cut off before its first line ends; compress it again")
+    raise FileFormatError(f"{source} is empty; {called(kinds)} needs a header line and rows")
 
 
 def _header(
@@ -110,6 +118,32 @@ class _Csv:
     notes: list[str]
 
     def batches(self, blocks: Iterator[Block]) -> Iterator[Batch]:
+        """Yield the rows, but those that repeat the header, as where files were joined."""
+        headers = 0
+        for batch in self._all_batches(blocks):
+            kept = self._rows_of(batch)
+            if kept is None:
+                yield batch
+                continue
+            headers += len(batch.places) - kept.size
+            if kept.size:
+                columns = {role: column[kept] for role, column in batch.columns.items()}
+                yield replace(batch, columns=columns, places=[batch.places[i] for i in kept])
+        if headers:
+            words = "1 line repeats" if headers == 1 else f"{headers} lines repeat"
+            self.notes.append(f"{words} the header: dropped")
+
+    def _rows_of(self, batch: Batch) -> Integers | None:
+        """Return which rows of a batch are no header; None if all are."""
+        same = None
+        for role, at in self.layout.places.items():
+            here = batch.columns[role] == self.header[at]
+            same = here if same is None else same & here
+            if not same.any():
+                return None
+        return None if same is None else np.flatnonzero(~same.to_numpy())
+
+    def _all_batches(self, blocks: Iterator[Block]) -> Iterator[Batch]:
         pending, since = b"", 0
         for block in blocks:
             line = since if pending else block.line
@@ -131,7 +165,10 @@ class _Csv:
             if rows:
                 yield Batch(self.source, self._columns(rows), lines, cut_in=cut_in)
         if pending:
-            raise FileFormatError(f"{self.source}, line {since}: a quote is opened and not closed")
+            raise FileFormatError(
+                f"{self.source}, line {since}: a quote is opened and not closed; close it, or "
+                "write it twice, in quotes, where it belongs to a name"
+            )
 
     def _regular(self, data: bytes) -> dict[str, pl.Series] | None:
         """Return the columns of a block that is a plain grid of fields, or None."""
@@ -237,20 +274,31 @@ def _parquet_batches(
             raise _damaged(source, cause) from None
         if frame is None:
             return
-        columns = {role: _as_text(frame[name], source) for role, name in names.items()}
+        columns = {role: _as_text(frame[name], role, source) for role, name in names.items()}
         yield Batch(source, columns, range(done + 1, done + frame.height + 1), unit="row")
         done += frame.height
         report(n_bytes * done // max(total, 1), n_bytes)
 
 
-def _as_text(values: pl.Series, source: Path) -> pl.Series:
+def _as_text(values: pl.Series, role: str, source: Path) -> pl.Series:
+    """Return a column as text: times in seconds, dates that are names as dates."""
     kind = values.dtype
-    if isinstance(kind, pl.Datetime | pl.Date):
-        values = values.cast(pl.Datetime("us")).dt.epoch("us") / 1e6
-    elif kind.is_nested() or kind == pl.Binary:
+    if kind.is_nested() or kind == pl.Binary:
         raise FileFormatError(
             f"{source}: column {values.name!r} holds {kind}; write it as text or numbers"
         )
+    if isinstance(kind, pl.Datetime | pl.Date):
+        moments = values.cast(pl.Datetime("us"))
+        if role not in NAMED:
+            values = moments.dt.epoch("us") / 1e6
+        elif isinstance(kind, pl.Datetime):
+            values = moments.dt.replace_time_zone(None).dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ")
+    elif kind == pl.Duration:
+        values = values.dt.total_microseconds() / 1e6
+    elif kind.is_float():
+        values = values.fill_nan(None)
+        if role in NAMED and ((values % 1 == 0) & (values.abs() < EXACT)).all():
+            values = values.cast(pl.Int64)
     return values.cast(pl.String).fill_null("")
 
 

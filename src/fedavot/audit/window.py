@@ -75,6 +75,13 @@ class Window:
         assert self.unknown is not None
         return np.repeat(np.arange(self.n_rounds), np.diff(self.unknown.offsets))
 
+    @property
+    def known(self) -> float:
+        """Share of the importance whose state is known, over the rounds."""
+        if self.unknown is None:
+            return 1.0
+        return 1.0 - float(self.importance[self.unknown.members].sum()) / self.n_rounds
+
     @cached_property
     def owed(self) -> Floats:
         """Importance that each client was owed on average, shape (n_clients,); sums to one."""

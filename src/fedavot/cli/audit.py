@@ -1,5 +1,6 @@
 """The commands that audit a participation log, and that write a sample of one."""
 
+import errno
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ import click
 from rich.console import Console
 
 from fedavot.cli._group import INTERRUPTED, Refusal
+from fedavot.cli._paths import FILE, FOLDER
 from fedavot.cli._progress import of_bytes, of_stages
 from fedavot.cli._terms import as_typed
 from fedavot.errors import FedavotError
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 
 ROLES = ("round", "client", "status", "time", "start", "end", "state", "known_from", "known_until")
 """What a column may mean."""
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-FOLDER = click.Path(file_okay=False, path_type=Path)
+LEAST_TOLERANCE = 1e-4
+"""A gap that no log of any length could tell from none."""
 ABOVE_0 = click.FloatRange(min=0, min_open=True)
 
 
@@ -145,7 +147,7 @@ def _importance(context: click.Context, parameter: click.Parameter, value: str) 
 )
 @click.option(
     "--tolerance",
-    type=click.FloatRange(min=0, max=1, min_open=True),
+    type=click.FloatRange(min=LEAST_TOLERANCE, max=1),
     metavar="GAP",
     default=0.05,
     show_default=True,
@@ -187,7 +189,7 @@ def audit_command(log: Path, **chosen: Any) -> None:
     asked = _Asked(**chosen)
     asked.refuse_contradictions()
     folder = asked.out or Path(f"audit-{_stem(log)}")
-    with _refused(log):
+    with _refused(log, folder):
         check_folder(folder)
         findings, changes = _find(log, asked)
         with of_stages() as told:
@@ -197,7 +199,7 @@ def audit_command(log: Path, **chosen: Any) -> None:
 
 
 @contextmanager
-def _refused(log: Path) -> Iterator[None]:
+def _refused(log: Path, folder: Path) -> Iterator[None]:
     """Turn what can go wrong with a log into one line."""
     from polars.exceptions import PanicException, PolarsError
 
@@ -208,6 +210,13 @@ def _refused(log: Path) -> Iterator[None]:
         sys.exit(INTERRUPTED)
     except FedavotError as error:
         raise Refusal(as_typed(str(error))) from None
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise Refusal(
+            f"no room for {folder} on its disk; make some, or name another folder with --out "
+            "(nothing was written)"
+        ) from None
     except MemoryError:
         raise Refusal(f"{log} does not fit in memory; audit a part of it") from None
     except (PolarsError, PanicException) as error:
@@ -223,8 +232,6 @@ def _find(log: Path, asked: _Asked) -> "tuple[Findings, tuple[Change, ...] | Non
     from fedavot.audit.reading import read_log
     from fedavot.audit.wanted import federation_of
 
-    if not log.is_file():
-        raise Refusal(f"{log} is not a file on disk; write it to one, as it is read more than once")
     old = None if asked.compare is None else read_findings(asked.compare)
     with of_bytes(f"reading {log.name}") as read:
         participation = read_log(

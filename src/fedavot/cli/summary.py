@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedavot._checks import Integers
+from fedavot.audit.availability_words import has_held_out
 from fedavot.audit.comparison import Change
 from fedavot.audit.findings import Findings, Shares
 from fedavot.audit.numerals import NARROW, share
@@ -28,6 +29,8 @@ OBJECTIVE = 2
 """Sentences on the objective that the table below them does not repeat."""
 WIDEST = 100
 """Columns that text fills at most: longer lines are hard to read."""
+NARROWEST = 40
+"""Columns below which a terminal breaks lines better than we do; some say they have none."""
 BULLET = "  - "
 STAND_IN = "\ue000"
 """For a space that a line must not break at: Rich breaks at any."""
@@ -54,6 +57,7 @@ def show(
     files : iterable of path
         What was written.
     """
+    console.width = max(console.width, NARROWEST)
     told = sections(findings)
     _recommend(console, findings, told["advice"].sentences)
     for key in ("objective", "reach", "behaviour", "price"):
@@ -92,7 +96,7 @@ def _say(console: Console, title: str, sentences: Sequence[str]) -> None:
 
 def _wrapped(console: Console, words: str, width: int) -> list[str]:
     """Return the lines of a sentence, none of which ends between a number and its unit."""
-    lines = Text(words.replace(NARROW, STAND_IN)).wrap(console, max(20, width))
+    lines = Text(words.replace(NARROW, STAND_IN)).wrap(console, max(8, width))
     return [line.plain.rstrip().replace(STAND_IN, " ") for line in lines]
 
 
@@ -135,13 +139,9 @@ def _furthest(parts: Shares) -> Integers:
 
 def _rules(findings: Findings) -> Table:
     """Return where every rule stands, the recommended one marked."""
-    table = _table(
-        "rule",
-        "gap",
-        "effective\ncohort size",
-        "gap in rounds\nnot fitted to",
-        "95 % interval",
-    )
+    judged = has_held_out(findings)
+    held_out = ("gap in rounds\nnot fitted to", "95 % interval") if judged else ()
+    table = _table("rule", "gap", "effective\ncohort size", *held_out)
     for one in findings.price.standings:
         chosen = one.rule == findings.advice.rule
         held = one.held_out
@@ -149,8 +149,7 @@ def _rules(findings: Findings) -> Table:
             Text(f"{one.rule} *" if chosen else one.rule),
             amount(one.gap),
             _plain(size(one.effective)),
-            amount(held.value),
-            f"{amount(held.low)} to {amount(held.high)}",
+            *((amount(held.value), f"{amount(held.low)} to {amount(held.high)}") if judged else ()),
             style="bold" if chosen else "",
         )
     _caption(table, "* recommended")

@@ -1,0 +1,134 @@
+"""What the rounds of a log cannot deliver of the importance, and which clients are behind it.
+
+A log of moderate size is certified as an explicit law. A very large one is searched along two
+orders: that of falling p_i/a_i with a_i = −log(1 − π_i), whose prefixes hold the worst set if
+clients are independent, and that of the certificate of evenly spaced rounds. A set found there
+proves infeasibility; that none is found proves nothing, and plain sweeps are then given a chance to
+find weights that do.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedavot._checks import Floats, Integers
+from fedavot.alignment import Status
+from fedavot.audit.fitting import MOST_EXPLICIT
+from fedavot.audit.weighing import Plan
+from fedavot.audit.window import Window
+from fedavot.certificate import FEASIBLE_SLACK
+from fedavot.feasibility import certify
+from fedavot.laws._incidence import Incidence
+from fedavot.solve import align
+
+MOST_SWEEPS, SWEPT = 100, 1e-6
+"""How long weights that prove feasibility are looked for in a large log, and how near they are."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shortfall:
+    """What the rounds of a window cannot deliver.
+
+    Attributes
+    ----------
+    feasible : bool
+        Whether no set is wanted more than it is covered.
+    deficiency, hall_ratio : float
+        As in a certificate.
+    deficient, worst : int arrays
+        The sets behind either; empty if feasible.
+    order : int array, shape (n_clients,)
+        The clients such that its prefixes are the worst sets.
+    nearest : Plan or None
+        The weights nearest to the importance, which prove it where it is feasible; None for a log
+        so large that they were not found.
+    """
+
+    feasible: bool
+    deficiency: float
+    hall_ratio: float
+    deficient: Integers
+    worst: Integers
+    order: Integers
+    nearest: Plan | None
+
+
+def shortfall(window: Window) -> Shortfall:
+    """Find what the rounds of a window cannot deliver of what they owe."""
+    if window.incidence.members.size > MOST_EXPLICIT:
+        return _scanned(window)
+    certificate = certify(window.owed, window.law())
+    potentials, levels = certificate.potentials, certificate.levels
+    assert potentials is not None
+    assert levels is not None
+    wanted = window.owed > 0
+    worst = np.flatnonzero(wanted & (levels == levels[wanted].min()))
+    return Shortfall(
+        feasible=certificate.feasible,
+        deficiency=certificate.deficiency,
+        hall_ratio=certificate.hall_ratio,
+        deficient=certificate.deficient,
+        worst=worst[:0] if certificate.feasible else worst,
+        order=np.lexsort((-potentials, levels)),
+        nearest=Plan(potentials, levels),
+    )
+
+
+def _scanned(window: Window) -> Shortfall:
+    """Look at the prefixes of two orders; other sets may be worse."""
+    rates = np.bincount(window.incidence.members, minlength=window.n_clients) / window.n_rounds
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = window.owed / -np.log1p(-rates)
+    independent = np.argsort(-np.where(window.owed > 0, ratio, -1.0), kind="stable")
+    step = -(-window.incidence.members.size // MOST_EXPLICIT)
+    part = shortfall(window.part(np.arange(0, window.n_rounds, step)))
+    found = [_along(window, order) for order in (independent, part.order)]
+    worst = max(found, key=lambda one: one.deficiency)
+    return replace(worst, nearest=_swept(window)) if worst.feasible else worst
+
+
+def _along(window: Window, order: Integers) -> Shortfall:
+    """Return the shortfall of the prefixes of one order."""
+    wanted, covered = np.cumsum(window.owed[order]), _prefix_coverage(window, order)
+    short = wanted - covered
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(wanted > 0, wanted / covered, 0.0)
+    last, steepest = int(np.argmax(short)), int(np.argmax(ratios))
+    feasible = bool(short[last] <= FEASIBLE_SLACK)
+    return Shortfall(
+        feasible=feasible,
+        deficiency=0.0 if feasible else float(short[last]),
+        hall_ratio=1.0 if feasible else float(ratios[steepest]),
+        deficient=np.sort(order[: 0 if feasible else last + 1]),
+        worst=np.sort(order[: 0 if feasible else steepest + 1]),
+        order=order,
+        nearest=None,
+    )
+
+
+def _swept(window: Window) -> Plan | None:
+    """Return weights that deliver what is owed, if plain sweeps find them soon."""
+    swept = align(window.owed, window.law(), method="ipfp", tol=SWEPT, max_iter=MOST_SWEEPS)
+    if swept.status is Status.UNCONVERGED:
+        return None
+    return Plan(swept.potentials, swept.levels)
+
+
+def first_places(window: Window, order: Integers) -> Integers:
+    """Return where the first member of each round stands in an order, shape (n_rounds,)."""
+    place = np.empty(window.n_clients, dtype=np.int32)
+    place[order] = np.arange(window.n_clients, dtype=np.int32)
+    return np.asarray(window.incidence.minimum(place))
+
+
+def _prefix_coverage(window: Window, order: Integers) -> Floats:
+    hits = np.bincount(first_places(window, order), minlength=window.n_clients)
+    return np.asarray(np.cumsum(hits) / window.n_rounds)
+
+
+def touched(incidence: Incidence, clients: Integers) -> NDArray[np.bool_]:
+    """Say of every round whether any of the clients took part."""
+    mask = np.zeros(incidence.n_clients, dtype=bool)
+    mask[clients] = True
+    return np.asarray(np.logical_or.reduceat(mask[incidence.members], incidence.offsets[:-1]))
