@@ -333,7 +333,7 @@ def test_a_number_that_is_no_number_is_refused_by_the_library(tmp_path):
         ("round,client\n1,Zoë\n".encode("latin-1"), "line 2: byte 0xeb is not UTF-8"),
         (b"round,client,time\n1,a,noon\n", "line 2: time is 'noon'"),
         (b"client,start,end\na,9,1\n", "has intervals"),
-        (b'{"round": 1, "client": {}}\n', "line 1: 'client' is a dict"),
+        (b'{"round": 1, "client": {}}\n', "line 1: 'client' is an object"),
         (b"\0" * 5000, "NUL"),
     ],
 )
@@ -416,7 +416,7 @@ def test_an_interrupted_audit_says_so_and_leaves_nothing(log, monkeypatch, where
     ("error", "told"),
     [
         (MemoryError(), "does not fit in memory; audit a part of it"),
-        (OSError(28, "No space left on device"), "No space left on device"),
+        (OSError(errno.EIO, "Input/output error"), "Input/output error"),
         (pl.exceptions.ComputeError("odd bytes\nmore"), "log.csv cannot be read: odd bytes; write"),
         (pl.exceptions.PanicException("index"), "log.csv cannot be read: index; write"),
     ],

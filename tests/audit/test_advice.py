@@ -124,6 +124,68 @@ def test_weights_already_in_use_that_do_it_leave_nothing_to_do():
     assert found.advice.rule == "as applied"
 
 
+def test_memory_is_not_offered_for_clients_that_never_took_part():
+    # There is no last update of client 3 to remember.
+    federation = Federation(log_of([[0, 1], [1, 2]] * 60, 4), np.array([0.03, 0.04, 0.03, 0.9]))
+    advice = audit(federation).advice
+    assert advice.action == "change selection"
+    assert "never took part" in advice.reason
+
+
+def test_where_weights_change_nothing_they_are_not_the_answer():
+    # Cohorts of one: every rule is the plain average.
+    law = fa.Cohorts([[i] for i in range(8)], [0.2, 0.2, 0.2, 0.1, 0.1, 0.1, 0.05, 0.05])
+    importance = fa.importance.uniform(8)
+    assert fa.align(importance, law).gap == pytest.approx(plain_gap(law, importance))
+    found = actions(drawn(law, importance, 500, seed) for seed in SEEDS)
+    assert found == ["use memory"] * 5
+
+
+def test_where_the_server_has_a_choice_and_weights_are_dear_change_the_selection():
+    online = fa.IndependentClients(np.full(20, 0.6))
+    importance = fa.importance.by_examples(np.arange(21, 1, -1))
+    rng = np.random.default_rng(0)
+    there = online.sample(rng, 3000)
+    asked = [np.sort(rng.choice(row, size=min(2, row.size), replace=False)) for row in there]
+    log = log_of(asked, 20, available=ragged(there), all_available=True)
+    found = audit(Federation(log, importance))
+    assert found.reach.feasible or found.reach.deficiency.value < TOLERANCE
+    chosen, soft = (found.price.of(rule) for rule in ("online selection", "FedAVOT, soft"))
+    assert chosen.held_out.value < soft.held_out.value
+    assert chosen.effective > 1.2 * soft.effective
+    assert found.advice.action == "change selection"
+
+
+def test_weights_in_use_that_are_off_are_not_excused_by_the_plain_average():
+    law = fa.IndependentClients(np.full(10, 0.4))
+    cohorts = law.sample(np.random.default_rng(0), 3000)
+    squares = np.arange(1, 11.0) ** 2
+    applied = np.concatenate([squares[row] / squares[row].sum() for row in cohorts])
+    log = log_of(cohorts, 10, applied=applied)
+    found = audit(Federation(log, fa.importance.uniform(10)))
+    assert found.price.of("as applied").gap > 3 * TOLERANCE
+    assert (found.advice.action, found.advice.rule) == ("align", "plain average")
+    assert "weights in use are off by 0.28" in found.advice.reason
+
+
+def test_a_change_late_in_the_log_is_not_called_chance():
+    even, skewed = fa.IndependentClients(np.full(24, 0.3)), np.linspace(0.05, 0.6, 24)
+    importance = fa.importance.uniform(24)
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        cohorts = even.sample(rng, 1600) + fa.IndependentClients(skewed).sample(rng, 400)
+        advice = audit(Federation(log_of(cohorts, 24), importance)).advice
+        assert (advice.action, advice.online) == ("align", True)
+
+
+def test_where_little_is_observed_nothing_is_judged():
+    unknown = ragged([[1, 2, 3, 4, 5, 6, 7]] * 60)
+    log = log_of([[0]] * 60, 8, unknown=unknown)
+    found = audit(Federation(log, fa.importance.uniform(8)))
+    assert found.advice.action == "collect more rounds"
+    assert "observed" in found.advice.reason
+
+
 @pytest.mark.parametrize("tolerance", [0.02, 0.3])
 def test_the_tolerance_is_the_callers(tolerance):
     law, importance = slack()

@@ -5,6 +5,7 @@ import pytest
 from tests.audit.logs import drawn, log_of, ragged, scarce, slack
 
 import fedavot as fa
+from fedavot.audit.case import opened
 from fedavot.audit.estimates import blocks_of, resampling
 from fedavot.audit.federation import Federation
 from fedavot.audit.fitting import Fitting
@@ -135,3 +136,74 @@ def test_what_asking_everybody_would_leave_is_certified():
     found = reach_of(Federation(log_of(cohorts, 3), importance), ragged(available))
     assert found.deficiency.value == pytest.approx(0.4)
     assert found.if_all_asked == pytest.approx(0.0)
+
+
+def test_what_is_not_observed_does_not_make_a_federation_infeasible():
+    rates, importance = np.repeat([0.05, 0.3], [10, 20]), np.repeat([0.035, 0.65 / 20], [10, 20])
+    law = fa.IndependentClients(rates)
+    assert fa.certify(importance, law).feasible
+    wrong = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        hidden = rng.random((1000, 30)) < 0.5
+        cohorts = law.sample(rng, 1000)
+        seen = [row[~hidden[t, row]] for t, row in enumerate(cohorts)]
+        unknown = ragged([np.flatnonzero(row) for row in hidden])
+        found = reach_of(Federation(log_of(seen, 30, unknown=unknown), importance))
+        wrong += found.sure and not found.feasible
+    assert wrong <= 1
+
+
+def test_more_of_the_available_are_drawn_where_the_log_tells_who_they_are():
+    rng = np.random.default_rng(0)
+    there = fa.IndependentClients(np.full(20, 0.5)).sample(rng, 600)
+    asked = [np.sort(rng.choice(row, size=1)) for row in there]
+    importance = np.array([0.2, *[0.8 / 19] * 19])
+    federation = Federation(log_of(asked, 20), importance)
+    found = reach_of(federation, ragged(there))
+    assert not found.feasible
+    # One of about ten is asked: the first client is there in half of the rounds.
+    assert 2 <= found.larger_cohorts <= 5
+    assert found.if_all_asked == pytest.approx(0.0)
+
+
+def test_no_number_of_clients_will_do_where_asking_all_would_not():
+    rng = np.random.default_rng(1)
+    there = fa.IndependentClients([0.2, *[0.5] * 19]).sample(rng, 600)
+    asked = [np.sort(rng.choice(row, size=1)) for row in there]
+    federation = Federation(log_of(asked, 20), np.array([0.5, *[0.5 / 19] * 19]))
+    found = reach_of(federation, ragged(there))
+    assert found.larger_cohorts is None
+    share = np.mean([0 in row for row in there])
+    assert found.if_all_asked == pytest.approx(0.5 - share)
+
+
+def test_a_set_that_comes_together_is_found_in_a_very_large_log(monkeypatch):
+    for module in ("shortfall", "remedies"):
+        monkeypatch.setattr(f"fedavot.audit.{module}.MOST_EXPLICIT", 2_000)
+    rng = np.random.default_rng(0)
+    together = rng.permutation(20)[:12]
+    cohorts = []
+    for _ in range(2000):
+        there = rng.random(20) < 0.45
+        there[together] = rng.random(12) < 0.9 if rng.random() < 0.5 else False
+        cohorts.append(np.flatnonzero(there) if there.any() else np.array([together[0]]))
+    federation = Federation(log_of(cohorts, 20), fa.importance.uniform(20))
+    certificate = fa.certify(federation.importance, fa.Cohorts(cohorts, n_clients=20))
+    found = reach_of(federation)
+    assert not certificate.feasible
+    assert found.deficiency.value == pytest.approx(certificate.deficiency, abs=0.01)
+
+
+def test_presence_that_outlasts_a_block_is_not_taken_for_many_looks():
+    rng = np.random.default_rng(0)
+    rates = np.full(12, 0.4)
+    there, rows = rng.random(12) < rates, []
+    for _ in range(400):
+        turns = rng.random(12) < 0.05
+        there = np.where(turns, rng.random(12) < rates, there)
+        rows.append(np.flatnonzero(there) if there.any() else np.array([0]))
+    federation = Federation(log_of(rows, 12), fa.importance.uniform(12))
+    case = opened(federation, "log", rng)
+    # A state lasts for about twenty rounds; √400 = 20 would be one.
+    assert case.length > 20

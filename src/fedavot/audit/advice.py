@@ -5,6 +5,7 @@ to choose whom to ask, and do weights from the past carry over. The first answer
 given; else to align, exactly or softly.
 """
 
+from dataclasses import replace
 from math import ceil
 
 from fedavot.audit.evidence import GAIN, KNOWN, NEARER, Evidence
@@ -19,9 +20,13 @@ be half the tolerance at most, which takes c = (0.8 / tolerance)² reports a cli
 
 def advise(evidence: Evidence) -> Advice:
     """Recommend one thing to do: the first of the answers that applies, or else to align."""
-    answers = (_nothing, _too_short, _out_of_reach, _chosen, _learn)
+    answers = (_nothing, _too_short, _plain_again, _out_of_reach, _chosen, _learn)
     found = (answer(evidence) for answer in answers)
-    return next((advice for advice in found if advice is not None), None) or _align(evidence)
+    advice = next((advice for advice in found if advice is not None), None) or _align(evidence)
+    if evidence.applied is None or advice.rule == "as applied":
+        return advice
+    in_use = f"The weights in use are off by {amount(evidence.applied.value)} over this log."
+    return replace(advice, reason=f"{in_use} {advice.reason}")
 
 
 def _nothing(evidence: Evidence) -> Advice | None:
@@ -70,6 +75,17 @@ def _too_short(evidence: Evidence) -> Advice | None:
     return Advice("collect more rounds", why, "plain average", rounds_needed=needed)
 
 
+def _plain_again(evidence: Evidence) -> Advice | None:
+    """Say that the plain average is better than the weights in use, if it is near enough."""
+    if evidence.applied is None or evidence.gap.high > evidence.tolerance:
+        return None
+    return Advice(
+        "align",
+        f"The plain average is off by {amount(evidence.gap.high)} at most: use that.",
+        "plain average",
+    )
+
+
 def _rounds_needed(evidence: Evidence) -> int:
     reports = (NOISE / evidence.tolerance) ** 2
     enough = evidence.clients * reports * evidence.look / evidence.cohort
@@ -83,7 +99,7 @@ def _out_of_reach(evidence: Evidence) -> Advice | None:
         return None
     reach = evidence.reach
     never = reach.never.size
-    if never and reach.deficiency.low - evidence.never <= evidence.tolerance:
+    if never and reach.deficiency.value - evidence.never <= evidence.tolerance:
         return Advice(
             "change selection",
             f"{count(never, 'client')} with {share(evidence.never)} of the importance never took "

@@ -8,7 +8,7 @@ import numpy as np
 from fedavot._checks import Floats
 from fedavot.audit.findings import Estimate, Findings, Fit
 from fedavot.audit.numerals import share
-from fedavot.audit.telling import amount, count, interval, listed, shown, size
+from fedavot.audit.telling import amount, count, interval, listed, size, stretch, told_name
 
 LAWS = {
     "explicit": "rounds like those seen so far",
@@ -55,7 +55,8 @@ def behaviour(findings: Findings) -> Iterator[str]:
 
 def has_held_out(findings: Findings) -> bool:
     """Say whether the log has rounds that weights fitted to the others had not seen."""
-    return findings.fit.fitted + findings.fit.held_out <= findings.rounds
+    fit = findings.fit
+    return fit.held_out > 0 and fit.fitted + fit.held_out <= findings.rounds
 
 
 def _is_constant(inclusion: Floats) -> bool:
@@ -78,7 +79,7 @@ def _range(verb: str, means: Floats, labels: Sequence[str], unit: str) -> str:
 
 def _group_hours(by_hour: Floats, groups: Sequence[str]) -> Iterator[str]:
     told = [
-        f"{shown(group)} from {int(np.nanargmax(hours)):02d}:00"
+        f"{told_name(group)} from {int(np.nanargmax(hours)):02d}:00"
         for group, hours in zip(groups, by_hour, strict=True)
         if np.isfinite(hours).any() and np.nanmax(hours) > np.nanmin(hours)
     ]
@@ -130,8 +131,8 @@ def _laws(fit: Fit) -> Iterator[str]:
     parts = f", divided into {count(fit.states, 'part')}" if fit.law == "mixture" else ""
     yield (
         f"Availability is best described as {LAWS[best.law]}{parts}. Weights made for that from "
-        f"the first {count(fit.fitted, 'round')} left a gap of {amount(best.held_out.value)} in "
-        f"the last {count(fit.held_out)}, which they had not seen ({interval(best.held_out)})."
+        f"{stretch('first', fit.fitted)} left a gap of {amount(best.held_out.value)} in "
+        f"{stretch('last', fit.held_out)}, which they had not seen ({interval(best.held_out)})."
     )
     others = [score for score in fit.scores if score.law != fit.law]
     if others:

@@ -49,7 +49,8 @@ class Case:
         """Return how the rounds of a window are resampled."""
         times = self.times(window)
         length = min(self.length, window.n_rounds // ENOUGH_BLOCKS)
-        return resampling(blocks_of(times, window.n_rounds, length=length), self.rng)
+        block = blocks_of(times, window.n_rounds, length=length)
+        return replace(resampling(block, self.rng), lasting=self.blocks.lasting)
 
     def fitting(self, window: Window) -> Fitting:
         """Return what laws are fitted to."""

@@ -150,6 +150,7 @@ class Evidence:
 
 def choose_softness(points: tuple[Point, ...], tolerance: float) -> float:
     """Return the largest softness whose gap is still within reach of the tolerance."""
-    most = max(tolerance, points[0].gap + tolerance / 2)
+    exact = points[0].gap
+    most = tolerance if exact <= tolerance else exact + tolerance / 2
     fine = [point.softness for point in points[1:] if point.gap <= most]
     return max(fine, default=points[1].softness)

@@ -19,8 +19,8 @@ def share(value: float, digits: int | None = None) -> str:
     >>> share(0.312), share(0.0312), share(0.000312), share(0.0)
     ('31\u202f%', '3.1\u202f%', '0.031\u202f%', '0\u202f%')
     """
-    if math.isnan(value):
-        return ABSENT
+    if not math.isfinite(value):
+        return ABSENT if math.isnan(value) else "∞"
     if digits is None:
         digits = digits_of([value]) if abs(value) > NOTHING else 0
     text = f"{100 * value:.{digits}f}".replace("-", "−")

@@ -63,6 +63,10 @@ def reach(
     drawn = 1.0 / seen.known + 1.0 - seen.known if seen.known > 0 else np.inf
     low, lowest_ratio = _from_below(window, resampling, fitting.look * drawn)
     high, highest_ratio = _from_above(window, found, resampling, float(np.sqrt(drawn)))
+    if seen.unknown is not None:
+        # States drawn one by one come together less than they do; as seen, they come too seldom.
+        most, steepest = _from_above(seen, shortfall(seen), resampling, 1.0)
+        high, highest_ratio = max(high, most), max(highest_ratio, steepest)
     deficiency = _around(found.deficiency, low, high)
     unseen = np.bincount(seen.incidence.members, minlength=seen.n_clients) == 0
     never = np.flatnonzero(unseen & (seen.owed > 0))

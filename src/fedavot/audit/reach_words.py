@@ -6,9 +6,9 @@ from math import isfinite
 import numpy as np
 
 from fedavot._checks import Integers
-from fedavot.audit.findings import Findings
+from fedavot.audit.findings import Findings, Reach
 from fedavot.audit.numerals import share
-from fedavot.audit.telling import amount, count, interval, listed, shown
+from fedavot.audit.telling import amount, count, interval, listed, told_name
 
 NAMED = 5
 """How many clients are named before the rest are counted."""
@@ -18,7 +18,13 @@ NO_LIMIT = 0.99
 
 def reach(findings: Findings) -> Iterator[str]:
     """Say whether weights exist that give every client its importance, and what if not."""
-    if findings.reach.feasible:
+    found = findings.reach
+    if found.feasible and not found.proven:
+        yield (
+            "No set of clients that was tried is wanted more than it takes part: exact alignment "
+            "seems possible."
+        )
+    elif found.feasible:
         yield (
             f"{_exact(findings)} is possible: there are weights that give each client its "
             "importance."
@@ -26,8 +32,13 @@ def reach(findings: Findings) -> Iterator[str]:
     else:
         yield from _shortfall(findings)
         yield from _fixes(findings)
-    if not findings.reach.sure:
+    if found.proven and not found.sure:
         yield _doubt(findings)
+    if findings.unknown > 0:
+        yield (
+            "Where it is not known whether a client was there, this section has it there by a "
+            "draw, as often as where it is known."
+        )
     hidden = np.flatnonzero(np.isnan(findings.by_client.inclusion))
     if hidden.size:
         yield (
@@ -45,8 +56,12 @@ def _shortfall(findings: Findings) -> Iterator[str]:
     found, weak = findings.reach, findings.reach.deficient
     several = weak.clients.size > 1
     if weak.coverage > 0:
-        rounds = f"in only {share(weak.coverage)} of rounds"
-        rounds = f"some of them take part {rounds}" if several else f"takes part {rounds}"
+        covered = share(weak.coverage)
+        rounds = (
+            f"only {covered} of rounds have any of them"
+            if several
+            else f"takes part in only {covered} of rounds"
+        )
     else:
         rounds = "none of them ever takes part" if several else "never takes part"
     who = f"these {count(weak.clients.size)} clients" if several else "this client"
@@ -59,14 +74,14 @@ def _shortfall(findings: Findings) -> Iterator[str]:
         f"So {share(found.deficiency.value)} of the importance is out of reach of any weights "
         f"({interval(found.deficiency, share)})."
     )
+    if isfinite(found.hall_ratio.value):
+        yield _ratio(findings)
     if found.never.size and not np.array_equal(found.never, weak.clients):
         held = share(float(findings.by_client.owed[found.never].sum()))
         yield (
             f"{_subject(findings, found.never, 'holds', 'hold')} {held} of the importance and "
             f"never took part: no weights can make up for {_them(found.never)}."
         )
-    if isfinite(found.hall_ratio.value):
-        yield _ratio(findings)
 
 
 def _ratio(findings: Findings) -> str:
@@ -94,11 +109,8 @@ def _fixes(findings: Findings) -> Iterator[str]:
         )
     else:
         yield f"What would help: this client in at least {share(weak.importance)} of rounds{more}."
-    if found.larger_cohorts is not None:
-        more = "twice" if found.larger_cohorts == 2 else f"{count(found.larger_cohorts)} times"
-        yield f"Or about {more} as many clients a round."
-    elif found.tried_cohorts > 1:
-        yield f"Even {count(found.tried_cohorts)} times as many clients a round would not do."
+    if found.larger_cohorts is not None or found.tried_cohorts > 1:
+        yield _larger(found)
     if found.if_all_asked is not None:
         yield _all_asked(found.if_all_asked, found.deficiency.value)
     attained = float(findings.by_client.attained[weak.clients].sum())
@@ -106,6 +118,16 @@ def _fixes(findings: Findings) -> Iterator[str]:
         f"Or accept the nearest importance that can be had, which gives {_them(weak.clients)} "
         f"{share(attained)} instead of {share(weak.importance)}."
     )
+
+
+def _larger(found: Reach) -> str:
+    """Say whether more clients a round would do, by what was tried: a larger draw, or merging."""
+    times = found.larger_cohorts or found.tried_cohorts
+    if found.if_all_asked is None:
+        gathered = f"rounds that gather the clients of {count(times)} rounds in a row"
+        return f"Or {gathered}." if found.larger_cohorts else f"Even {gathered} would not do."
+    more = f"{'twice' if times == 2 else f'{count(times)} times'} as many of the available clients"
+    return f"Or about {more} a round." if found.larger_cohorts else f"Even {more} would not do."
 
 
 def _all_asked(left: float, now: float) -> str:
@@ -137,7 +159,7 @@ def _doubt(findings: Findings) -> str:
 def _names(findings: Findings, clients: Integers) -> str:
     """Name clients, the most important first."""
     first = clients[np.argsort(-findings.by_client.importance[clients], kind="stable")]
-    return listed([shown(findings.clients[i]) for i in first], NAMED)
+    return listed([told_name(findings.clients[i]) for i in first], NAMED)
 
 
 def _subject(findings: Findings, clients: Integers, one: str, several: str) -> str:

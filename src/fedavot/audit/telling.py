@@ -5,6 +5,7 @@ How shares and whole numbers are written is `numerals`' affair.
 
 from collections.abc import Callable, Sequence
 from math import isfinite, isnan
+from unicodedata import bidirectional
 
 from fedavot.audit.findings import Estimate
 from fedavot.audit.numerals import NARROW, number
@@ -14,6 +15,8 @@ LONGEST = 48
 """Letters of a name that are shown; the files have all of them."""
 JOINERS = "\u200c\u200d"
 """Characters that are not printed and still belong to how names and emoji are written."""
+ISOLATE, ISOLATED = "\u2068", "\u2069"
+"""Characters between which a direction of writing is of no effect on what is around."""
 
 
 def amount(value: float) -> str:
@@ -44,8 +47,26 @@ def interval(found: Estimate, told: Callable[[float], str] = amount) -> str:
     >>> interval(Estimate(0.28, 0.25, 0.31))
     '95\u202f% interval 0.25 to 0.31'
     """
+    return f"95{NARROW}% interval {ends(found, told)}"
+
+
+def ends(found: Estimate, told: Callable[[float], str] = amount) -> str:
+    """Return where an interval begins and where it ends, if it does.
+
+    >>> ends(Estimate(0.28, 0.25, 0.31)), ends(Estimate(4.0, 1.5, float("inf")))
+    ('0.25 to 0.31', '1.50 upwards')
+    """
     high = f"to {told(found.high)}" if isfinite(found.high) else "upwards"
-    return f"95{NARROW}% interval {told(found.low)} {high}"
+    return f"{told(found.low)} {high}"
+
+
+def stretch(place: str, rounds: int) -> str:
+    """Return so many rounds at one end of a log.
+
+    >>> stretch("first", 200), stretch("last", 1)
+    ('the first 200 rounds', 'the last round')
+    """
+    return f"the {place} round" if rounds == 1 else f"the {place} {count(rounds, 'round')}"
 
 
 def count(amount_of: int, what: str = "") -> str:
@@ -82,3 +103,14 @@ def shown(name: str, longest: int = LONGEST) -> str:
         for letter in name[: longest + 1]
     )
     return safe if len(safe) <= longest else f"{safe[: longest - 1]}…"
+
+
+def told_name(name: str) -> str:
+    r"""Return a name for a sentence, which goes on from left to right whatever the name does.
+
+    >>> told_name("phone-1"), told_name("\u05d0") == "\u2068\u05d0\u2069"
+    ('phone-1', True)
+    """
+    safe = shown(name)
+    turns = any(bidirectional(letter) in ("R", "AL", "AN") for letter in safe)
+    return f"{ISOLATE}{safe}{ISOLATED}" if turns else safe

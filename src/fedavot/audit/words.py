@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot.audit.availability_words import behaviour
-from fedavot.audit.findings import Findings, Standing
-from fedavot.audit.numerals import share
+from fedavot.audit.availability_words import behaviour, has_held_out
+from fedavot.audit.findings import Advice, Findings, Standing
+from fedavot.audit.numerals import NOTHING, share
 from fedavot.audit.reach_words import reach
-from fedavot.audit.telling import amount, count, interval, listed, shown, size
+from fedavot.audit.telling import amount, count, interval, listed, size, told_name
 
-PLAIN, EXACT, APPLIED = "plain average", "FedAVOT", "as applied"
+PLAIN, EXACT, SELECTION, APPLIED = "plain average", "FedAVOT", "online selection", "as applied"
 MEANT = {
     PLAIN: "the plain average",
     "IPW": "weighting by inverse probability",
@@ -26,10 +26,15 @@ MEANT = {
     "FedAVOT, soft": "soft alignment",
     "least variance": "alignment with the evenest weights",
     "online": "alignment learned on the way",
-    "online selection": "choosing whom to ask by weights learned on the way",
+    SELECTION: "choosing whom to ask by weights learned on the way",
     APPLIED: "what was applied",
 }
 """What the rules are, in words."""
+EXPLAINED = {
+    SELECTION: "Choosing whom to ask by weights learned on the way, as many clients a round as now",
+    APPLIED: "The weights that were really used",
+}
+"""Rules that not every log has, explained."""
 EXTREMES = 3
 """How many clients, or groups, are told that count too much, and too little."""
 NOTICEABLE = 0.1
@@ -47,17 +52,30 @@ def headline(findings: Findings) -> str:
     """Return the recommendation in a few words."""
     advice = findings.advice
     way = ", with weights learned on the way" if advice.online else ""
+    goal = (
+        "give each client its importance"
+        if findings.reach.feasible
+        else "come as near to the importance as can be"
+    )
     about = f": about {count(advice.rounds_needed)}" if advice.rounds_needed else ""
     near = "the weights in use are" if advice.rule == APPLIED else "the plain average is"
     words = {
         "nothing to do": f"Nothing to do: {near} near enough",
-        "align": f"Align{way or ': use weights that give each client its importance'}",
+        "align": f"Align{way or f': use weights that {goal}'}",
         "align softly": f"Align softly, with softness {advice.softness:.3g}{way}",
-        "use memory": "Use memory: let the last update of an absent client stand in for it",
-        "change selection": "Change which clients are selected: weights alone cannot do it",
+        "use memory": f"Use memory: let the last update of an absent client stand in for it{way}",
+        "change selection": f"Change which clients are selected{_selected(advice)}",
         "collect more rounds": f"Collect more rounds first{about}",
     }
     return words[advice.action]
+
+
+def _selected(advice: Advice) -> str:
+    if advice.rule == SELECTION:
+        return ": choose whom to ask by weights learned on the way"
+    if advice.online:
+        return "; until then use weights learned on the way"
+    return ": weights alone cannot do it"
 
 
 def sections(findings: Findings) -> dict[str, Section]:
@@ -88,11 +106,19 @@ def _advice(findings: Findings) -> Iterator[str]:
     advice = findings.advice
     yield advice.reason
     plain, chosen = _standing(findings, PLAIN), _standing(findings, advice.rule)
-    if plain and chosen and chosen is not plain:
+    if plain and chosen and chosen is not plain and not _has_said(advice, chosen):
+        alone = ", without memory," if advice.action == "use memory" else ""
         yield (
-            f"Over this log, {MEANT.get(chosen.rule, chosen.rule)} leaves a gap of "
+            f"Over this log, {MEANT.get(chosen.rule, chosen.rule)}{alone} leaves a gap of "
             f"{amount(chosen.gap)}, where the plain average has {amount(plain.gap)}."
         )
+
+
+def _has_said(advice: Advice, chosen: Standing) -> bool:
+    """Say whether the reason has told the gap of weights fitted to the log."""
+    gap = amount(chosen.gap)
+    told = (f"off by {gap}, ", f"at a gap of {gap};")
+    return not advice.online and any(one in advice.reason for one in told)
 
 
 def _objective(findings: Findings) -> Iterator[str]:
@@ -117,11 +143,11 @@ def _extremes(owed: Floats, implied: Floats, names: Sequence[str], what: str) ->
     """Say who counts too much and who too little, the furthest off first."""
     excess = implied - owed
     for sign, word in ((1.0, "much"), (-1.0, "little")):
-        off = np.flatnonzero(sign * excess > NOTICEABLE * owed)
+        off = np.flatnonzero(sign * excess > NOTICEABLE * owed + NOTHING)
         first = off[np.argsort(-sign * excess[off], kind="stable")][:EXTREMES]
         if off.size:
             told = [
-                f"{shown(names[i])} ({share(implied[i])} instead of {share(owed[i])})"
+                f"{told_name(names[i])} ({share(implied[i])} instead of {share(owed[i])})"
                 for i in first.tolist()
             ]
             most = ", most of all" if off.size > first.size else ":"
@@ -143,6 +169,7 @@ def _price(findings: Findings) -> Iterator[str]:
             f"{amount(plain.gap)}, and {size(exact.effective)} for alignment (FedAVOT), at a gap "
             f"of {amount(exact.gap)}."
         )
+        yield from _made_for_rates(findings, exact)
     near = [point for point in findings.price.curve if point.gap <= findings.tolerance]
     best = max(near, key=lambda point: point.effective, default=None)
     if best is None:
@@ -152,6 +179,12 @@ def _price(findings: Findings) -> Iterator[str]:
             f"A softness of {best.softness:.3g} trades closeness for evenness: an effective cohort "
             f"size of {size(best.effective)}, at a gap of {amount(best.gap)}, within the tolerance."
         )
+    for rule in (SELECTION, APPLIED):
+        if one := _standing(findings, rule):
+            yield (
+                f"{EXPLAINED[rule]} ({rule}): a gap of {amount(one.gap)}, and an effective cohort "
+                f"size of {size(one.effective)}."
+            )
     for one in findings.price.standings:
         if one.most > 1.05:
             yield (
@@ -160,10 +193,29 @@ def _price(findings: Findings) -> Iterator[str]:
             )
 
 
+def _made_for_rates(findings: Findings, exact: Standing) -> Iterator[str]:
+    """Say why weights are off by more over the log than weights can be, where they are."""
+    nearest = findings.price.curve[0].gap
+    if findings.fit.law == "explicit" or exact.gap < nearest + 0.005:
+        return
+    unseen = {score.law: amount(score.held_out.value) for score in findings.fit.scores}
+    better = ""
+    if has_held_out(findings) and "explicit" in unseen:
+        better = (
+            f": off by {unseen[findings.fit.law]} there, where weights made for the rounds "
+            f"themselves are off by {unseen['explicit']}"
+        )
+    yield (
+        f"Weights made for these very rounds could come within {amount(nearest)} of the "
+        "importance. FedAVOT is made for how often clients take part instead, which carries over "
+        f"better to rounds not seen{better}."
+    )
+
+
 def _log(findings: Findings) -> Iterator[str]:
     groups = f" in {count(len(findings.groups), 'group')}" if findings.groups else ""
     yield (
-        f"{shown(findings.source)} has {count(findings.rounds, 'round')} of "
+        f"{told_name(findings.source)} has {count(findings.rounds, 'round')} of "
         f"{count(len(findings.clients), 'client')}{groups}, with {size(findings.mean_cohort)} "
         "clients in a round on average."
     )
