@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 
@@ -389,6 +390,30 @@ def test_a_full_disk_is_told_with_what_to_do(log, monkeypatch):
 
     monkeypatch.setattr("fedavot.audit.outputs.write_findings", write)
     assert "no room for audit-log on its disk; make some, or name another" in refused("audit", log)
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_an_audit_that_is_told_to_end_leaves_nothing(log, monkeypatch, name):
+    number = getattr(signal, name)
+    before = signal.getsignal(number)
+
+    def end(*_, **__):
+        signal.raise_signal(number)
+
+    monkeypatch.setattr("fedavot.audit.outputs.write_findings", end)
+    done = run("audit", log)
+    assert done.exit_code == 130
+    assert "Interrupted; nothing was written." in done.stderr
+    assert os.listdir() == ["log.csv"]
+    assert signal.getsignal(number) is before
+
+
+def test_an_interruption_of_the_summary_does_not_deny_what_was_written(log, monkeypatch):
+    monkeypatch.setattr("fedavot.cli.summary.show", interrupt)
+    done = run("audit", log)
+    assert done.exit_code == 130
+    assert "Interrupted; audit-log was written." in done.stderr
+    assert sorted(os.listdir("audit-log")) == FILES
 
 
 def interrupt(*_, **__):

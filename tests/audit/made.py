@@ -264,4 +264,46 @@ def without_times(**changes):
     return replace(made, **{"span": None, "behaviour": timeless, "fit": fit, **changes})
 
 
-VARIANTS = (findings, infeasible, never_seen, unknown_client, without_groups, without_times)
+def with_choice(**changes):
+    """Return findings of a server that could choose, and that tells which weights it applied."""
+    made = _made("feasible")
+    rows = [
+        Standing("online selection", 0.03, 3.2, Estimate(0.04, 0.01, 0.07), 3.1, 1.0),
+        Standing("as applied", 0.21, 3.3, Estimate(0.22, 0.18, 0.27), 3.3, 1.0),
+    ]
+    price = replace(made.price, standings=(*made.price.standings, *rows))
+    advice = Advice("change selection", "Ask others.", "online selection", online=True)
+    return replace(made, **{"price": price, "advice": advice, **changes})
+
+
+def too_large(**changes):
+    """Return findings of a log too large to prove that exact alignment is possible."""
+    made = _made("feasible")
+    reach = replace(made.reach, proven=False, sure=False, deficiency=Estimate(0.0, 0.0, 0.02))
+    return replace(made, **{"reach": reach, **changes})
+
+
+def one_round(**changes):
+    """Return findings of the first round alone: nothing is held out, and there are no halves."""
+    made = _made("feasible")
+    rows = tuple(
+        Standing(one.rule, 0.7, 1.0, Estimate(0.7, 0.0, 1.0), 1.0, 1.0)
+        for one in made.price.standings
+    )
+    fields = {
+        "rounds": 1,
+        "entries": 1,
+        "empty_rounds": 0,
+        "span": (made.span[0], made.span[0]),
+        "reach": replace(made.reach, sure=False, deficiency=Estimate(0.0, 0.0, 1.0)),
+        "fit": replace(made.fit, fitted=1, held_out=1),
+        "price": replace(made.price, standings=rows),
+        "advice": Advice("collect more rounds", "Too short.", "plain average", rounds_needed=768),
+    }
+    return replace(made, **{**fields, **changes})
+
+
+VARIANTS = (
+    *(findings, infeasible, never_seen, unknown_client, without_groups, without_times),
+    *(with_choice, too_large),
+)

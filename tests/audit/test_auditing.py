@@ -192,6 +192,20 @@ def test_a_tolerance_of_nothing_is_refused(case):
         audit(case[0], tolerance=0.0)
 
 
+def test_a_tolerance_that_no_log_could_meet_is_refused(case):
+    with pytest.raises(OptionError, match="tolerance is 1e-300; no log tells gaps below 0.0001"):
+        audit(case[0], tolerance=1e-300)
+
+
+def test_shares_that_are_exact_by_chance_are_not_called_certain():
+    # Every client in exactly one round: the plain average is even over the log, and says little.
+    federation = Federation(log_of([[i] for i in range(100)], 100), fa.importance.uniform(100))
+    found = audit(federation)
+    assert found.gap.value == pytest.approx(0.0)
+    assert found.gap.high > 0.05
+    assert found.advice.action == "collect more rounds"
+
+
 def test_progress_names_every_stage_once_and_ends_whole(case):
     said = []
     audit(case[0], progress=lambda *report: said.append(report))
@@ -200,8 +214,7 @@ def test_progress_names_every_stage_once_and_ends_whole(case):
 
 
 def test_a_very_large_log_is_judged_by_rates_and_says_so(monkeypatch):
-    for module in ("fitting", "shortfall", "remedies", "auditing"):
-        monkeypatch.setattr(f"fedavot.audit.{module}.MOST_EXPLICIT", 2_000)
+    monkeypatch.setattr("fedavot.audit.window.MOST_ENTRIES", 2_000)
     law, importance = slack()
     found = audit(drawn(law, importance, 3000, 0))
     assert any("plans are fitted to rates" in note for note in found.notes)
@@ -209,6 +222,10 @@ def test_a_very_large_log_is_judged_by_rates_and_says_so(monkeypatch):
     assert found.reach.feasible
     assert found.reach.sure
     assert found.advice.action == "align"
+
+
+def test_a_deficient_set_is_found_in_a_very_large_log(monkeypatch):
+    monkeypatch.setattr("fedavot.audit.window.MOST_ENTRIES", 2_000)
     law, importance = scarce()
     found = audit(drawn(law, importance, 3000, 0))
     # Clients are independent here, so that the sets looked at are the worst there are.

@@ -41,9 +41,14 @@ def federation_of(states, *, times=None, available=None, complete=True, groups=(
     return Federation(log, np.full(n_clients, 1 / n_clients), groups, group_of)
 
 
+def described(federation, block=None):
+    window = whole(federation)
+    block = np.zeros(window.n_rounds, dtype=np.int64) if block is None else block
+    return behave(federation, window, drift=DRIFT, halves=HALVES, block=block)
+
+
 def behaviour_of(states, **options):
-    federation = federation_of(np.asarray(states), **options)
-    return behave(federation, whole(federation), drift=DRIFT, halves=HALVES)
+    return described(federation_of(np.asarray(states), **options))
 
 
 def look_of(states, block):
@@ -285,24 +290,21 @@ def test_without_groups_there_are_none_by_hour():
     assert behaviour_of([[1]], times=[0]).groups_by_hour is None
 
 
-def test_blocks_are_as_many_rounds_in_a_row_as_there_are_blocks_unless_given():
+def test_look_is_that_of_the_blocks_given():
     states = np.repeat(np.random.default_rng(7).random((25, 6)) < 0.5, 4, axis=0)
     states[~states.any(axis=1), 0] = True
     federation = federation_of(states.astype(int))
-    window = whole(federation)
-    by_default = behave(federation, window, drift=DRIFT, halves=HALVES)
-    assert by_default.look == look(window, np.arange(100) // 10)
-    block = np.arange(100) // 20
-    given_blocks = behave(federation, window, drift=DRIFT, halves=HALVES, block=block)
-    assert given_blocks.look == look(window, block) != by_default.look
+    for length in (10, 20):
+        block = np.arange(100) // length
+        expected = looped_look(states.astype(int), block)
+        assert described(federation, block).look == pytest.approx(expected, rel=ROUNDING)
 
 
 def test_look_leaves_empty_rounds_out_and_dispersion_does_not():
     states = np.array([[1, 0], [0, 0], [0, 1], [0, 0]])
-    federation = federation_of(states)
-    found = behave(federation, whole(federation), drift=DRIFT, halves=HALVES)
+    found = described(federation_of(states), np.array([0, 1]))
     assert found.dispersion == pytest.approx(looped_dispersion(states), rel=ROUNDING)
-    assert found.look == looped_look(states[[0, 2]], np.array([0, 0]))
+    assert found.look == looped_look(states[[0, 2]], np.array([0, 1]))
 
 
 def test_drift_and_halves_are_handed_on():

@@ -133,7 +133,7 @@ def test_the_hall_ratio_of_what_is_possible_is_left_out():
         (
             "law of availability",
             {"fit": replace(made.findings().fit, law="explicit")},
-            "the rounds",
+            "rounds like",
         ),
         ("state not known", {"unknown": 0.25}, "25\u202f%"),
         ("clients a round", {"entries": 30 * made.ROUNDS}, "30.0"),

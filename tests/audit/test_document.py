@@ -26,7 +26,15 @@ from fedavot.flower import Weighting
 WRITERS = (write_findings, write_alignment, write_clients)
 ASKED = (
     *("format", "version", "source", "clients", "rounds", "empty_rounds", "unknown_share"),
-    *("tolerance", "gap_fedavg", "gap_fedavg_interval", "feasible", "feasible_sure", "deficiency"),
+    *(
+        "tolerance",
+        "gap_fedavg",
+        "gap_fedavg_interval",
+        "feasible",
+        "feasible_proven",
+        "feasible_sure",
+        "deficiency",
+    ),
     *("deficiency_interval", "hall_ratio", "hall_ratio_interval", "deficient"),
     *("deficient_importance", "deficient_coverage", "never_seen", "larger_cohorts"),
     *("if_all_asked", "gap_attained", "effective_cohort_size", "effective_cohort_size_plain"),

@@ -17,7 +17,7 @@ from fedavot.audit.availability_figures import MOST_POINTS
 from fedavot.audit.canvas import COLOURS, MOST_ROWS, drawing, short
 from fedavot.audit.figures import draw, write_png
 from fedavot.audit.findings import Estimate, Fit, Standing
-from fedavot.audit.numerals import share
+from fedavot.audit.numerals import NARROW, share
 from fedavot.audit.svg import inline
 
 VARIANTS = [*made.VARIANTS, odd.named, odd.many]
@@ -87,6 +87,56 @@ def test_an_hour_without_rounds_is_drawn_empty():
 def test_without_laws_and_rules_there_is_no_picture_of_what_was_held_out():
     found = made.findings(fit=Fit((), "explicit", 0, 0, 0))
     assert "held-out" not in drawn(replace(found, price=replace(found.price, standings=())))
+
+
+def test_of_one_round_nothing_is_drawn_that_takes_two():
+    assert not {"drift", "held-out"} & set(drawn(made.one_round()))
+
+
+def test_gaps_of_a_single_held_out_round_are_told_in_the_singular():
+    found = made.findings()
+    single = replace(found, fit=replace(found.fit, held_out=1))
+    assert "Gaps in the last round, of weights" in drawn(single)["held-out"].alt
+
+
+def test_weights_that_do_not_sum_to_one_do_not_stretch_the_axis():
+    found = made.findings()
+    wild = found.price.of("IPW")._replace(held_out=Estimate(1.92, 0.4, np.inf))
+    rows = tuple(wild if one.rule == "IPW" else one for one in found.price.standings)
+    picture = drawn(replace(found, price=replace(found.price, standings=rows)))["held-out"]
+    panel = picture.figure.axes[-1]
+    others = max(one.held_out.high for one in rows if one.rule != "IPW")
+    assert others < panel.get_xlim()[1] < 1.2 * others
+    assert [text.get_text().replace(NARROW, " ") for text in panel.texts] == ["192 %"]
+    assert "IPW 192 % (95 % interval 40 % upwards)" in picture.alt.replace(NARROW, " ")
+
+
+def test_only_clients_that_are_off_are_called_farthest_apart():
+    found = made.without_groups()
+    implied = found.by_client.owed.copy()
+    implied[:2] += 0.01, -0.01
+    alt = drawn(replace(found, by_client=replace(found.by_client, implied=implied)))["shares"].alt
+    assert "clinic-1, which" in alt
+    assert "clinic-2, which" in alt
+    assert "phone" not in alt
+    right = replace(found.by_client, implied=found.by_client.owed)
+    alt = drawn(replace(found, by_client=right))["shares"].alt
+    assert "Every client counts what it should." in alt
+    assert "apart" not in alt
+
+
+def test_of_many_clients_those_that_are_not_off_are_not_drawn():
+    found = odd.many()
+    implied = found.by_client.owed.copy()
+    implied[:3] += 1e-4, 1e-4, -2e-4
+    few = replace(found, by_client=replace(found.by_client, implied=implied))
+    picture = drawn(few)["shares"]
+    assert set(tick_labels(picture)) == {"client-0", "client-1", "client-2"}
+    assert picture.title == "The 3 clients farthest off what they should count"
+    none = replace(found, by_client=replace(found.by_client, implied=found.by_client.owed))
+    picture = drawn(none)["shares"]
+    assert len(tick_labels(picture)) == MOST_ROWS
+    assert "farthest" not in picture.title + picture.alt
 
 
 def test_shares_are_by_group_where_there_are_groups():
@@ -162,7 +212,7 @@ def crowded():
 def test_labels_of_rules_do_not_hide_each_other(variant):
     figure = drawn(variant())["price"].figure
     labels = [one for one in figure.axes[0].texts if isinstance(one, Text) and one.get_text()]
-    assert len(labels) == 8  # seven rules and the tolerance
+    assert len(labels) == len(variant().price.standings) + 1  # and the tolerance
     assert not overlapping([label.get_window_extent() for label in labels])
 
 

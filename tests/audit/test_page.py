@@ -31,7 +31,9 @@ ACTIONS = [
     Advice("align softly", "It drifts.", "online", softness=0.1, online=True),
     Advice("use memory", "Out of reach.", "FedAVOT"),
     Advice("use memory", "Out of reach, and it drifts.", "online", online=True),
-    Advice("change selection", "Ask others.", "FedAVOT"),
+    Advice("change selection", "Some never come.", "FedAVOT"),
+    Advice("change selection", "Some never come.", "online", online=True),
+    Advice("change selection", "Ask others.", "online selection", online=True),
     Advice("collect more rounds", "Too short.", "plain average", rounds_needed=5000),
 ]
 
@@ -369,18 +371,61 @@ def test_the_code_on_the_page_does_what_was_recommended(advice, tmp_path, monkey
     write_alignment(findings, tmp_path / "alignment.json")
     write_clients(findings, tmp_path / "clients.csv")
     monkeypatch.chdir(tmp_path)
-    ran = {"who_took_part": ["phone-2", "clinic-1"]}
+    who = ["phone-2", "clinic-1"]
+    ran = {"who_took_part": who, "who_is_available": [*who, "tablet-1", "tablet-2", "phone-7"]}
     exec(compile(ast.parse(elsewhere), "elsewhere", "exec"), ran)
-    place = [findings.clients.index(one) for one in ran["who_took_part"]]
-    np.testing.assert_array_equal(ran["weights"], findings.alignment.weights(place))
+    if advice.online:
+        assert "alignment.json" not in elsewhere
+        assert ran["weights"].sum() == pytest.approx(1.0)
+        assert ran["aligner"].rounds == 1
+        assert len(ran["weights"]) == (4 if advice.rule == "online selection" else 2)
+    else:
+        place = [findings.clients.index(one) for one in who]
+        np.testing.assert_array_equal(ran["weights"], findings.alignment.weights(place))
     exec(compile(ast.parse(flower), "flower", "exec"), ran)
     assert ran["strategy"].importance == pytest.approx(
         dict(zip(findings.clients, findings.by_client.importance.tolist(), strict=True))
     )
     assert ("memory=True" in flower) == (advice.action == "use memory")
-    assert ("cohort_size=4" in flower) == (advice.action == "change selection")
+    assert ("cohort_size=4" in flower) == (advice.rule == "online selection")
     assert ("alignment.json" in flower) != advice.online
+    assert ("Do not fix the weights in alignment.json" in tree.texts("main")[0]) == advice.online
     assert ("softness=0.1" in flower) == (advice.online and advice.softness > 0)
+
+
+def glossary(findings):
+    return Tree(page(findings)).texts("dl", **{"class": "glossary"})[0]
+
+
+def test_rules_that_not_every_log_has_are_explained_where_it_has_them():
+    for rule in ("Online selection", "As applied"):
+        assert rule in glossary(made.with_choice())
+        assert rule not in glossary(made.findings())
+
+
+def test_of_one_round_the_page_has_nothing_that_takes_two():
+    markup = page(made.one_round())
+    tree = Tree(markup)
+    for one in ("held out", "Held out", "first half", "Descriptions of availability"):
+        assert one not in markup
+    assert len(rows_of(markup, "rules-caption")[0]) == 3
+    tile = tree.texts("ul", **{"class": "tiles"})[0]
+    assert "A round averages like 1 client with the plain average, of 1 that takes part" in tile
+
+
+def test_what_is_not_proven_only_seems_possible():
+    tile = Tree(page_of(made.too_large)).texts("ul", **{"class": "tiles"})[0]
+    assert "Exact alignment seems possible" in tile
+    assert "is possible" not in tile
+
+
+def test_an_interval_without_an_end_goes_upwards():
+    findings = made.findings()
+    lost = findings.price.standings[1]._replace(held_out=Estimate(2.0, 0.5, np.inf))
+    price = replace(findings.price, standings=(findings.price.standings[0], lost))
+    markup = page(replace(findings, price=price))
+    assert "50.0\u202f% upwards" in rows_of(markup, "rules-caption")[1][3][0]
+    assert not re.search(r"\binf\b", Tree(markup).texts("main")[0])
 
 
 def test_the_version_is_on_the_page():

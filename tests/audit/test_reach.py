@@ -111,7 +111,7 @@ def test_one_absence_too_many_does_not_prove_a_tiny_client_out_of_reach():
 
 
 def test_as_many_clients_a_round_as_it_says_would_do():
-    # Two of importance .5 take turns with eight others: each is in one round of four.
+    # Two of importance .45 take turns with six others: each is in one round of four.
     cohorts = [[0, 2], [1, 3], [4, 5], [6, 7]] * 100
     importance = np.array([0.45, 0.45, *[0.1 / 6] * 6])
     federation = Federation(log_of(cohorts, 8), importance)
@@ -123,11 +123,9 @@ def test_as_many_clients_a_round_as_it_says_would_do():
         for t in range(0, len(cohorts) - count + 1, count)
     ]
     assert fa.certify(importance, fa.Cohorts(merged, n_clients=8)).feasible
-    fewer = [
-        sorted({client for cohort in cohorts[t : t + count - 1] for client in cohort})
-        for t in range(0, len(cohorts) - count + 2, count - 1)
-    ]
-    assert count == 2 or not fa.certify(importance, fa.Cohorts(fewer, n_clients=8)).feasible
+    fewer = [sorted({*cohorts[t], *cohorts[t + 1]}) for t in range(0, len(cohorts), 2)]
+    assert count == 3
+    assert not fa.certify(importance, fa.Cohorts(fewer, n_clients=8)).feasible
 
 
 def test_what_asking_everybody_would_leave_is_certified():
@@ -136,22 +134,6 @@ def test_what_asking_everybody_would_leave_is_certified():
     found = reach_of(Federation(log_of(cohorts, 3), importance), ragged(available))
     assert found.deficiency.value == pytest.approx(0.4)
     assert found.if_all_asked == pytest.approx(0.0)
-
-
-def test_what_is_not_observed_does_not_make_a_federation_infeasible():
-    rates, importance = np.repeat([0.05, 0.3], [10, 20]), np.repeat([0.035, 0.65 / 20], [10, 20])
-    law = fa.IndependentClients(rates)
-    assert fa.certify(importance, law).feasible
-    wrong = 0
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        hidden = rng.random((1000, 30)) < 0.5
-        cohorts = law.sample(rng, 1000)
-        seen = [row[~hidden[t, row]] for t, row in enumerate(cohorts)]
-        unknown = ragged([np.flatnonzero(row) for row in hidden])
-        found = reach_of(Federation(log_of(seen, 30, unknown=unknown), importance))
-        wrong += found.sure and not found.feasible
-    assert wrong <= 1
 
 
 def test_more_of_the_available_are_drawn_where_the_log_tells_who_they_are():
@@ -167,20 +149,23 @@ def test_more_of_the_available_are_drawn_where_the_log_tells_who_they_are():
     assert found.if_all_asked == pytest.approx(0.0)
 
 
-def test_no_number_of_clients_will_do_where_asking_all_would_not():
-    rng = np.random.default_rng(1)
-    there = fa.IndependentClients([0.2, *[0.5] * 19]).sample(rng, 600)
+def test_more_of_the_available_will_do_though_it_is_not_always_known_who_they_are():
+    rng = np.random.default_rng(0)
+    there = fa.IndependentClients(np.full(20, 0.5)).sample(rng, 600)
     asked = [np.sort(rng.choice(row, size=1)) for row in there]
-    federation = Federation(log_of(asked, 20), np.array([0.5, *[0.5 / 19] * 19]))
-    found = reach_of(federation, ragged(there))
-    assert found.larger_cohorts is None
-    share = np.mean([0 in row for row in there])
-    assert found.if_all_asked == pytest.approx(0.5 - share)
+    # The first client is there in half of the rounds, wanted in .3, and known in a fifth.
+    hidden = (rng.random(600) < 0.8) & [0 not in row for row in asked]
+    known = [row[row > 0] if unseen else row for row, unseen in zip(there, hidden, strict=True)]
+    unknown = ragged([[0] if unseen else [] for unseen in hidden])
+    importance = np.array([0.3, *[0.7 / 19] * 19])
+    found = reach_of(Federation(log_of(asked, 20, unknown=unknown), importance), ragged(known))
+    assert not found.feasible
+    assert found.if_all_asked == pytest.approx(0.0)
+    assert found.larger_cohorts is not None
 
 
 def test_a_set_that_comes_together_is_found_in_a_very_large_log(monkeypatch):
-    for module in ("shortfall", "remedies"):
-        monkeypatch.setattr(f"fedavot.audit.{module}.MOST_EXPLICIT", 2_000)
+    monkeypatch.setattr("fedavot.audit.window.MOST_ENTRIES", 2_000)
     rng = np.random.default_rng(0)
     together = rng.permutation(20)[:12]
     cohorts = []

@@ -141,6 +141,23 @@ def test_states_that_are_not_known_do_not_make_a_federation_infeasible():
         assert gap.high >= plain_gap(law, importance) - 0.01
 
 
+def test_states_that_are_not_known_do_not_make_a_federation_feasible():
+    # Five hold .40 and are there by night alone, a quarter of the time. Were they there at any time
+    # as often as they are on the whole, they would be reached in enough rounds.
+    night, day = np.repeat([0.5, 0.3], [5, 15]), np.repeat([0.0, 0.5], [5, 15])
+    importance = np.repeat([0.4 / 5, 0.6 / 15], [5, 15])
+    deficiency = 0.4 - (1 - 0.5**5) / 4
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        there = [rng.random(20) < (night if t % 48 < 12 else day) for t in range(960)]
+        hidden = rng.random((960, 20)) < 0.5
+        cohorts = [np.flatnonzero(row & ~hidden[t]) for t, row in enumerate(there)]
+        unknown = ragged([np.flatnonzero(row) for row in hidden])
+        _, reached = figures(Federation(log_of(cohorts, 20, unknown=unknown), importance))
+        assert not (reached.feasible and reached.sure)
+        assert reached.deficiency.low <= deficiency <= reached.deficiency.high
+
+
 def test_no_larger_cohort_is_offered_where_asking_all_would_not_do():
     # By night five are there who matter; by day they are not, however many are asked.
     rng = np.random.default_rng(3)

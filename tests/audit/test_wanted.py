@@ -433,3 +433,12 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 def test_one_client_in_one_round_is_a_federation():
     federation = federation_of(log_of([0], clients=("only",)))
     assert by_name(federation) == {"only": 1.0}
+
+
+def test_a_share_too_small_to_tell_from_none_counts_nothing_and_is_noted():
+    found = federation_of(LOG, importance={"a": 1e308, "b": 1.0, "c": 1e307})
+    assert found.importance.tolist() == pytest.approx([10 / 11, 0.0, 1 / 11])
+    assert found.importance[1] == 0.0
+    assert found.participation.notes == (
+        "1 client has less than 1e-10 of the importance: taken to count 0",
+    )

@@ -27,7 +27,7 @@ def behaving(findings, **changes):
     return replace(findings, behaviour=replace(findings.behaviour, **changes))
 
 
-@pytest.mark.parametrize("variant", made.VARIANTS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("variant", [*made.VARIANTS, made.one_round], ids=lambda one: one.__name__)
 def test_every_section_has_a_title_and_sentences_without_gaps(variant):
     found = sections(variant())
     assert list(found) == KEYS
@@ -44,11 +44,23 @@ def test_every_section_has_a_title_and_sentences_without_gaps(variant):
     [
         (Advice("nothing to do", "", "plain average"), "the plain average is near enough"),
         (Advice("nothing to do", "", "as applied"), "the weights in use are near enough"),
-        (Advice("align", "", "FedAVOT"), "Align: use weights that give each client"),
+        (Advice("align", "", "FedAVOT"), "Align: use weights that give each client its importance"),
         (Advice("align", "", "online", online=True), "Align, with weights learned on the way"),
         (Advice("align softly", "", "FedAVOT, soft", softness=0.2), "softly, with softness 0.2"),
         (Advice("use memory", "", "FedAVOT"), "Use memory: let the last update"),
-        (Advice("change selection", "", "FedAVOT"), "Change which clients are selected"),
+        (
+            Advice("use memory", "", "online", online=True),
+            "stand in for it, with weights learned on the way",
+        ),
+        (Advice("change selection", "", "FedAVOT"), "selected: weights alone cannot do it"),
+        (
+            Advice("change selection", "", "online", online=True),
+            "selected; until then use weights learned on the way",
+        ),
+        (
+            Advice("change selection", "", "online selection", online=True),
+            "selected: choose whom to ask by weights learned on the way",
+        ),
         (Advice("collect more rounds", "", "plain average"), "Collect more rounds first"),
         (
             Advice("collect more rounds", "", "plain average", rounds_needed=4200),
@@ -58,6 +70,33 @@ def test_every_section_has_a_title_and_sentences_without_gaps(variant):
 )
 def test_the_headline_is_the_recommendation(advice, words):
     assert words in headline(made.findings(advice=advice)).replace(NARROW, " ")
+
+
+def test_the_headline_promises_no_more_than_can_be_had():
+    found = made.infeasible(advice=Advice("align", "", "FedAVOT"))
+    assert headline(found) == "Align: use weights that come as near to the importance as can be"
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        ("FedAVOT", "The weights in alignment.json are off by 0, the plain average by 0.30."),
+        ("FedAVOT, soft", "It averages like 2.5, at a gap of 0.02; the plain average has 0.30."),
+    ],
+)
+def test_what_the_reason_says_is_not_said_again(rule, reason):
+    found = made.findings(advice=Advice("align", reason, rule))
+    gap = amount(found.price.of(rule).gap)
+    said = replace(found.advice, reason=reason.replace("0.02", gap))
+    assert sections(replace(found, advice=said))["advice"].sentences == (said.reason,)
+    other = replace(found.advice, reason=reason.replace("off by 0,", "off by 0.04,"))
+    if other.reason != said.reason:
+        assert len(sections(replace(found, advice=other))["advice"].sentences) == 2
+
+
+def test_with_memory_the_gap_is_said_to_be_that_of_weights_alone():
+    found = made.infeasible(advice=Advice("use memory", "Out of reach.", "FedAVOT"))
+    assert "alignment, without memory, leaves a gap of 0.40" in told(found, "advice")
 
 
 def test_the_reason_comes_first_and_the_rule_is_set_against_the_plain_average():
@@ -73,8 +112,36 @@ def test_the_plain_average_is_not_set_against_itself():
 
 
 def test_every_rule_of_the_price_has_words():
-    rules = [standing.rule for standing in made.findings().price.standings]
-    assert set(rules) | {"online selection", "as applied"} == set(MEANT)
+    assert {one.rule for one in made.with_choice().price.standings} == set(MEANT)
+
+
+def test_rules_that_not_every_log_has_are_explained():
+    words = told(made.with_choice(), "price")
+    assert (
+        "Choosing whom to ask by weights learned on the way, as many clients a round as now "
+        "(online selection): a gap of 0.03, and an effective cohort size of 3.2." in words
+    )
+    assert "The weights that were really used (as applied): a gap of 0.21" in words
+    assert "online selection" not in told(made.findings(), "price")
+
+
+def test_weights_that_are_not_made_for_the_very_rounds_are_explained():
+    found = made.findings()
+    exact = found.price.of("FedAVOT")
+    off = tuple(one._replace(gap=0.12) if one is exact else one for one in found.price.standings)
+    away = replace(found, price=replace(found.price, standings=off))
+    words = told(away, "price")
+    assert (
+        "Weights made for these very rounds would be off by 0. FedAVOT is made for clients that "
+        "come independently of each other, given the time of day instead, which carries over "
+        "better: in rounds that neither had seen it was off by 0.03, the others by 0.04." in words
+    )
+    assert "With weights made for these very rounds, a softness of 0.1 trades" in words
+    assert "very rounds" not in told(found, "price")
+    explicit = replace(away, fit=replace(found.fit, law="explicit"))
+    assert "very rounds" not in told(explicit, "price")
+    unheld = replace(away, fit=replace(found.fit, held_out=found.rounds))
+    assert "very rounds" not in told(unheld, "price")
 
 
 def test_the_gap_is_told_with_its_interval_and_against_the_tolerance():
@@ -83,6 +150,18 @@ def test_the_gap_is_told_with_its_interval_and_against_the_tolerance():
     assert "a gap of 0.30 (95 % interval 0.27 to 0.33), above the tolerance of 0.05" in words
     near = made.findings(gap=Estimate(0.03, 0.01, 0.05))
     assert "within the tolerance of 0.05" in told(near, "objective")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0.0532, "a gap of 0.053 (95 % interval 0.04 to 0.06), above the tolerance of 0.05"),
+        (0.0468, "a gap of 0.047 (95 % interval 0.04 to 0.06), within the tolerance of 0.05"),
+    ],
+)
+def test_a_gap_near_the_tolerance_has_digits_enough_to_tell_which_side_it_is_on(value, words):
+    found = replace(made.findings(), gap=Estimate(value, 0.04, 0.06), tolerance=0.05)
+    assert words in told(found, "objective")
 
 
 def test_groups_that_count_too_much_and_too_little_are_named_with_their_shares():
@@ -124,6 +203,20 @@ def test_what_is_possible_is_said_without_doubt_only_if_it_is_sure():
     assert "up to 4.0 % of the importance may be out of reach" in told(unsure, "reach")
 
 
+def test_what_is_not_proven_only_seems_possible_and_the_log_is_not_called_short():
+    words = told(made.too_large(), "reach")
+    assert words == (
+        "No set of clients that was tried is wanted more than it takes part: exact alignment "
+        "seems possible."
+    )
+
+
+def test_that_unknown_states_are_drawn_is_said_once_where_there_are_any():
+    drawn = "this section has it there by a draw"
+    assert told(made.unknown_client(), "reach").count(drawn) == 1
+    assert drawn not in told(made.infeasible(), "reach")
+
+
 def test_a_log_that_bounds_nothing_is_said_to_say_nothing():
     blind = reach(made.findings(), sure=False, deficiency=Estimate(0.0, 0.0, 1.0))
     assert "too short to say anything about the long run" in told(blind, "reach")
@@ -133,7 +226,7 @@ def test_the_deficient_set_is_told_in_words():
     words = told(made.infeasible(), "reach")
     assert (
         "Exact alignment is not possible: these 2 clients (clinic-1 and clinic-2) hold 56 % of "
-        "the importance, but some of them take part in only 16 % of rounds." in words
+        "the importance, but only 16 % of rounds have any of them." in words
     )
     assert "So 40 % of the importance is out of reach of any weights" in words
     assert "They are 3.57 times as important as the rounds with any of them allow" in words
@@ -149,7 +242,7 @@ def test_doubt_about_what_is_not_possible_is_told():
 def test_what_would_help_is_told():
     words = told(made.infeasible(), "reach")
     assert "one or more of them in at least 56 % of rounds, 3.57 times as often as now" in words
-    assert "Or about 3 times as many clients a round." in words
+    assert "Or about 3 times as many of the available clients a round." in words
     assert "If all who were available took part, 8.0 % of the importance would be" in words
     assert "gives them 16 % instead of 56 %" in words
 
@@ -157,8 +250,16 @@ def test_what_would_help_is_told():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"larger_cohorts": 2}, "Or about twice as many clients a round."),
-        ({"larger_cohorts": None}, "Even 8 times as many clients a round would not do."),
+        ({"larger_cohorts": 2}, "Or about twice as many of the available clients a round."),
+        ({"larger_cohorts": None}, "Even 8 times as many of the available clients would not do."),
+        (
+            {"larger_cohorts": 2, "if_all_asked": None},
+            "Or rounds that gather the clients of 2 rounds in a row.",
+        ),
+        (
+            {"larger_cohorts": None, "if_all_asked": None},
+            "Even rounds that gather the clients of 8 rounds in a row would not do.",
+        ),
         ({"if_all_asked": 0.0}, "took part, exact alignment would be possible"),
         ({"if_all_asked": 0.4}, "Asking all who are available would not help"),
     ],
@@ -170,7 +271,8 @@ def test_a_remedy_is_as_good_as_what_was_tried(changes, words):
 def test_no_remedy_is_told_that_was_not_tried():
     untried = reach(made.infeasible(), larger_cohorts=None, tried_cohorts=0, if_all_asked=None)
     words = told(untried, "reach")
-    assert "as many clients" not in words
+    assert "as many" not in words
+    assert "gather" not in words
     assert "available" not in words
 
 
@@ -192,7 +294,9 @@ def test_a_client_that_never_took_part_is_named_and_no_ratio_is_told():
 def test_a_client_that_never_took_part_is_told_of_beside_a_larger_set():
     found = made.infeasible()
     words = told(reach(found, never=np.array([1])), "reach")
-    assert "clinic-2 holds 28 % of the importance and never took part" in words
+    assert "clinic-2 holds 28 % of the importance and never took part: no weights can make" in words
+    # What "they" are is whom the sentence before names.
+    assert words.index("They are 3.57 times") < words.index("clinic-2 holds")
 
 
 def test_a_client_known_in_no_round_is_named():
@@ -260,16 +364,25 @@ def test_hours_and_days_that_are_all_alike_have_no_most_and_no_fewest():
 def test_clients_that_are_always_or_never_there_are_not_said_to_come_independently():
     found = made.findings()
     always = replace(found.by_client, inclusion=np.ones(len(found.clients)))
-    words = told(replace(found, by_client=always), "behaviour")
+    always = replace(found, by_client=always, empty_rounds=0, unknown=0.0)
+    words = told(always, "behaviour")
     assert "Every client takes part in all rounds or in none." in words
     assert "independently of each other, as far" not in words
     assert "next one" not in words
 
 
-def test_one_round_says_nothing_of_how_availability_behaves():
+def test_rounds_that_are_empty_or_unknown_are_none_that_a_client_is_said_to_miss():
     found = made.findings()
-    once = replace(found, rounds=1, fit=replace(found.fit, fitted=1, held_out=1))
-    (only,) = sections(once)["behaviour"].sentences
+    always = replace(found.by_client, inclusion=np.ones(len(found.clients)))
+    words = told(replace(found, by_client=always, empty_rounds=3, unknown=0.1), "behaviour")
+    assert (
+        "As far as is known, every client takes part in all rounds or in none, those with nobody "
+        "apart." in words
+    )
+
+
+def test_one_round_says_nothing_of_how_availability_behaves():
+    (only,) = sections(made.one_round())["behaviour"].sentences
     assert only == "One round says nothing about how availability behaves."
 
 
@@ -302,7 +415,7 @@ def test_figures_that_are_not_known_have_no_sentence():
 def test_the_law_that_held_up_best_is_told_with_the_others_beside_it():
     words = told(made.findings(), "behaviour")
     assert "given the time of day, divided into 4 parts" in words
-    assert "left a gap of 0.03 in the last 100, which they had not seen" in words
+    assert "from the first 200 rounds left a gap of 0.03 in the last 100 rounds, which" in words
     assert "rounds like those seen so far: 0.04" in words
 
 
@@ -319,7 +432,12 @@ def test_the_price_sets_alignment_against_the_plain_average():
 
 
 def test_a_tolerance_that_no_softness_meets_is_told():
-    assert "No softness brings the gap within" in told(made.infeasible(), "price")
+    found = made.infeasible()
+    words = told(found, "price")
+    assert "No softness brings the gap within the tolerance of 0.05; the least is 0.40." in words
+    close = tuple(point._replace(gap=0.0541) for point in found.price.curve)
+    near = replace(found, price=replace(found.price, curve=close))
+    assert "tolerance of 0.05; the least is 0.054." in told(near, "price")
 
 
 def test_the_log_is_described_with_its_notes_as_they_are():
@@ -354,6 +472,13 @@ def test_a_long_name_is_cut():
 def test_names_in_sentences_are_harmless():
     clients = ("\x1b[2J", *made.CLIENTS[1:])
     assert "\x1b" not in told(made.infeasible(clients=clients), "reach")
+
+
+def test_a_name_that_runs_the_other_way_turns_nothing_around_it():
+    clients = ("مستشفى القاهرة 7", *made.CLIENTS[1:])
+    words = told(made.infeasible(clients=clients), "reach")
+    assert "(\u2068مستشفى القاهرة 7\u2069 and clinic-2)" in words
+    assert "\u2068" not in told(made.infeasible(), "reach")
 
 
 @pytest.mark.parametrize(

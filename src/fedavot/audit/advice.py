@@ -20,7 +20,7 @@ be half the tolerance at most, which takes c = (0.8 / tolerance)² reports a cli
 
 def advise(evidence: Evidence) -> Advice:
     """Recommend one thing to do: the first of the answers that applies, or else to align."""
-    answers = (_nothing, _too_short, _plain_again, _out_of_reach, _chosen, _learn)
+    answers = (_nothing, _too_short, _out_of_reach, _chosen, _learn)
     found = (answer(evidence) for answer in answers)
     advice = next((advice for advice in found if advice is not None), None) or _align(evidence)
     if evidence.applied is None or advice.rule == "as applied":
@@ -73,17 +73,6 @@ def _too_short(evidence: Evidence) -> Advice | None:
     else:
         return None
     return Advice("collect more rounds", why, "plain average", rounds_needed=needed)
-
-
-def _plain_again(evidence: Evidence) -> Advice | None:
-    """Say that the plain average is better than the weights in use, if it is near enough."""
-    if evidence.applied is None or evidence.gap.high > evidence.tolerance:
-        return None
-    return Advice(
-        "align",
-        f"The plain average is off by {amount(evidence.gap.high)} at most: use that.",
-        "plain average",
-    )
 
 
 def _rounds_needed(evidence: Evidence) -> int:

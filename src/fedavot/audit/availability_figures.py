@@ -16,7 +16,6 @@ from fedavot.audit.canvas import (
     from_zero,
     height_of,
     in_percent,
-    interval,
     joined,
     legend,
     name_rows,
@@ -25,7 +24,7 @@ from fedavot.audit.canvas import (
 )
 from fedavot.audit.findings import Behaviour, Findings
 from fedavot.audit.numerals import number, share
-from fedavot.audit.telling import shown
+from fedavot.audit.telling import interval, shown
 
 MOST_POINTS = 300
 """Points of a scatter: more would weigh more than the rest of the page."""
@@ -97,13 +96,15 @@ def weekdays(findings: Findings) -> Picture | None:
     )
 
 
-def drift(findings: Findings) -> Picture:
-    """Draw the plain average's shares in both halves of the log."""
+def drift(findings: Findings) -> Picture | None:
+    """Draw the plain average's shares in both halves of the log, where it has two."""
+    if findings.rounds < 2:
+        return None
     first, last = findings.behaviour.halves
     drift = findings.behaviour.drift
     told = (
         "The plain average's shares in the first and in the last half of the log: "
-        f"{share(drift.value)} of the weight moved ({interval(drift)})."
+        f"{share(drift.value)} of the weight moved ({interval(drift, share)})."
     )
     if findings.group_of is None:
         figure = _scattered(first, last)

@@ -41,7 +41,7 @@ def behaviour(findings: Findings) -> Iterator[str]:
     if found.by_weekday is not None and np.isfinite(found.by_weekday).sum() > 1:
         yield _range(verb, found.by_weekday, WEEKDAYS, "")
     if _is_constant(findings.by_client.inclusion):
-        yield "Every client takes part in all rounds or in none."
+        yield _constant(findings)
     else:
         if isfinite(found.look):
             yield _look(found.look)
@@ -57,6 +57,12 @@ def has_held_out(findings: Findings) -> bool:
     """Say whether the log has rounds that weights fitted to the others had not seen."""
     fit = findings.fit
     return fit.held_out > 0 and fit.fitted + fit.held_out <= findings.rounds
+
+
+def _constant(findings: Findings) -> str:
+    who = "As far as is known, every" if findings.unknown > 0 else "Every"
+    empty = ", those with nobody apart" if findings.empty_rounds else ""
+    return f"{who} client takes part in all rounds or in none{empty}."
 
 
 def _is_constant(inclusion: Floats) -> bool:

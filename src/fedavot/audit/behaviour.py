@@ -13,11 +13,10 @@ of them. Both are 1 on average where presence is independent: between clients fo
 rounds for the second. Without unknown states and with B blocks of one length, the bracket is
 (1 − 1/B) of the log: the usual correction for a mean that is estimated.
 
-Blocks, drift and the plain average's shares are left to `estimates`.
+Blocks, drift and the plain average's shares come in from outside.
 """
 
 from collections.abc import Iterator
-from math import ceil, sqrt
 from typing import Any
 
 import numpy as np
@@ -48,7 +47,7 @@ def behave(
     *,
     drift: Estimate,
     halves: tuple[Floats, Floats],
-    block: Integers | None = None,
+    block: Integers,
 ) -> Behaviour:
     """Describe when clients are there, and whether they come together.
 
@@ -66,8 +65,8 @@ def behave(
         How far the two halves of the log are apart.
     halves : two float arrays, shape (n_clients,)
         The plain average's shares in either half.
-    block : int array, shape (n_rounds,), optional
-        The block of each round of the window, ascending from 0; by default √n_rounds in a row.
+    block : int array, shape (n_rounds,)
+        The block of each round of the window, ascending from 0.
 
     Returns
     -------
@@ -86,8 +85,6 @@ def behave(
             by_weekday = _means(present, log.unknown, hour // DAY_HOURS, 7, log.n_clients)
         if federation.group_of is not None:
             groups_by_hour = _group_means(federation, present, of_day)
-    if block is None:
-        block = np.arange(window.n_rounds) // max(1, ceil(sqrt(window.n_rounds)))
     return Behaviour(
         of_available=log.eligible is not None,
         by_hour=by_hour,

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers
-from fedavot.audit.findings import Estimate
-from fedavot.audit.numerals import NARROW, count, share
+from fedavot.audit.numerals import NARROW, NOTHING, count
 from fedavot.audit.telling import shown
 
 COLOURS = {
@@ -177,20 +176,18 @@ def fewer(drawn: int, there: int, which: str) -> str:
     return f" Shown are the {drawn} {which}, of {count(there)}." if drawn < there else ""
 
 
-def interval(estimate: Estimate) -> str:
-    """Return an interval of shares in words."""
-    return f"95 % interval {share(estimate.low)} to {share(estimate.high)}"
-
-
 def extremes(excess: Floats) -> Integers:
     """Return the rows farthest from 0, at most `MOST_ROWS`, from the most above to the most below.
 
-    Half of them are above and half below, as far as there are so many.
+    Half of them are above and half below, as far as there are so many. Rows at 0 are left out
+    where not all fit.
     """
     order = np.argsort(-excess, kind="stable")
     if order.size <= MOST_ROWS:
         return order
-    return np.concatenate([order[: MOST_ROWS // 2], order[-(MOST_ROWS // 2) :]])
+    rows = np.concatenate([order[: MOST_ROWS // 2], order[-(MOST_ROWS // 2) :]])
+    off = rows[np.abs(excess[rows]) > NOTHING]
+    return off if off.size else rows
 
 
 def from_zero(axes: Any) -> None:

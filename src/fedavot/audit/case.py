@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -30,7 +31,7 @@ class Case:
     """The federation, and what every stage needs of it.
 
     ``window`` is all rounds with anybody in them, ``blocks`` how they are resampled, ``length``
-    how many rounds presence seems to last; ``look`` is as in `Behaviour`.
+    how many rounds a block should have at least; ``look`` is as in `Behaviour`.
     """
 
     federation: Federation
@@ -55,6 +56,11 @@ class Case:
     def fitting(self, window: Window) -> Fitting:
         """Return what laws are fitted to."""
         return Fitting(window, self.times(window), self.look)
+
+    @cached_property
+    def whole(self) -> Fitting:
+        """All rounds, as what laws are fitted to."""
+        return self.fitting(self.window)
 
     def available(self, window: Window) -> Ragged | None:
         """Return who could have taken part in the rounds of a window."""
@@ -90,7 +96,10 @@ def opened(federation: Federation, source: str, rng: np.random.Generator) -> Cas
     """
     window = whole(federation)
     if not window.n_rounds:
-        raise OptionError(f"{source}: nobody took part in any round; there is nothing to audit")
+        raise OptionError(
+            f"{source}: nobody took part in any round, so there is nothing to audit; give a log in "
+            "which somebody does"
+        )
     times = federation.participation.times
     of_rounds = None if times is None else times[window.rounds]
     length = _length(window, of_rounds)

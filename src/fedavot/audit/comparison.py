@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
+from fedavot.audit.availability_words import LAWS
 from fedavot.audit.document import findings_document
 from fedavot.audit.findings import Findings
 from fedavot.audit.numerals import NARROW, share
@@ -18,11 +19,6 @@ NAMED = 5
 """How many clients are named before the rest are counted."""
 MOST_GROUPS = 10
 """How many groups are spoken of, those that changed most."""
-LAWS = {
-    "explicit": "the rounds as they were",
-    "independent": "independent clients",
-    "mixture": "independent clients, given the part of the day",
-}
 
 
 class Change(NamedTuple):

@@ -180,6 +180,7 @@ def _reach(findings: Findings) -> dict[str, Any]:
     reach = findings.reach
     return {
         "feasible": bool(reach.feasible),
+        "feasible_proven": bool(reach.proven),
         "feasible_sure": bool(reach.sure),
         **_estimate("deficiency", reach.deficiency),
         **_estimate("hall_ratio", reach.hall_ratio),
@@ -306,7 +307,7 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     **dict.fromkeys(("hall_ratio", "gap_attained", "effective_cohort_size", "mean_cohort"), _MAYBE),
     **dict.fromkeys(("gap_fedavg_interval", "deficiency_interval"), _INTERVAL),
-    **dict.fromkeys(("feasible", "feasible_sure", "online"), _FLAG),
+    **dict.fromkeys(("feasible", "feasible_proven", "feasible_sure", "online"), _FLAG),
     **dict.fromkeys(("deficient", "never_seen", "client_names"), _NAMES),
     "groups": (_is_groups, "a list of groups with their importance and plain_average"),
 }

@@ -67,7 +67,7 @@ class Resampling:
 
     @property
     def tells(self) -> bool:
-        """Whether there are blocks enough to speak of spread."""
+        """Whether there are blocks enough, and long enough, to speak of spread."""
         return self.n_blocks >= LEAST_BLOCKS and not self.lasting
 
     def sums(self, series: Floats) -> Floats:
@@ -90,7 +90,7 @@ class Resampling:
 
 
 def blocks_of(times: Floats | None, n_rounds: int, *, length: int = 1) -> Integers:
-    """Cut rounds into blocks: days where the log has ten or more, else so many in a row.
+    """Cut rounds into blocks: days if there are ten, of rounds enough; else so many in a row.
 
     Parameters
     ----------
@@ -178,6 +178,8 @@ def _total_variation(parts: Sequence[Weighted]) -> Estimate:
         for parity in (True, False)
     }
     lacking = float(-np.sign(surplus))
+    # Shares that happen to be exact have no sign of their own: half of them get either.
+    own = np.where(excess == 0, 1.0 - 2.0 * (np.arange(excess.size) % 2), np.sign(excess))
     centre, below, above = 0.0, np.zeros(DRAWS), np.zeros(DRAWS)
     for mask, part, side in zip(odd, parts, (1.0, -1.0), strict=False):
         # A block's signs are those of the other parity.
@@ -185,7 +187,7 @@ def _total_variation(parts: Sequence[Weighted]) -> Estimate:
         crossed = np.where(mask, *lent)
         centre += side * float(crossed.mean())
         below += side * part.resampling.deviations(crossed)
-        above += side * part.resampling.deviations(part.series(np.sign(excess), lacking))
+        above += side * part.resampling.deviations(part.series(own, lacking))
     low = max(0.0, centre + LENT * float(np.quantile(below, TAIL)))
     high = min(most, value + float(np.quantile(above, 1 - TAIL)))
     return Estimate(value, min(low, value), max(high, value))

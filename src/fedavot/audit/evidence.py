@@ -10,6 +10,8 @@ from fedavot.audit.findings import Estimate, Point, Price, Reach, Standing
 
 ROOM = 1.5
 """How many times as many clients must be available as take part, for a choice to matter."""
+HALVED = 0.5
+"""What would do if the whole cannot be had."""
 KNOWN = 0.5
 """Less importance than this observed, and nothing is said."""
 WORTHWHILE = 0.5
@@ -114,7 +116,7 @@ class Evidence:
     def within_reach_of_all(self) -> bool:
         """Say whether the clients that are missing are there, and not asked."""
         reach = self.reach
-        enough = max(self.tolerance, reach.deficiency.value / 2)
+        enough = max(self.tolerance, HALVED * reach.deficiency.value)
         asked = reach.if_all_asked
         return asked is not None and asked <= enough and self.selection is not None
 
@@ -149,8 +151,11 @@ class Evidence:
 
 
 def choose_softness(points: tuple[Point, ...], tolerance: float) -> float:
-    """Return the largest softness whose gap is still within reach of the tolerance."""
+    """Return the largest softness with a gap within the tolerance; the least, if none has.
+
+    Where exact alignment itself is beyond the tolerance, half of it more is allowed.
+    """
     exact = points[0].gap
-    most = tolerance if exact <= tolerance else exact + tolerance / 2
+    most = tolerance if exact <= tolerance else exact + HALVED * tolerance
     fine = [point.softness for point in points[1:] if point.gap <= most]
     return max(fine, default=points[1].softness)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedavot.audit.availability_figures import drift, hours, weekdays
+from fedavot.audit.availability_words import has_held_out
 from fedavot.audit.canvas import (
     COLOURS,
     Picture,
@@ -20,7 +21,6 @@ from fedavot.audit.canvas import (
     from_zero,
     height_of,
     in_percent,
-    interval,
     joined,
     legend,
     name_rows,
@@ -30,8 +30,8 @@ from fedavot.audit.canvas import (
 )
 from fedavot.audit.findings import Estimate, Findings
 from fedavot.audit.labels import place_labels
-from fedavot.audit.numerals import NARROW, count, number, share
-from fedavot.audit.telling import shown
+from fedavot.audit.numerals import NARROW, NOTHING, number, share
+from fedavot.audit.telling import interval, shown, stretch
 
 LAWS = {
     "explicit": "rounds seen so far",
@@ -39,6 +39,8 @@ LAWS = {
     "mixture": "time of day",
 }
 """What the laws say of availability, in a few words."""
+WIDER = 1.7
+"""How many times as wide an axis of gaps may be for the sake of weights that do not sum to one."""
 
 
 def draw(findings: Findings) -> tuple[Picture, ...]:
@@ -97,21 +99,25 @@ def _shares(findings: Findings) -> Picture:
         f"{shown(names[row])}, which should count {share(data.owed[row])}, counts "
         f"{share(data.implied[row])}"
         for row in np.argsort(-np.abs(excess), kind="stable")[:4]
+        if abs(excess[row]) > NOTHING
     )
+    apart = f" Farthest apart: {told}." if told else f" Every {what} counts what it should."
     return Picture(
         "shares",
         f"What each {what} should count, and what it counts"
-        if rows.size == len(names)
+        if rows.size == len(names) or not told
         else f"The {rows.size} {what}s farthest off what they should count",
         f"One row a {what}, with its share wanted, its share in the plain average, and its share "
-        f"with the weights nearest to what is wanted. Farthest apart: {told}."
-        + fewer(rows.size, len(names), f"{what}s farthest apart"),
+        f"with the weights nearest to what is wanted.{apart}"
+        + fewer(rows.size, len(names), f"{what}s farthest apart" if told else f"first {what}s"),
         figure,
     )
 
 
 def _held_out(findings: Findings) -> Picture | None:
     """Draw the gaps of laws and rules in the part of the log they were not fitted to."""
+    if not has_held_out(findings):
+        return None
     laws = [(LAWS.get(one.law, one.law), one.held_out) for one in findings.fit.scores]
     rules = [(one.rule, one.held_out) for one in findings.price.standings]
     blocks = [
@@ -129,18 +135,24 @@ def _held_out(findings: Findings) -> Picture | None:
         sharex=True,
         gridspec_kw={"height_ratios": sizes},
     )
+    limit = _limit(findings)
     for panel, (title, rows, best) in zip(axes[:, 0], blocks, strict=True):
-        _intervals(panel, rows, best)
+        _intervals(panel, rows, best, limit)
         panel.set_title(title)
         panel.axvline(findings.tolerance, color=COLOURS["muted"], linewidth=1.2, linestyle=":")
     from_zero(axes[-1, 0])
+    axes[-1, 0].set_xlim(-0.03 * limit, 1.03 * limit)
     axes[-1, 0].set_xlabel(f"gap, with 95{NARROW}% interval")
-    told = "; ".join(f"{name} {share(gap.value)} ({interval(gap)})" for name, gap in laws + rules)
+    told = "; ".join(
+        f"{name} {share(gap.value)} ({interval(gap, share)})"
+        for name, gap in laws + rules
+        if np.isfinite(gap.value)
+    )
     return Picture(
         "held-out",
         "Gaps in the held-out part of the log",
-        f"Gaps in the last {count(findings.fit.held_out)} rounds, of weights that had not seen "
-        f"them: {told}. The dotted line is the tolerance, {share(findings.tolerance)}.",
+        f"Gaps in {stretch('last', findings.fit.held_out)}, of weights that had not seen what they "
+        f"are judged by: {told}. The dotted line is the tolerance, {share(findings.tolerance)}.",
         figure,
     )
 
@@ -194,14 +206,45 @@ def _price(findings: Findings) -> Picture:
     )
 
 
-def _intervals(axes: Any, rows: Sequence[tuple[str, Estimate]], best: str | None) -> None:
+def _limit(findings: Findings) -> float:
+    """Return where the axis of held-out gaps ends: past all but what is off the scale of shares.
+
+    Weights that do not sum to one may be off by any amount, and would press the others together.
+    """
+    standings = findings.price.standings
+    shares = [one.held_out for one in findings.fit.scores]
+    shares += [one.held_out for one in standings if one.most <= 1 + NOTHING]
+    most, all_of_them = _end(shares), _end([*shares, *(one.held_out for one in standings)])
+    return 1.08 * (all_of_them if all_of_them <= WIDER * most or not most else most) or 1.0
+
+
+def _end(gaps: Sequence[Estimate]) -> float:
+    """Return how far values and their intervals go, as far as they are finite."""
+    ends = [end for gap in gaps for end in (gap.value, gap.high) if np.isfinite(end)]
+    return max(ends, default=0.0)
+
+
+def _intervals(
+    axes: Any, rows: Sequence[tuple[str, Estimate]], best: str | None, limit: float
+) -> None:
     """Draw a value and its interval in each row; the best one stands out."""
     name_rows(axes, [short(name) for name, _ in rows])
     for row, (name, gap) in enumerate(rows):
         colour = "attained" if name == best else "plain"
-        axes.hlines(row, gap.low, gap.high, color=COLOURS[colour], linewidth=2.2)
         look = {"marker": "o", "s": 70} if name == best else {"marker": "D", "s": 34}
-        dots(axes, gap.value, row, colour=colour, **look)
+        if gap.low < limit:
+            axes.hlines(row, gap.low, min(gap.high, limit), color=COLOURS[colour], linewidth=2.2)
+        if gap.high > limit:
+            dots(axes, limit, row, colour=colour, marker=">", s=34)
+        if gap.value <= limit:
+            dots(axes, gap.value, row, colour=colour, **look)
+        elif np.isfinite(gap.value):
+            axes.annotate(
+                share(gap.value),
+                (limit, row),
+                **{"xytext": (-8, 2), "textcoords": "offset points", "size": 9},
+                **{"ha": "right", "va": "bottom", "color": COLOURS[colour]},
+            )
         if name == best:
             axes.get_yticklabels()[row].set_fontweight("bold")
 

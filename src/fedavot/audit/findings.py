@@ -88,8 +88,9 @@ class Reach:
     never : int array
         Clients with importance that never took part, though known in some round.
     larger_cohorts : int or None
-        How many times as many clients a round would do, by merging that many rounds in a row; None
-        if feasible, or if no number that could be tried would.
+        How many times as many clients a round would do: of those available where the log tells,
+        else by merging that many rounds in a row. None if feasible, or if no number that was tried
+        would.
     tried_cohorts : int
         The largest such number that was tried.
     if_all_asked : float or None
@@ -133,7 +134,7 @@ class Behaviour:
         independently, more if they come together, less if cohorts are capped.
     drift : Estimate
         Total variation between the plain average's shares in the first and the last half.
-    halves : Shares of the log, two float arrays of shape (n_clients,) each
+    halves : two float arrays, shape (n_clients,)
         The plain average's shares in either half.
     """
 

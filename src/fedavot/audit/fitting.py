@@ -12,11 +12,13 @@ nobody has rate zero, and who was never seen is not taken to be never there.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot.alignment import Alignment
+from fedavot.audit.estimates import DAY
 from fedavot.audit.findings import LawName
 from fedavot.audit.window import Window
 from fedavot.laws._law import Law
@@ -25,7 +27,6 @@ from fedavot.laws.mixture import Mixture
 from fedavot.solve import align
 
 LAWS: tuple[LawName, ...] = ("explicit", "independent", "mixture")
-DAY = 86_400.0
 LEAST_DAYS = 2
 """With fewer days a part of the day was seen once, and says nothing of the next."""
 STATES = (24, 8, 4)
@@ -33,8 +34,6 @@ LEAST_ROUNDS = 20
 """A part of the day needs so many rounds."""
 MOST_RATES = 200_000
 """Clients times parts of the day beyond which a coarser division is taken."""
-MOST_EXPLICIT = 2_000_000
-"""Entries beyond which the rounds are no longer solved for one by one, for time and memory."""
 MOST_PRIOR = 1e6
 """Looks that a broader rate counts for at most, where clients are all alike."""
 TOLERANCE = 1e-7
@@ -78,10 +77,9 @@ class Fitting:
 
     def laws(self) -> tuple[LawName, ...]:
         """Return the names of the laws that can be fitted."""
-        small = self.window.incidence.members.size <= MOST_EXPLICIT
-        return LAWS[0 if small else 1 : 3 if self.states else 2]
+        return LAWS[1 if self.window.large else 0 : 3 if self.states else 2]
 
-    def law(self, name: str) -> Law:
+    def law(self, name: LawName) -> Law:
         """Fit a law."""
         if name == "explicit":
             return self.window.law()
@@ -92,14 +90,28 @@ class Fitting:
         weights = rounds / np.array([law.nonempty for law in laws])
         return Mixture(laws, weights / weights.sum())
 
-    def align(self, name: str, *, softness: float = 0.0) -> Alignment:
+    def align(self, name: LawName, *, softness: float = 0.0) -> Alignment:
         """Return weights for what the rounds owe, under a law fitted to them.
 
         With an explicit law, that is what they owe while observed; the other laws are of all
-        clients at all times, and so the importance itself.
+        clients at all times, and so the importance itself. An alignment is found once.
         """
-        wanted = self.window.owed if name == "explicit" else self.window.importance
-        return align(wanted, self.law(name), softness=softness, tol=TOLERANCE)
+        if (name, softness) not in self._aligned:
+            wanted = self.window.owed if name == "explicit" else self.window.importance
+            aligned = align(wanted, self._law(name), softness=softness, tol=TOLERANCE)
+            self._aligned[name, softness] = aligned
+        return self._aligned[name, softness]
+
+    @cached_property
+    def _aligned(self) -> dict[tuple[LawName, float], Alignment]:
+        return {}
+
+    def _law(self, name: LawName) -> Law:
+        return self._explicit if name == "explicit" else self.law(name)
+
+    @cached_property
+    def _explicit(self) -> Law:
+        return self.window.law()
 
     def rates(self) -> Floats:
         """Return how often each client takes part, shape (n_clients,); none is zero."""

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import fedavot
 from fedavot._checks import Integers
+from fedavot.audit.availability_words import has_held_out
 from fedavot.audit.canvas import Picture
 from fedavot.audit.comparison import Change
 from fedavot.audit.figures import draw
-from fedavot.audit.findings import Findings, Reached, Standing
+from fedavot.audit.findings import Findings, Reach, Reached, Standing
 from fedavot.audit.markup import Cell, Column, name, paragraphs, table, text, words
 from fedavot.audit.numerals import count, number, share
 from fedavot.audit.page_help import method, usage
@@ -28,6 +29,7 @@ from fedavot.audit.page_tables import (
     rules_table,
 )
 from fedavot.audit.svg import inline
+from fedavot.audit.telling import interval
 from fedavot.audit.words import headline, sections
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -129,38 +131,45 @@ def _verdict(findings: Findings) -> str:
 def _tiles(findings: Findings) -> list[str]:
     gap, reach = findings.gap, findings.reach
     plain, chosen = (_standing(findings, one) for one in ("plain average", findings.advice.rule))
-    lost = reach.deficiency
-    sure = "" if reach.sure else ", as far as this log tells"
     tiles = [
-        _tile(
-            "The plain average is off by",
-            share(gap.value),
-            f"95\u202f% interval {share(gap.low)} to {share(gap.high)}",
-        ),
-        _tile(
-            "Exact alignment is",
-            "possible" if reach.feasible else "not possible",
-            f"every client can get its importance{sure}"
-            if reach.feasible
-            else f"{share(lost.value)} of the importance is out of reach{sure}",
-        ),
+        _tile("The plain average is off by", share(gap.value), interval(gap, share)),
+        _tile("Exact alignment", *_possible(reach)),
     ]
     if chosen is not None and chosen is not plain:
-        tiles.append(
-            _tile("Recommended weights are off by", share(chosen.gap), f"with {chosen.rule}")
-        )
+        tiles.append(_tile("Recommended weights are off by", share(chosen.gap), _with(chosen.rule)))
     shown = chosen or plain
     if shown is not None:
         against = f"; {number(plain.effective)} with the plain average" if plain else ""
+        size, there = number(shown.effective), number(findings.mean_cohort)
         tiles.append(
             _tile(
                 "A round averages like",
-                f"{number(shown.effective)} clients",
-                f"with {shown.rule}{against if shown is not plain else ''}, of "
-                f"{number(findings.mean_cohort)} that take part",
+                f"{size} client{'' if size == '1' else 's'}",
+                f"{_with(shown.rule)}{against if shown is not plain else ''}, of {there} that "
+                f"{'takes' if there == '1' else 'take'} part",
             )
         )
     return tiles
+
+
+def _possible(reach: Reach) -> tuple[str, str]:
+    """Return whether exact alignment is possible, and what that means."""
+    if reach.feasible and not reach.proven:
+        return "seems possible", "no set of clients that was tried is short of rounds"
+    sure = "" if reach.sure else ", as far as this log tells"
+    if reach.feasible:
+        return "is possible", f"every client can get its importance{sure}"
+    lost = share(reach.deficiency.value)
+    return "is not possible", f"{lost} of the importance is out of reach{sure}"
+
+
+def _with(rule: str) -> str:
+    return {
+        "plain average": "with the plain average",
+        "as applied": "with the weights in use",
+        "online": "with weights learned on the way",
+        "online selection": "choosing whom to ask by weights learned on the way",
+    }.get(rule, f"with {rule}")
 
 
 def _tile(label: str, value: str, note: str) -> str:
@@ -180,7 +189,7 @@ def _parts(findings: Findings, changes: Sequence[Change]) -> list[_Part]:
     drawn = {picture.name: picture for picture in draw(findings)}
     lead = {key: paragraphs(section.sentences) for key, section in told.items()}
     more = _pictures(drawn, "weekdays", "drift", "held-out")
-    laws = laws_table(findings) if findings.fit.scores else ""
+    laws = laws_table(findings) if findings.fit.scores and has_held_out(findings) else ""
     briefs = ("Objective", "Reach", "Availability", "Price")
     contents = (
         _beside(lead["objective"], _pictures(drawn, "shares")) + _objective(findings),
@@ -235,7 +244,9 @@ def _reach(findings: Findings) -> str:
     parts = []
     if reach.deficient.clients.size:
         parts.append(_meters(reach.deficient))
-        parts.append(_names("Wanted more than they can be had", findings, reach.deficient.clients))
+        they = "they" if reach.deficient.clients.size > 1 else "it"
+        title = f"Wanted more than {they} can be had"
+        parts.append(_names(title, findings, reach.deficient.clients))
     if reach.never.size:
         parts.append(_names("Never took part", findings, reach.never))
     return "".join(parts)

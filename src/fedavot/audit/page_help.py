@@ -1,8 +1,11 @@
 """What a page says beside what was found: how to use the weights, and how figures were made."""
 
-from fedavot.audit.findings import Findings
+from fedavot.audit.availability_words import has_held_out
+from fedavot.audit.findings import Advice, Findings
 from fedavot.audit.markup import text
-from fedavot.audit.numerals import count
+from fedavot.audit.telling import stretch
+from fedavot.audit.words import SELECTION
+from fedavot.rules.online import STEP
 
 GLOSSARY = {
     "Plain average": "FedAvg with equal weights: in each round everyone who took part counts the "
@@ -22,56 +25,73 @@ GLOSSARY = {
     "sum to one; self-normalised, they are scaled so that they do.",
     "Least variance": "Exact alignment with the evenest weights there are.",
     "Online": "Alignment that learns its weights while training goes on, without a log.",
+    "Online selection": "The server chooses whom of the available to ask, as many as took part, by "
+    "weights learned on the way.",
+    "As applied": "The weights that were really used, as the log tells them.",
 }
 """Words of the page, explained."""
+SOME = ("IPW", "Least variance", "Online", "Online selection", "As applied")
+"""Words for rules that not every log has."""
 
 
 def usage(findings: Findings) -> str:
     """Return how to put the recommendation into practice, with code."""
-    advice = findings.advice
-    parts = []
+    advice, size = findings.advice, max(1, round(findings.mean_cohort))
+    told = "For the clients that took part in a round, in the order of their updates:"
+    if advice.rule == SELECTION:
+        told = "In every round, from the names of the clients that are available:"
+    return "".join(
+        [
+            f"<p>{_source(advice)}</p>",
+            "<h3>In Flower</h3>",
+            _code("Python code in Flower", _flower(advice, size)),
+            "<h3>Anywhere else</h3>",
+            f"<p>{told}</p>",
+            _code("Python code anywhere else", _elsewhere(advice, size)),
+            "<p>The last update of each client has to be kept beside.</p>"
+            if advice.action == "use memory"
+            else "",
+        ]
+    )
+
+
+def _source(advice: Advice) -> str:
+    """Say where the weights come from."""
     if advice.action in ("nothing to do", "collect more rounds"):
-        parts.append(
-            "<p>Keep the plain average for now. Should you want weights all the same, these are "
-            "the nearest this log gives.</p>"
+        kept = "weights in use" if advice.rule == "as applied" else "plain average"
+        return (
+            f"Keep the {kept} for now. Should you want other weights all the same, these are the "
+            "nearest this log gives."
         )
-    elif advice.online:
-        parts.append(
-            "<p>Let the strategy learn the weights while training goes on; it needs the importance "
-            "alone, which is in <code>clients.csv</code>.</p>"
-        )
-    else:
-        parts.append("<p>The weights are in <code>alignment.json</code>, beside this page.</p>")
-    parts += [
-        "<h3>In Flower</h3>",
-        _code("Python code in Flower", _flower(findings)),
-        "<h3>Anywhere else</h3>",
-        "<p>For the clients that took part in a round, in the order of their updates:</p>",
-        _code(
-            "Python code anywhere else",
-            "import json\n"
-            "import fedavot as fa\n\n"
-            'alignment = fa.Alignment.load("alignment.json")\n'
-            'with open("alignment.json", encoding="utf-8") as file:\n'
-            '    place = {name: at for at, name in enumerate(json.load(file)["clients"])}\n'
-            "weights = alignment.weights([place[name] for name in who_took_part])",
-        ),
-    ]
-    return "".join(parts)
+    if not advice.online:
+        until = "Until then, the" if advice.action == "change selection" else "The"
+        return f"{until} weights are in <code>alignment.json</code>, beside this page."
+    why = (
+        "they are for clients asked as they were, not as they will be"
+        if advice.rule == SELECTION
+        else "made from the first part of this log, they did not carry over well enough to the last"
+    )
+    return (
+        "Let the strategy learn the weights while training goes on; it needs the importance alone, "
+        "which is in <code>clients.csv</code>. <strong>Do not fix the weights in "
+        f"<code>alignment.json</code></strong>: {why}."
+    )
 
 
 def method(findings: Findings) -> str:
     """Return how the figures were made, and the words explained."""
-    fit = findings.fit
+    fit, rules = findings.fit, {one.rule.lower() for one in findings.price.standings}
+    judged = (
+        "<li>What is said of held-out rounds is of weights that had not seen them: they were made "
+        f"from {stretch('first', fit.fitted)} and judged on {stretch('last', fit.held_out)}. "
+        "Weights learned on the way had seen the rounds before each.</li>"
+        if has_held_out(findings)
+        else ""
+    )
     terms = "".join(
         f"<div><dt>{text(term)}</dt><dd>{text(meaning)}</dd></div>"
         for term, meaning in GLOSSARY.items()
-    )
-    judged = (
-        f" They were made from the first {count(fit.fitted)} rounds and judged on the last "
-        f"{count(fit.held_out)}."
-        if fit.held_out
-        else ""
+        if (term not in SOME or term.lower() in rules) and (judged or term != "Held out")
     )
     return (
         '<ul class="told">'
@@ -79,22 +99,21 @@ def method(findings: Findings) -> str:
         "with 95\u202f% confidence: rounds are drawn again in blocks that follow each other, so "
         "that what lasts over several rounds is drawn together.</li>"
         "<li>Rounds in which nobody took part are left out. Where it is not known whether a client "
-        "was there, it is neither counted as there nor as absent.</li>"
-        "<li>What is said of held-out rounds is of weights that had not seen them."
-        f"{judged}</li></ul>"
+        "was there, it is neither counted as there nor as absent; only to judge what is possible "
+        "its state is drawn.</li>"
+        f"{judged}</ul>"
         f'<h3>Words used here</h3><dl class="glossary">{terms}</dl>'
     )
 
 
-def _flower(findings: Findings) -> str:
+def _flower(advice: Advice, size: int) -> str:
     """Return the lines that a Flower server needs."""
-    advice = findings.advice
     memory = advice.action == "use memory"
     options = []
     if memory:
         options.append("memory=True")
-    if advice.action == "change selection":
-        options.append(f"cohort_size={max(1, round(findings.mean_cohort))}")
+    if advice.rule == SELECTION:
+        options.append(f"cohort_size={size}")
     if advice.online and advice.softness > 0:
         options.append(f"softness={advice.softness:.3g}")
     if advice.online:
@@ -111,6 +130,37 @@ def _flower(findings: Findings) -> str:
         "from flwr.serverapp.strategy import FedAvg\n"
         f"from fedavot.flower import {names}\n\n"
         f"strategy = FedAVOT(\n{lines})"
+    )
+
+
+def _elsewhere(advice: Advice, size: int) -> str:
+    """Return the lines that weigh a round without Flower."""
+    if not advice.online:
+        return (
+            "import json\n"
+            "import fedavot as fa\n\n"
+            'alignment = fa.Alignment.load("alignment.json")\n'
+            'with open("alignment.json", encoding="utf-8") as file:\n'
+            '    place = {name: at for at, name in enumerate(json.load(file)["clients"])}\n'
+            "weights = alignment.weights([place[name] for name in who_took_part])"
+        )
+    soft = f"softness={advice.softness:.3g}, " if advice.softness > 0 else ""
+    start = (
+        "import fedavot as fa\n\n"
+        'importance = fa.importance.read_mapping("clients.csv")\n'
+        "place = {name: at for at, name in enumerate(importance)}\n"
+        "shares = fa.importance.from_mapping(importance, list(place))\n"
+        f"aligner = fa.{'Soft' if soft else ''}OnlineAligner(shares, {soft}step={STEP:g})\n\n"
+        "# in every round; aligner.save(path) keeps what it has learned\n"
+    )
+    if advice.rule != SELECTION:
+        return f"{start}weights = aligner.observe([place[name] for name in who_took_part])"
+    return (
+        f"import numpy as np\n{start}"
+        "there = [place[name] for name in who_is_available]\n"
+        f"chosen, weights = fa.select(aligner.weights(there), {size}, np.random.default_rng())\n"
+        "asked = [who_is_available[at] for at in chosen]\n"
+        "aligner.observe([place[name] for name in asked], weights)"
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedavot._checks import Floats, Integers
-from fedavot.audit.availability_words import LAWS
+from fedavot.audit.availability_words import LAWS, has_held_out
 from fedavot.audit.findings import Estimate, Findings, Shares
 from fedavot.audit.markup import Cell, Column, figures, name, table, text, words
 from fedavot.audit.numerals import ABSENT, NARROW, digits_of, number, share
@@ -77,13 +77,17 @@ def rules_table(findings: Findings) -> str:
         Column("Rule", rules),
         Column("Gap", _percents([one.gap for one in standings])),
         Column("Effective cohort", _sizes([one.effective for one in standings])),
-        Column(
-            "Gap, held out",
-            _estimates([one.held_out for one in standings]),
-            "In the last part of the log, with weights made from the first",
-        ),
-        Column("Effective cohort, held out", _sizes([one.held_out_effective for one in standings])),
     ]
+    if has_held_out(findings):
+        later = _sizes([one.held_out_effective for one in standings])
+        columns += [
+            Column(
+                "Gap, held out",
+                _estimates([one.held_out for one in standings]),
+                "In the last part of the log, with weights made from the first",
+            ),
+            Column("Effective cohort, held out", later),
+        ]
     if any(one.most > 1 + 1e-6 for one in standings):
         most = _sizes([one.most for one in standings])
         columns.append(Column("Largest sum of weights", most, "1 where weights are an average"))
@@ -176,14 +180,20 @@ def _estimates(values: Sequence[Estimate]) -> list[Cell]:
     digits = max(digits_of([one.value for one in values]), 1)
     return [
         Cell(
-            f"{share(one.value, digits)} <small>{share(one.low, digits).removesuffix(f'{NARROW}%')}"
-            f"–{share(one.high, digits)}</small>"
+            f"{share(one.value, digits)} <small>{_range(one, digits)}</small>"
             if np.isfinite(one.value)
             else ABSENT,
             float(one.value),
         )
         for one in values
     ]
+
+
+def _range(estimate: Estimate, digits: int) -> str:
+    low = share(estimate.low, digits)
+    if not np.isfinite(estimate.high):
+        return f"{low} upwards"
+    return f"{low.removesuffix(f'{NARROW}%')}–{share(estimate.high, digits)}"
 
 
 def _differences(values: Floats, digits: int) -> list[Cell]:

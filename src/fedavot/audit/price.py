@@ -14,7 +14,7 @@ import numpy as np
 from fedavot._checks import Floats
 from fedavot.alignment import Alignment
 from fedavot.audit.estimates import Resampling, Weighted, distance
-from fedavot.audit.findings import Point, Price, Standing
+from fedavot.audit.findings import LawName, Point, Price, Standing
 from fedavot.audit.fitting import TOLERANCE, Fitting
 from fedavot.audit.participation import Ragged
 from fedavot.audit.weighing import chosen, inverse, learned, normalised, weights_of
@@ -36,9 +36,9 @@ class Split:
     Attributes
     ----------
     fitted, whole : Fitting
-        The first part, and all of it; of a very long log, some of the rounds.
-    log, held_out : Window
-        All rounds, and the last part of them.
+        The first part, and all of it.
+    held_out : Window
+        The last part.
     resampling : Resampling
         Of the held-out part.
     applied : float array, shape (n_entries,), or None
@@ -51,12 +51,16 @@ class Split:
 
     fitted: Fitting
     whole: Fitting
-    log: Window
     held_out: Window
     resampling: Resampling
     applied: Floats | None
     choice: Ragged | None
     rng: np.random.Generator
+
+    @property
+    def log(self) -> Window:
+        """All rounds."""
+        return self.whole.window
 
     def last_part(self, log: Window) -> Window:
         """Return the held-out rounds of a log of as many rounds."""
@@ -89,14 +93,14 @@ def curve(fitting: Fitting) -> tuple[Point, ...]:
     return tuple(points)
 
 
-def price(split: Split, *, law: str, points: tuple[Point, ...], softness: float) -> Price:
+def price(split: Split, *, law: LawName, points: tuple[Point, ...], softness: float) -> Price:
     """Place every rule on the curve, over the log and in the held-out part.
 
     Parameters
     ----------
     split : Split
         The log and its parts.
-    law : str
+    law : LawName
         Which law FedAVOT is fitted by.
     points : tuple of Point
         The curve.
@@ -119,7 +123,7 @@ def price(split: Split, *, law: str, points: tuple[Point, ...], softness: float)
     ]
     for name, amount in (("FedAVOT", 0.0), ("FedAVOT, soft", softness)):
         rows.append(_aligned(name, split, *(f.align(law, softness=amount) for f in fittings)))
-    if split.log.incidence.members.size <= MOST_FOR_VARIANCE:
+    if not split.log.large and split.log.incidence.members.size <= MOST_FOR_VARIANCE:
         rows.append(_aligned("least variance", split, *map(_least_variance, fittings)))
     rows.append(_running("online", split, split.log, learned(split.log)))
     if split.choice is not None:

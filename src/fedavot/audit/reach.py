@@ -10,8 +10,6 @@ figures bracket the deficiency max_I p(I) − f(I), and likewise the Hall ratio 
   upper limit is the exact binomial one for as many independent rounds as the blocks amount to.
 """
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,10 +18,10 @@ from fedavot.audit.estimates import TAIL, Resampling
 from fedavot.audit.findings import Estimate, Reach, Reached
 from fedavot.audit.fitting import Fitting
 from fedavot.audit.participation import Ragged
-from fedavot.audit.remedies import completed, if_all_asked, larger_cohorts
+from fedavot.audit.remedies import completed, everybody, larger_cohorts
 from fedavot.audit.shortfall import Shortfall, first_places, shortfall, touched
 from fedavot.audit.window import Window
-from fedavot.laws._incidence import Incidence, total_by
+from fedavot.laws._incidence import total_by
 
 MOST_PREFIXES = 2_000
 SLACK = 1e-9
@@ -57,7 +55,7 @@ def reach(
         Of the rounds with unknown states drawn.
     """
     seen = fitting.window
-    window = completed(seen, fitting.rates(), rng)
+    window = completed(seen, fitting.rates(), rng=rng)
     found = shortfall(window)
     # A share of which the part u is drawn has the variance of 1 / (1/(1 − u) + u) as many rounds.
     drawn = 1.0 / seen.known + 1.0 - seen.known if seen.known > 0 else np.inf
@@ -70,9 +68,10 @@ def reach(
     deficiency = _around(found.deficiency, low, high)
     unseen = np.bincount(seen.incidence.members, minlength=seen.n_clients) == 0
     never = np.flatnonzero(unseen & (seen.owed > 0))
+    everyone = None if available is None else everybody(fitting, available, rng=rng)
     larger, tried = None, 0
     if not found.feasible and not never.size:
-        larger, tried = larger_cohorts(window, available, rng)
+        larger, tried = larger_cohorts(window, everyone, rng=rng)
     proven = found.nearest is not None
     return Reach(
         feasible=found.feasible,
@@ -85,19 +84,8 @@ def reach(
         never=never,
         larger_cohorts=larger,
         tried_cohorts=tried,
-        if_all_asked=_all_asked(fitting, available, rng),
+        if_all_asked=None if everyone is None else shortfall(everyone).deficiency,
     ), found
-
-
-def _all_asked(
-    fitting: Fitting, available: Ragged | None, rng: np.random.Generator
-) -> float | None:
-    if available is None:
-        return None
-    window = fitting.window
-    incidence = Incidence(available.members, available.offsets, window.n_clients)
-    rates = replace(fitting, window=replace(window, incidence=incidence)).rates()
-    return if_all_asked(window, available, rates, rng)
 
 
 def _around(value: float, low: float, high: float) -> Estimate:

@@ -32,6 +32,7 @@ def reach(findings: Findings) -> Iterator[str]:
     else:
         yield from _shortfall(findings)
         yield from _fixes(findings)
+        yield from _never(findings)
     if found.proven and not found.sure:
         yield _doubt(findings)
     if findings.unknown > 0:
@@ -76,18 +77,12 @@ def _shortfall(findings: Findings) -> Iterator[str]:
     )
     if isfinite(found.hall_ratio.value):
         yield _ratio(findings)
-    if found.never.size and not np.array_equal(found.never, weak.clients):
-        held = share(float(findings.by_client.owed[found.never].sum()))
-        yield (
-            f"{_subject(findings, found.never, 'holds', 'hold')} {held} of the importance and "
-            f"never took part: no weights can make up for {_them(found.never)}."
-        )
 
 
 def _ratio(findings: Findings) -> str:
     found, worst = findings.reach, findings.reach.worst
     if np.array_equal(worst.clients, found.deficient.clients):
-        who = "They are" if worst.clients.size > 1 else "It is"
+        who = "They are" if worst.clients.size > 1 else "This client is"
     else:
         who = f"Worst off, {_subject(findings, worst.clients, 'is', 'are')}"
     return (
@@ -118,6 +113,17 @@ def _fixes(findings: Findings) -> Iterator[str]:
         f"Or accept the nearest importance that can be had, which gives {_them(weak.clients)} "
         f"{share(attained)} instead of {share(weak.importance)}."
     )
+
+
+def _never(findings: Findings) -> Iterator[str]:
+    """Name those who never took part, if they are not the very clients named before."""
+    never = findings.reach.never
+    if never.size and not np.array_equal(never, findings.reach.deficient.clients):
+        held = share(float(findings.by_client.owed[never].sum()))
+        yield (
+            f"{_subject(findings, never, 'holds', 'hold')} {held} of the importance and never took "
+            f"part: no weights can make up for {_them(never)} until {_they(never)}."
+        )
 
 
 def _larger(found: Reach) -> str:
@@ -170,3 +176,7 @@ def _subject(findings: Findings, clients: Integers, one: str, several: str) -> s
 
 def _them(clients: Integers) -> str:
     return "them" if clients.size > 1 else "it"
+
+
+def _they(clients: Integers) -> str:
+    return "they do" if clients.size > 1 else "it does"

@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from fedavot._checks import Floats, Integers
-from fedavot.audit.fitting import MOST_EXPLICIT
-from fedavot.audit.participation import Ragged
+from fedavot.audit.fitting import Fitting
+from fedavot.audit.participation import Ragged, ragged
 from fedavot.audit.shortfall import shortfall
 from fedavot.audit.window import Members, Window
 from fedavot.laws._incidence import Incidence
@@ -21,7 +21,7 @@ LEAST_MERGED = 30
 TIMES = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
 
 
-def completed(window: Window, rates: Floats, rng: np.random.Generator) -> Window:
+def completed(window: Window, rates: Floats, *, rng: np.random.Generator) -> Window:
     """Return the window with unknown states drawn.
 
     Parameters
@@ -41,42 +41,47 @@ def completed(window: Window, rates: Floats, rng: np.random.Generator) -> Window
     return _grouped(window, np.concatenate([at, rounds[there]]), members, window.n_rounds)
 
 
-def if_all_asked(
-    window: Window, available: Ragged, rates: Floats, rng: np.random.Generator
-) -> float:
-    """Return the deficiency if all who were available had taken part.
+def everybody(fitting: Fitting, available: Ragged, *, rng: np.random.Generator) -> Window:
+    """Return the rounds as they were had all who were available taken part, unknown states drawn.
+
+    Parameters
+    ----------
+    fitting : Fitting
+        The rounds, and how many of them tell as much as one look.
+    available : Ragged
+        Who could have taken part in each, as far as is known.
+    rng : Generator
+    """
+    window = fitting.window
+    incidence = Incidence(available.members, available.offsets, window.n_clients)
+    there = replace(window, incidence=incidence)
+    return completed(there, replace(fitting, window=there).rates(), rng=rng)
+
+
+def larger_cohorts(
+    window: Window, available: Window | None, *, rng: np.random.Generator
+) -> tuple[int | None, int]:
+    """Return how many times as many clients a round would do, and the most that was tried.
+
+    Where the log tells who was available, more of them are drawn, short of all. Elsewhere rounds in
+    a row are merged, as if each gathered the clients of so many.
 
     Parameters
     ----------
     window : Window
-        The rounds.
-    available : Ragged
-        Who could have taken part in each.
-    rates : float array, shape (n_clients,)
-        How likely each is available.
+        The rounds; no state is unknown.
+    available : Window or None
+        The same rounds with `everybody`.
     rng : Generator
     """
-    incidence = Incidence(available.members, available.offsets, window.n_clients)
-    return shortfall(completed(replace(window, incidence=incidence), rates, rng)).deficiency
-
-
-def larger_cohorts(
-    window: Window, available: Ragged | None, rng: np.random.Generator
-) -> tuple[int | None, int]:
-    """Return how many times as many clients a round would do, and the most that was tried.
-
-    Where the log tells who was available, more of them are drawn. Elsewhere rounds in a row are
-    merged, as if each gathered the clients of so many.
-    """
-    size = window.incidence.members.size if available is None else available.members.size
-    if size > MOST_EXPLICIT:
+    if (available or window).large:
         return None, 0
     tried = 0
     for times in TIMES:
         if available is None:
             more = _merged(window, times)
         else:
-            more = _asked(window, available, times, rng)
+            more = _asked(window, available.incidence, times, rng)
         if more is None:
             break
         tried = times
@@ -96,16 +101,19 @@ def _merged(window: Window, times: int) -> Window | None:
 
 
 def _asked(
-    window: Window, available: Ragged, times: int, rng: np.random.Generator
+    window: Window, available: Incidence, times: int, rng: np.random.Generator
 ) -> Window | None:
-    """Return the rounds with so many times as many of the available, drawn; None if all are in."""
-    there = np.diff(available.offsets)
-    sizes = np.minimum(times * window.incidence.sizes, there)
-    if np.array_equal(sizes, there) and times > TIMES[0]:
+    """Return the rounds with so many times as many of the available, drawn.
+
+    None if fewer times as many were all of them already.
+    """
+    fewer = max((count for count in TIMES if count < times), default=1)
+    if np.all(fewer * window.incidence.sizes >= available.sizes):
         return None
+    sizes = np.minimum(times * window.incidence.sizes, available.sizes)
+    there = Ragged(available.offsets, available.members)
     rows = [
-        rng.choice(available.row(t), size=size, replace=False)
-        for t, size in enumerate(sizes.tolist())
+        rng.choice(there.row(t), size=size, replace=False) for t, size in enumerate(sizes.tolist())
     ]
     rounds = np.repeat(np.arange(window.n_rounds), sizes)
     return _grouped(window, rounds, np.concatenate(rows), window.n_rounds)
@@ -113,9 +121,6 @@ def _asked(
 
 def _grouped(window: Window, rounds: Integers, members: Members, n_rounds: int) -> Window:
     """Return the rounds of pairs of round and client; what is wanted is the whole importance."""
-    keys = np.unique(rounds * window.n_clients + members)
-    offsets = np.searchsorted(keys, np.arange(n_rounds + 1) * window.n_clients)
-    incidence = Incidence(
-        (keys % window.n_clients).astype(np.int32), offsets.astype(np.int64), window.n_clients
-    )
+    sets = ragged(np.unique(rounds * window.n_clients + members), n_rounds, window.n_clients)
+    incidence = Incidence(sets.members, sets.offsets, window.n_clients)
     return Window(incidence, np.arange(n_rounds), window.importance, None)

@@ -1,10 +1,10 @@
 """What the rounds of a log cannot deliver of the importance, and which clients are behind it.
 
-A log of moderate size is certified as an explicit law. A very large one is searched along two
-orders: that of falling p_i/a_i with a_i = −log(1 − π_i), whose prefixes hold the worst set if
-clients are independent, and that of the certificate of evenly spaced rounds. A set found there
-proves infeasibility; that none is found proves nothing, and plain sweeps are then given a chance to
-find weights that do.
+A log of moderate size is certified as an explicit law. A large one is searched along two orders:
+that of falling p_i/a_i with a_i = −log(1 − π_i), whose prefixes hold the worst set if clients are
+independent, and that of the potentials after some plain sweeps, which order clients long before
+they settle. A set found there proves infeasibility. That none is found proves nothing, unless the
+sweeps have come to weights that deliver what is owed.
 """
 
 from dataclasses import dataclass, replace
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
 from fedavot.alignment import Status
-from fedavot.audit.fitting import MOST_EXPLICIT
 from fedavot.audit.weighing import Plan
 from fedavot.audit.window import Window
 from fedavot.certificate import FEASIBLE_SLACK
@@ -22,8 +21,8 @@ from fedavot.feasibility import certify
 from fedavot.laws._incidence import Incidence
 from fedavot.solve import align
 
-MOST_SWEEPS, SWEPT = 100, 1e-6
-"""How long weights that prove feasibility are looked for in a large log, and how near they are."""
+MOST_SWEEPS, SWEPT = 50, 1e-6
+"""How many sweeps a large log gets, and how near weights must come to prove feasibility."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +55,7 @@ class Shortfall:
 
 def shortfall(window: Window) -> Shortfall:
     """Find what the rounds of a window cannot deliver of what they owe."""
-    if window.incidence.members.size > MOST_EXPLICIT:
+    if window.large:
         return _scanned(window)
     certificate = certify(window.owed, window.law())
     potentials, levels = certificate.potentials, certificate.levels
@@ -81,11 +80,16 @@ def _scanned(window: Window) -> Shortfall:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = window.owed / -np.log1p(-rates)
     independent = np.argsort(-np.where(window.owed > 0, ratio, -1.0), kind="stable")
-    step = -(-window.incidence.members.size // MOST_EXPLICIT)
-    part = shortfall(window.part(np.arange(0, window.n_rounds, step)))
-    found = [_along(window, order) for order in (independent, part.order)]
-    worst = max(found, key=lambda one: one.deficiency)
-    return replace(worst, nearest=_swept(window)) if worst.feasible else worst
+    swept = align(window.owed, window.law(), method="ipfp", tol=SWEPT, max_iter=MOST_SWEEPS)
+    ordered = np.lexsort((-swept.potentials, swept.levels))
+    worst = max((_along(window, order) for order in (independent, ordered)), key=_deficiency)
+    if not worst.feasible or swept.status is Status.UNCONVERGED:
+        return worst
+    return replace(worst, nearest=Plan(swept.potentials, swept.levels))
+
+
+def _deficiency(found: Shortfall) -> float:
+    return found.deficiency
 
 
 def _along(window: Window, order: Integers) -> Shortfall:
@@ -105,14 +109,6 @@ def _along(window: Window, order: Integers) -> Shortfall:
         order=order,
         nearest=None,
     )
-
-
-def _swept(window: Window) -> Plan | None:
-    """Return weights that deliver what is owed, if plain sweeps find them soon."""
-    swept = align(window.owed, window.law(), method="ipfp", tol=SWEPT, max_iter=MOST_SWEEPS)
-    if swept.status is Status.UNCONVERGED:
-        return None
-    return Plan(swept.potentials, swept.levels)
 
 
 def first_places(window: Window, order: Integers) -> Integers:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedavot._checks import SUM_SLACK, Integers, as_amount
+from fedavot._checks import SUM_SLACK, Floats, Integers, as_amount
 from fedavot._files import PathLike
 from fedavot.audit.federation import Federation
 from fedavot.audit.json_lines import plain
@@ -25,6 +25,8 @@ from fedavot.audit.roster import with_clients
 from fedavot.errors import FileFormatError, ImportanceError, OptionError
 from fedavot.importance import by_group, from_mapping, read_mapping
 
+NOTHING = 1e-10
+"""A share of the importance that no log could tell from none, and that solvers stumble over."""
 NO_GROUP = "(no group)"
 """What clients without a group are listed under."""
 
@@ -80,9 +82,23 @@ def federation_of(
     if idle:
         words = _clients(len(idle), "has a group, but", "have a group, but")
         notes.append(f"{words} no importance and no row in the log: left out")
-    shares = from_mapping({name: amounts[name] for name in log.clients}, log.clients)
+    shares, more = _told_apart(
+        from_mapping({name: amounts[name] for name in log.clients}, log.clients)
+    )
+    notes += more
     log = replace(log, notes=(*log.notes, *notes)) if notes else log
     return Federation(log, shares, *_numbered(wanted, log.clients))
+
+
+def _told_apart(shares: Floats) -> tuple[Floats, list[str]]:
+    """Return shares in which none is too small to be told from nothing, and a note on them."""
+    small = (shares > 0) & (shares < NOTHING)
+    if not small.any():
+        return shares, []
+    kept = np.where(small, 0.0, shares)
+    words = _clients(int(small.sum()), "has", "have")
+    note = f"{words} less than {NOTHING:g} of the importance: taken to count 0"
+    return np.asarray(kept / kept.sum()), [note]
 
 
 class _Wanted(NamedTuple):

@@ -3,7 +3,7 @@
 A client whose state is not known in a round is owed nothing there: the round's importance is that
 of the others, scaled to one. With U_t for the unknown of round t and p(U) for their importance,
 
-    owed_i = mean over rounds t with i ∉ U_t of  p_i / (1 − p(U_t)),  counting 0 where i ∈ U_t.
+    owed_i = mean over rounds t of  p_i / (1 − p(U_t)) where i ∉ U_t,  0 where i ∈ U_t.
 
 Rounds in which nobody took part are left out, as everywhere.
 """
@@ -23,6 +23,8 @@ from fedavot.laws._incidence import Incidence, total_by
 from fedavot.laws.cohorts import Cohorts
 
 Members = NDArray[np.int32]
+MOST_ENTRIES, MOST_CLIENTS = 2_000_000, 2_000
+"""Beyond either, a log is large: plans for its rounds would take minutes and gigabytes."""
 CHUNK = 1 << 20
 """About how many entries are worked on at a time, to save memory."""
 
@@ -74,6 +76,11 @@ class Window:
     def _unknown_rounds(self) -> Integers:
         assert self.unknown is not None
         return np.repeat(np.arange(self.n_rounds), np.diff(self.unknown.offsets))
+
+    @property
+    def large(self) -> bool:
+        """Whether there is too much to solve for the rounds one by one."""
+        return self.incidence.members.size > MOST_ENTRIES or self.n_clients > MOST_CLIENTS
 
     @property
     def known(self) -> float:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot.audit.availability_words import behaviour, has_held_out
+from fedavot.audit.availability_words import LAWS, behaviour, has_held_out
 from fedavot.audit.findings import Advice, Findings, Standing
 from fedavot.audit.numerals import NOTHING, share
 from fedavot.audit.reach_words import reach
@@ -130,8 +130,8 @@ def _objective(findings: Findings) -> Iterator[str]:
     side = "within" if gap.value <= findings.tolerance else "above"
     yield (
         f"Over this log, {share(gap.value)} of the weight went to clients that should not have had "
-        f"it: a gap of {amount(gap.value)} ({interval(gap)}), {side} the tolerance of "
-        f"{findings.tolerance:.3g}."
+        f"it: a gap of {_told_apart(gap.value, findings.tolerance)} ({interval(gap)}), {side} the "
+        f"tolerance of {findings.tolerance:.3g}."
     )
     by_group, by_client = findings.by_group, findings.by_client
     if by_group is not None:
@@ -169,15 +169,22 @@ def _price(findings: Findings) -> Iterator[str]:
             f"{amount(plain.gap)}, and {size(exact.effective)} for alignment (FedAVOT), at a gap "
             f"of {amount(exact.gap)}."
         )
-        yield from _made_for_rates(findings, exact)
+    for_rates = tuple(_made_for_rates(findings, exact)) if exact else ()
+    yield from for_rates
     near = [point for point in findings.price.curve if point.gap <= findings.tolerance]
     best = max(near, key=lambda point: point.effective, default=None)
     if best is None:
-        yield f"No softness brings the gap within the tolerance of {findings.tolerance:.3g}."
-    elif best.softness > 0:
+        least = min((point.gap for point in findings.price.curve), default=np.nan)
         yield (
-            f"A softness of {best.softness:.3g} trades closeness for evenness: an effective cohort "
-            f"size of {size(best.effective)}, at a gap of {amount(best.gap)}, within the tolerance."
+            f"No softness brings the gap within the tolerance of {findings.tolerance:.3g}; the "
+            f"least is {_told_apart(least, findings.tolerance)}."
+        )
+    elif best.softness > 0:
+        such = "With weights made for these very rounds, a" if for_rates else "A"
+        yield (
+            f"{such} softness of {best.softness:.3g} trades closeness for evenness: an effective "
+            f"cohort size of {size(best.effective)}, at a gap of {amount(best.gap)}, within the "
+            "tolerance."
         )
     for rule in (SELECTION, APPLIED):
         if one := _standing(findings, rule):
@@ -195,20 +202,15 @@ def _price(findings: Findings) -> Iterator[str]:
 
 def _made_for_rates(findings: Findings, exact: Standing) -> Iterator[str]:
     """Say why weights are off by more over the log than weights can be, where they are."""
-    nearest = findings.price.curve[0].gap
-    if findings.fit.law == "explicit" or exact.gap < nearest + 0.005:
-        return
+    law, nearest = findings.fit.law, findings.price.curve[0].gap
     unseen = {score.law: amount(score.held_out.value) for score in findings.fit.scores}
-    better = ""
-    if has_held_out(findings) and "explicit" in unseen:
-        better = (
-            f": off by {unseen[findings.fit.law]} there, where weights made for the rounds "
-            f"themselves are off by {unseen['explicit']}"
-        )
+    made_for_rounds = law == "explicit" or "explicit" not in unseen
+    if made_for_rounds or not has_held_out(findings) or exact.gap < nearest + 0.005:
+        return
     yield (
-        f"Weights made for these very rounds could come within {amount(nearest)} of the "
-        "importance. FedAVOT is made for how often clients take part instead, which carries over "
-        f"better to rounds not seen{better}."
+        f"Weights made for these very rounds would be off by {amount(nearest)}. FedAVOT is made "
+        f"for {LAWS[law]} instead, which carries over better: in rounds that neither had seen it "
+        f"was off by {unseen[law]}, the others by {unseen['explicit']}."
     )
 
 
@@ -235,3 +237,9 @@ def _log(findings: Findings) -> Iterator[str]:
 
 def _standing(findings: Findings, rule: str) -> Standing | None:
     return next((one for one in findings.price.standings if one.rule == rule), None)
+
+
+def _told_apart(value: float, limit: float) -> str:
+    """Return an amount, with one more digit where it would read as the limit does."""
+    told = amount(value)
+    return f"{value:.3f}" if told == amount(limit) else told

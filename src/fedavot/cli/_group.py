@@ -1,6 +1,11 @@
 """A command group in which errors are messages: one line and an exit status, no traceback."""
 
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 import click
 
@@ -31,3 +36,22 @@ class Group(click.Group):
         except KeyboardInterrupt:
             click.echo("Interrupted before anything was run.", err=True)
             sys.exit(INTERRUPTED)
+
+
+@contextmanager
+def orderly() -> Iterator[None]:
+    """Be interrupted, and so clean up, where one would be ended at once."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # where signals cannot be caught
+        return
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {name: signal.signal(getattr(signal, name), interrupt) for name in names}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(getattr(signal, name), handler)

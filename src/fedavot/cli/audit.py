@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from fedavot.cli._group import INTERRUPTED, Refusal
+from fedavot.cli._group import INTERRUPTED, Refusal, orderly
 from fedavot.cli._paths import FILE, FOLDER
 from fedavot.cli._progress import of_bytes, of_stages
 from fedavot.cli._terms import as_typed
@@ -195,7 +195,11 @@ def audit_command(log: Path, **chosen: Any) -> None:
         with of_stages() as told:
             told("the report", 0, 1)
             files = write_audit(findings, folder, changes=changes or ())
-    show(Console(highlight=False), findings, changes, files)
+    try:
+        show(Console(highlight=False), findings, changes, files)
+    except KeyboardInterrupt:
+        click.echo(f"Interrupted; {folder} was written.", err=True)
+        sys.exit(INTERRUPTED)
 
 
 @contextmanager
@@ -204,7 +208,8 @@ def _refused(log: Path, folder: Path) -> Iterator[None]:
     from polars.exceptions import PanicException, PolarsError
 
     try:
-        yield
+        with orderly():
+            yield
     except KeyboardInterrupt:
         click.echo("Interrupted; nothing was written.", err=True)
         sys.exit(INTERRUPTED)

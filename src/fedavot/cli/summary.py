@@ -19,8 +19,8 @@ from fedavot._checks import Integers
 from fedavot.audit.availability_words import has_held_out
 from fedavot.audit.comparison import Change
 from fedavot.audit.findings import Findings, Shares
-from fedavot.audit.numerals import NARROW, share
-from fedavot.audit.telling import amount, count, shown, size
+from fedavot.audit.numerals import NARROW, NOTHING, share
+from fedavot.audit.telling import ISOLATE, ISOLATED, amount, count, ends, shown, size
 from fedavot.audit.words import headline, sections
 
 MOST_ROWS = 12
@@ -96,6 +96,8 @@ def _say(console: Console, title: str, sentences: Sequence[str]) -> None:
 
 def _wrapped(console: Console, words: str, width: int) -> list[str]:
     """Return the lines of a sentence, none of which ends between a number and its unit."""
+    for mark in (ISOLATE, ISOLATED):  # Rich takes them to be as wide as letters.
+        words = words.replace(mark, "")
     lines = Text(words.replace(NARROW, STAND_IN)).wrap(console, max(8, width))
     return [line.plain.rstrip().replace(STAND_IN, " ") for line in lines]
 
@@ -130,11 +132,14 @@ def _parts(findings: Findings) -> Table:
 
 def _furthest(parts: Shares) -> Integers:
     """Return whose parts are the furthest off either way, those that count too little first."""
-    order = np.argsort(parts.implied - parts.owed, kind="stable")
+    excess = parts.implied - parts.owed
+    order = np.argsort(excess, kind="stable")
     if order.size <= MOST_ROWS:
         return order
     half = MOST_ROWS // 2
-    return np.concatenate((order[:half], order[-half:]))
+    rows = np.concatenate((order[:half], order[-half:]))
+    off = rows[np.abs(excess[rows]) > NOTHING]
+    return off if off.size else rows
 
 
 def _rules(findings: Findings) -> Table:
@@ -149,7 +154,7 @@ def _rules(findings: Findings) -> Table:
             Text(f"{one.rule} *" if chosen else one.rule),
             amount(one.gap),
             _plain(size(one.effective)),
-            *((amount(held.value), f"{amount(held.low)} to {amount(held.high)}") if judged else ()),
+            *((amount(held.value), _plain(ends(held))) if judged else ()),
             style="bold" if chosen else "",
         )
     _caption(table, "* recommended")

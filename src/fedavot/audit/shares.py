@@ -1,0 +1,61 @@
+"""Who counts how much: wanted, owed, got and attainable, by client and by group."""
+
+import numpy as np
+
+from fedavot._checks import Floats
+from fedavot.audit.federation import Federation
+from fedavot.audit.findings import Shares
+from fedavot.audit.fitting import counts
+from fedavot.audit.shortfall import touched
+from fedavot.audit.weighing import Weights, weights_of
+from fedavot.audit.window import Window
+from fedavot.laws._incidence import total_by
+
+
+def shares_of(window: Window, nearest: Weights) -> Shares:
+    """Return every client's part over a window.
+
+    Parameters
+    ----------
+    window : Window
+        The rounds.
+    nearest : Weights
+        Those that come nearest to the importance.
+    """
+    return Shares(
+        importance=window.importance,
+        owed=window.owed,
+        implied=window.mean_weights(window.plain()),
+        attained=window.mean_weights(weights_of(nearest, window)),
+        inclusion=_inclusion(window),
+    )
+
+
+def _inclusion(window: Window) -> Floats:
+    """Return the share of the rounds each is known in that it took part in; NaN for none."""
+    taken, known = counts(window)
+    shares = np.full(window.n_clients, np.nan)
+    np.divide(taken, known, out=shares, where=known > 0)
+    return shares
+
+
+def grouped(federation: Federation, window: Window, shares: Shares) -> Shares | None:
+    """Return every group's part, from its clients'; None without groups."""
+    group_of, groups = federation.group_of, federation.groups
+    if group_of is None:
+        return None
+
+    def summed(values: Floats) -> Floats:
+        return total_by(group_of, values, len(groups))
+
+    reached = [
+        float(touched(window.incidence, np.flatnonzero(group_of == group)).mean())
+        for group in range(len(groups))
+    ]
+    return Shares(
+        importance=summed(shares.importance),
+        owed=summed(shares.owed),
+        implied=summed(shares.implied),
+        attained=summed(shares.attained),
+        inclusion=np.array(reached),
+    )
