@@ -178,8 +178,9 @@ def _total_variation(parts: Sequence[Weighted]) -> Estimate:
         for parity in (True, False)
     }
     lacking = float(-np.sign(surplus))
-    # Shares that happen to be exact have no sign of their own: half of them get either.
-    own = np.where(excess == 0, 1.0 - 2.0 * (np.arange(excess.size) % 2), np.sign(excess))
+    # Shares that happen to be exact have no sign of their own, and get either.
+    either = np.random.default_rng(excess.size).choice([-1.0, 1.0], excess.size)
+    own = np.where(np.abs(excess) <= ROUNDING / excess.size, either, np.sign(excess))
     centre, below, above = 0.0, np.zeros(DRAWS), np.zeros(DRAWS)
     for mask, part, side in zip(odd, parts, (1.0, -1.0), strict=False):
         # A block's signs are those of the other parity.
