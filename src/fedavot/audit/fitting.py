@@ -141,11 +141,10 @@ class Fitting:
 
 def counts(window: Window) -> tuple[Floats, Floats]:
     """Return how many rounds each client took part in, and is known in, shape (n_clients,)."""
-    taken = np.bincount(window.incidence.members, minlength=window.n_clients)
     known = np.full(window.n_clients, float(window.n_rounds))
     if window.unknown is not None:
         known -= window.unknown.counts(window.n_clients)
-    return taken.astype(np.float64), known
+    return window.taken.astype(np.float64), known
 
 
 def _drawn(taken: Floats, known: Floats, broader: Floats, look: float) -> Floats:

@@ -56,7 +56,7 @@ def reach(
     """
     seen = fitting.window
     window = completed(seen, fitting.rates(), rng=rng)
-    found = shortfall(window)
+    found = shortfall(window, prove=True)
     # A share of which the part u is drawn has the variance of 1 / (1/(1 − u) + u) as many rounds.
     drawn = 1.0 / seen.known + 1.0 - seen.known if seen.known > 0 else np.inf
     low, lowest_ratio = _from_below(window, resampling, fitting.look * drawn)
@@ -66,7 +66,7 @@ def reach(
         most, steepest = _from_above(seen, shortfall(seen), resampling, 1.0)
         high, highest_ratio = max(high, most), max(highest_ratio, steepest)
     deficiency = _around(found.deficiency, low, high)
-    unseen = np.bincount(seen.incidence.members, minlength=seen.n_clients) == 0
+    unseen = seen.taken == 0
     never = np.flatnonzero(unseen & (seen.owed > 0))
     everyone = None if available is None else everybody(fitting, available, rng=rng)
     larger, tried = None, 0

@@ -2,9 +2,9 @@
 
 A log of moderate size is certified as an explicit law. A large one is searched along two orders:
 that of falling p_i/a_i with a_i = −log(1 − π_i), whose prefixes hold the worst set if clients are
-independent, and that of the potentials after some plain sweeps, which order clients long before
-they settle. A set found there proves infeasibility. That none is found proves nothing, unless the
-sweeps have come to weights that deliver what is owed.
+independent, and that of the potentials after some plain sweeps over evenly spaced rounds, which
+order clients long before they settle. A set found there proves infeasibility. That none is found
+proves nothing, unless sweeps over all rounds come to weights that deliver what is owed.
 """
 
 from dataclasses import dataclass, replace
@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
-from fedavot.alignment import Status
+from fedavot.alignment import Alignment, Status
 from fedavot.audit.weighing import Plan
-from fedavot.audit.window import Window
+from fedavot.audit.window import MOST_ENTRIES, Window
 from fedavot.certificate import FEASIBLE_SLACK
 from fedavot.feasibility import certify
 from fedavot.laws._incidence import Incidence
@@ -53,10 +53,17 @@ class Shortfall:
     nearest: Plan | None
 
 
-def shortfall(window: Window) -> Shortfall:
-    """Find what the rounds of a window cannot deliver of what they owe."""
+def shortfall(window: Window, *, prove: bool = False) -> Shortfall:
+    """Find what the rounds of a window cannot deliver of what they owe.
+
+    Parameters
+    ----------
+    window : Window
+    prove : bool
+        Whether to look for weights that prove feasibility in a large window as well.
+    """
     if window.large:
-        return _scanned(window)
+        return _scanned(window, prove)
     certificate = certify(window.owed, window.law())
     potentials, levels = certificate.potentials, certificate.levels
     assert potentials is not None
@@ -74,18 +81,27 @@ def shortfall(window: Window) -> Shortfall:
     )
 
 
-def _scanned(window: Window) -> Shortfall:
+def _scanned(window: Window, prove: bool) -> Shortfall:
     """Look at the prefixes of two orders; other sets may be worse."""
-    rates = np.bincount(window.incidence.members, minlength=window.n_clients) / window.n_rounds
+    rates = window.taken / window.n_rounds
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = window.owed / -np.log1p(-rates)
     independent = np.argsort(-np.where(window.owed > 0, ratio, -1.0), kind="stable")
-    swept = align(window.owed, window.law(), method="ipfp", tol=SWEPT, max_iter=MOST_SWEEPS)
+    step = -(-window.incidence.members.size // MOST_ENTRIES)
+    some = window if step == 1 else window.part(np.arange(0, window.n_rounds, step))
+    swept = _swept(some)
     ordered = np.lexsort((-swept.potentials, swept.levels))
     worst = max((_along(window, order) for order in (independent, ordered)), key=_deficiency)
-    if not worst.feasible or swept.status is Status.UNCONVERGED:
+    if not worst.feasible or not prove:
         return worst
-    return replace(worst, nearest=Plan(swept.potentials, swept.levels))
+    plan = swept if step == 1 else _swept(window)
+    if plan.status is Status.UNCONVERGED:
+        return worst
+    return replace(worst, nearest=Plan(plan.potentials, plan.levels))
+
+
+def _swept(window: Window) -> Alignment:
+    return align(window.owed, window.law(), method="ipfp", tol=SWEPT, max_iter=MOST_SWEEPS)
 
 
 def _deficiency(found: Shortfall) -> float:

@@ -116,9 +116,20 @@ class Window:
         entries = (values * self.importance)[self.unknown.members]
         return self._scale * (total - total_by(self._unknown_rounds, entries, self.n_rounds))
 
+    @cached_property
+    def taken(self) -> Integers:
+        """How many rounds each client took part in, shape (n_clients,)."""
+        members = self.incidence.members
+        taken = np.zeros(self.n_clients, dtype=np.int64)
+        # In chunks: counting makes a copy with wider integers.
+        for _, entries in self.chunks():
+            taken += np.bincount(members[entries], minlength=self.n_clients)
+        return taken
+
     def mean_weights(self, weights: Floats) -> Floats:
         """Return each client's mean weight, from one weight an entry, shape (n_clients,)."""
-        return total_by(self.incidence.members, weights, self.n_clients) / self.n_rounds
+        everywhere = np.ones(self.n_rounds, dtype=bool)
+        return np.asarray(self.total_in(weights, everywhere) / self.n_rounds)
 
     def sum_by_round(self, entries: Floats) -> Floats:
         """Return the sum over each round's members, shape (n_rounds,)."""
@@ -138,8 +149,9 @@ class Window:
         members, sizes = self.incidence.members, self.incidence.sizes
         total = np.zeros(self.n_clients)
         for rounds, entries in self.chunks():
-            inside = np.repeat(chosen[rounds], sizes[rounds])
-            part = np.where(inside, weights[entries], 0.0)
+            part = weights[entries]
+            if not chosen[rounds].all():
+                part = np.where(np.repeat(chosen[rounds], sizes[rounds]), part, 0.0)
             total += total_by(members[entries], part, self.n_clients)
         return total
 
