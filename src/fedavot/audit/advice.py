@@ -89,11 +89,12 @@ def _out_of_reach(evidence: Evidence) -> Advice | None:
     reach = evidence.reach
     never = reach.never.size
     if never and reach.deficiency.value - evidence.never <= evidence.tolerance:
+        them = "they are" if never > 1 else "it is"
         return Advice(
             "change selection",
             f"{count(never, 'client')} with {share(evidence.never)} of the importance never took "
-            "part, and no rule can count who never takes part. See that they are asked, or take "
-            "them out of the importance.",
+            f"part, and no rule can count who never takes part. See that {them} asked, or take "
+            f"{'them' if never > 1 else 'it'} out of the importance.",
             "online" if evidence.learns else "FedAVOT",
             online=evidence.learns,
         )
@@ -145,9 +146,9 @@ def _shortage(evidence: Evidence) -> str:
     several = deficient.clients.size != 1
     return (
         f"No weights can do it: {count(deficient.clients.size, 'client')} "
-        f"{'hold' if several else 'holds'} {share(deficient.importance)} of the importance and "
-        f"{'any of them takes' if several else 'takes'} part in only {share(deficient.coverage)} "
-        f"of rounds, so {amount(evidence.reach.deficiency.value)} of it cannot be delivered"
+        f"{'hold' if several else 'holds'} {share(deficient.importance)} of the importance, and "
+        f"only {share(deficient.coverage)} of rounds have {'any of them' if several else 'it'}, so "
+        f"{amount(evidence.reach.deficiency.value)} of it cannot be delivered"
     )
 
 
@@ -187,7 +188,7 @@ def _align(evidence: Evidence) -> Advice:
     plain, exact, soft = evidence.plain, evidence.exact, evidence.price.of("FedAVOT, soft")
     reach = evidence.reach
     what = (
-        "Weights exist that give every client its importance"
+        f"Weights {'' if reach.proven else 'seem to '}exist that give every client its importance"
         if reach.feasible
         else f"All but {amount(reach.deficiency.value)} of the importance can be delivered"
     )

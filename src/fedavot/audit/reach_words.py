@@ -108,10 +108,9 @@ def _fixes(findings: Findings) -> Iterator[str]:
         yield _larger(found)
     if found.if_all_asked is not None:
         yield _all_asked(found.if_all_asked, found.deficiency.value)
-    attained = float(findings.by_client.attained[weak.clients].sum())
     yield (
         f"Or accept the nearest importance that can be had, which gives {_them(weak.clients)} "
-        f"{share(attained)} instead of {share(weak.importance)}."
+        f"{share(weak.coverage)} instead of {share(weak.importance)}."
     )
 
 
