@@ -241,11 +241,11 @@ def _choice(evidence: Evidence, used: Standing) -> str:
     if (
         chosen is None
         or chosen.held_out.value >= used.held_out.value
-        or chosen.held_out_effective < used.held_out_effective
+        or chosen.held_out_effective < NEARER * used.held_out_effective
     ):
         return ""
     return (
-        " If the server may choose whom to ask, choosing by weights learned on the way does better "
+        " If the server may choose whom to ask, choosing by weights learned on the way came nearer "
         f"still: off by {amount(chosen.held_out.value)} in the last third, where a round averages "
         f"like {size(chosen.held_out_effective)} clients instead of "
         f"{size(used.held_out_effective)}."
