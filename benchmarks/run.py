@@ -1,8 +1,8 @@
 """Run the benchmarks: ``python -m benchmarks.run [P1 P2 ...] [--out FILE] [--repeat N]``.
 
-Everything is timed in turns, in this one process; only the federated frameworks of P6 and P7 have
-processes of their own. The exit status is 1 if a requirement is not met or one of our own answers
-does not check.
+Everything is timed in turns, in this one process; only the federated frameworks of P6 and P7 and
+the audits of P9 have processes of their own. The exit status is 1 if a requirement is not met or
+one of our own answers does not check.
 """
 
 import sys
@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import aggregation, imports, out_of_reach, report, suites, training
+from benchmarks import aggregation, audit, imports, out_of_reach, report, suites, training
 from benchmarks.outcome import Outcome
 
 _SUITES = {
@@ -25,6 +25,7 @@ _SUITES = {
     "P6": (training.regression,),
     "P7": (training.softmax,),
     "P8": (aggregation.aggregation,),
+    "P9": (audit.audits,),
 }
 _WIDTH = 112
 """What the tables need; a pipe would get 80."""

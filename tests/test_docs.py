@@ -14,7 +14,7 @@ import fedavot as fa
 from fedavot import audit, cli, flower, rules, selection, training
 from fedavot.audit import comparison, document
 from fedavot.audit.columns import NAMES
-from fedavot.audit.rows import NOT_ASKED, STATUSES
+from fedavot.audit.rows import STATUSES
 from fedavot.experiments.alignment import measure
 from fedavot.experiments.settings import paper_settings
 from fedavot.training import mnist, partition
@@ -195,7 +195,7 @@ def test_the_page_on_audits_names_every_word_and_column_that_is_recognised():
     assert [name for name in columns if name not in text] == []
     # A status stands between commas or at the edge of a cell.
     told = {word.strip(" .") for cell in re.split(r"[|:\n]", text) for word in cell.split(",")}
-    assert [word for word in (*statuses, *NOT_ASKED) if word not in told] == []
+    assert [word for word in statuses if word not in told] == []
 
 
 def test_the_readme_shows_what_an_audit_of_the_sample_prints(sample):

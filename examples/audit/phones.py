@@ -67,7 +67,7 @@ def unknown_share(log: Participation, first: float, last: float) -> float:
 def table(findings: Findings) -> str:
     """Return where the rules stand, in rounds that they were not fitted to and over all of them."""
     lines = [
-        "| rule | gap, last third | 95 % interval | effective cohort size | gap, whole log |",
+        "| rule | gap, last third | 95 % interval | effective size, last third | gap, whole log |",
         "|---|---:|---:|---:|---:|",
     ]
     for rule in findings.price.standings:

@@ -54,9 +54,16 @@ def test_a_gap_that_reads_the_same_has_not_changed():
     assert changed(before, made.findings(gap=Estimate(0.2799, 0.1, 0.2))) == {}
 
 
-def test_a_new_recommendation_comes_first_with_its_reason():
+def test_another_importance_is_said_before_anything_else():
     changes = compare(findings_document(made.findings()), made.infeasible())
-    first = changes[0]
+    assert changes[0].name == "importance"
+    assert "different objectives" in changes[0].words
+    assert "importance" not in changed(made.findings(), made.findings())
+
+
+def test_a_new_recommendation_comes_next_with_its_reason():
+    changes = compare(findings_document(made.findings()), made.infeasible())
+    first = changes[1]
     assert (first.name, first.before) == ("recommendation", "align")
     assert first.after == "align softly, softness 0.1"
     assert made.infeasible().advice.reason in first.words

@@ -41,7 +41,8 @@ def test_who_replied_took_part_with_the_weights_used(tmp_path):
     assert log.clients == ("north", "süd", "x, y")
     assert [log.cohort(t).tolist() for t in range(2)] == [[0, 1], []]
     assert log.applied.tolist() == [0.25, 0.75]
-    assert [log.available.row(t).tolist() for t in range(2)] == [[0, 1, 2], [2]]
+    # Who was asked and did not reply could not have taken part.
+    assert [log.available.row(t).tolist() for t in range(2)] == [[0, 1], []]
     assert np.diff(log.times).tolist() == [1.0]
     assert log.notes == ()
 

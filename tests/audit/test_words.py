@@ -251,7 +251,6 @@ def test_what_would_help_is_told():
     ("changes", "words"),
     [
         ({"larger_cohorts": 2}, "Or about twice as many of the available clients a round."),
-        ({"larger_cohorts": None}, "Even 8 times as many of the available clients would not do."),
         (
             {"larger_cohorts": 2, "if_all_asked": None},
             "Or rounds that gather the clients of 2 rounds in a row.",

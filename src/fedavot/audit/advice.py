@@ -194,7 +194,8 @@ def _align(evidence: Evidence) -> Advice:
     )
     why = (
         f"{what}. Over this log the weights in alignment.json are off by {amount(exact.gap)}, the "
-        f"plain average by {amount(evidence.gap.value)}"
+        f"plain average by {amount(evidence.gap.value)}; in rounds that the weights were not "
+        f"fitted to, by {amount(exact.held_out.value)} and {amount(plain.held_out.value)}"
     )
     dear = evidence.dear
     if dear and soft.effective - 1 >= GAIN * (exact.effective - 1):

@@ -18,7 +18,7 @@ from fedavot.audit.price import MOST_FOR_VARIANCE, curve, price
 from fedavot.audit.reach import reach
 from fedavot.audit.shares import grouped, shares_of
 from fedavot.audit.shortfall import Shortfall
-from fedavot.audit.weighing import MOST_REPLAYED
+from fedavot.audit.weighing import MOST_REPLAYED, weights_of
 from fedavot.errors import OptionError
 
 LEAST_TOLERANCE = 1e-4
@@ -159,7 +159,10 @@ def _findings(case: Case, found: _Found, *, source: str, advice: Advice) -> Find
     aligned = case.whole.align(found.fit.law, softness=advice.softness)
     # Under an explicit law it was found for what is owed while observed; it is for all times.
     alignment = replace(aligned, importance=federation.importance)
-    shares = shares_of(window, found.shortfall.nearest or alignment)
+    delivered = found.shortfall.delivered()
+    if delivered is None:
+        delivered = window.mean_weights(weights_of(alignment, window))
+    shares = shares_of(window, delivered)
     pairs = log.n_rounds * log.n_clients
     return Findings(
         source=source,

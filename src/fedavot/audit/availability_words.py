@@ -36,6 +36,11 @@ def behaviour(findings: Findings) -> Iterator[str]:
         hours = [f"{hour:02d}:00" for hour in range(24)]
         clock = "UTC" if found.dated else "of the log's own clock"
         yield _range(verb, found.by_hour, hours, f" {clock}")
+        if findings.unknown > 0:
+            yield (
+                "In these means, clients whose state is not known are taken to be there as often "
+                "as the others."
+            )
     if found.groups_by_hour is not None:
         yield from _group_hours(found.groups_by_hour, findings.groups)
     if found.by_weekday is not None and np.isfinite(found.by_weekday).sum() > 1:

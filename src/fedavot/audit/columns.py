@@ -88,6 +88,14 @@ def find_layout(
     )
 
 
+def unread(header: Sequence[str], layout: Layout) -> list[str]:
+    """Return a note on the columns that have no meaning here, if there are any."""
+    rest = [name for place, name in enumerate(header) if place not in layout.places.values()]
+    if not rest:
+        return []
+    return [f"not read: column{'s' if len(rest) > 1 else ''} {_listed(rest)}"]
+
+
 def called(kinds: Sequence[str]) -> str:
     """Return what a table of these kinds is called in messages."""
     return "a table of coverage" if "coverage" in kinds else "a log"

@@ -53,17 +53,29 @@ def compare(old: Mapping[str, Any], findings: Findings) -> tuple[Change, ...]:
     Returns
     -------
     tuple of Change
-        The recommendation first, then what it rests on, then the log. Empty if nothing changed.
+        The importance and the recommendation first, then what it rests on, then the log. Empty if
+        nothing changed.
     """
     new = findings_document(findings)
     return tuple(
         change
-        for part in (_advice, _gap, _groups, _reach, _rule, _log)
+        for part in (_importance, _advice, _gap, _groups, _reach, _rule, _log)
         for change in part(old, new)
     )
 
 
 _Document = Mapping[str, Any]
+
+
+def _importance(old: _Document, new: _Document) -> Iterator[Change]:
+    if old.get("importance_digest") != new["importance_digest"]:
+        yield Change(
+            "importance",
+            "another",
+            "as given now",
+            "The clients or their importance are not those of the earlier audit, so the gaps are "
+            "of different objectives: what changed need not be the federation.",
+        )
 
 
 def _advice(old: _Document, new: _Document) -> Iterator[Change]:

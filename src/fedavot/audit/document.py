@@ -6,7 +6,9 @@ does not tell. Pages and pictures are left to `page` and `figures`, names of fil
 """
 
 import csv
+import hashlib
 import io
+import json
 from collections.abc import Callable, Iterable
 from math import isfinite
 from typing import Any
@@ -173,7 +175,15 @@ def _log(findings: Findings) -> dict[str, Any]:
         "mean_cohort": _number(findings.mean_cohort),
         "span": _numbers(findings.span),
         "unknown_share": _number(findings.unknown),
+        "importance_digest": _digest(findings),
     }
+
+
+def _digest(findings: Findings) -> str:
+    """Return what tells one importance from another, without the importance itself."""
+    wanted = np.round(findings.by_client.importance, 12).tolist()
+    pairs = json.dumps(list(zip(findings.clients, wanted, strict=True)))
+    return hashlib.sha256(pairs.encode()).hexdigest()[:16]
 
 
 def _reach(findings: Findings) -> dict[str, Any]:

@@ -82,7 +82,10 @@ def _round(found: dict[str, Any], codes: Codes) -> _Round:
     if not isinstance(time, str):
         raise ValueError(f"time is {time!r}")
     replied, order = np.unique(_coded(found["replied"], codes), return_index=True)
-    available = np.unique(_coded([*found["available"], *found["replied"]], codes))
+    everyone = _coded([*found["available"], *found["replied"]], codes)
+    # Who was asked and did not reply could not have taken part.
+    lost = np.setdiff1d(_coded(found.get("asked", []), codes), replied)
+    available = np.setdiff1d(everyone, lost)
     return _Round(replied, available, np.array(weights, dtype=np.float64)[order], time)
 
 

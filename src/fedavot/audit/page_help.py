@@ -127,6 +127,8 @@ def _flower(advice: Advice, size: int) -> str:
     names = "FedAVOT, Weighting" if any("Weighting" in one for one in arguments) else "FedAVOT"
     lines = "".join(f"    {one},\n" for one in ["FedAvg()", *arguments])
     return (
+        "# Clients must have the log's names: register nodes under them, or add\n"
+        "# introduce(app) of fedavot.flower to the ClientApp.\n"
         "from flwr.serverapp.strategy import FedAvg\n"
         f"from fedavot.flower import {names}\n\n"
         f"strategy = FedAVOT(\n{lines})"
@@ -146,20 +148,25 @@ def _elsewhere(advice: Advice, size: int) -> str:
         )
     soft = f"softness={advice.softness:.3g}, " if advice.softness > 0 else ""
     start = (
+        "import numpy as np\n"
         "import fedavot as fa\n\n"
-        'importance = fa.importance.read_mapping("clients.csv")\n'
+        'importance = fa.importance.read_mapping("clients.csv")  # beside this page\n'
         "place = {name: at for at, name in enumerate(importance)}\n"
         "shares = fa.importance.from_mapping(importance, list(place))\n"
-        f"aligner = fa.{'Soft' if soft else ''}OnlineAligner(shares, {soft}step={STEP:g})\n\n"
+        "start = np.log(np.maximum(shares, 1e-12))\n"
+        f"aligner = fa.{'Soft' if soft else ''}OnlineAligner(\n"
+        f"    shares, {soft}step={STEP:g}, potentials=start\n"
+        ")\n\n"
         "# in every round; aligner.save(path) keeps what it has learned\n"
     )
     if advice.rule != SELECTION:
         return f"{start}weights = aligner.observe([place[name] for name in who_took_part])"
     return (
-        f"import numpy as np\n{start}"
+        f"{start}"
         "there = [place[name] for name in who_is_available]\n"
         f"chosen, weights = fa.select(aligner.weights(there), {size}, np.random.default_rng())\n"
         "asked = [who_is_available[at] for at in chosen]\n"
+        "# should some not reply, observe those who did, with their weights scaled to sum to one\n"
         "aligner.observe([place[name] for name in asked], weights)"
     )
 

@@ -41,7 +41,7 @@ def read_pairs(path: PathLike, key: str, value: str) -> list[Pair]:
         if place is None:
             raise FileFormatError(
                 f"{source}, line 1: the columns are {named(read.header)}; it must have {key} and "
-                f"{value}, separated by a comma: there is no {name}"
+                f"{value}, separated by a comma: there is no {name}; rename the columns"
             )
     found = [Pair(row[places[0] or 0], row[places[1] or 0], line) for row, line in read.rows()]
     if not found:

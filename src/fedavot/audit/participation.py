@@ -67,7 +67,7 @@ class Participation:
         own clock where it has numbers. None if the log has no times.
     available : Ragged or None
         Who was there in each round, where the log tells: those asked, whether or not they took
-        part, and those not asked if ``all_available``.
+        part; if ``all_available``, those who took part or could have, had they been asked.
     unknown : Ragged or None
         Whose state in a round is not known: neither present nor absent.
     applied : float array, shape (n_entries,), or None

@@ -104,7 +104,8 @@ def _fixes(findings: Findings) -> Iterator[str]:
         )
     else:
         yield f"What would help: this client in at least {share(weak.importance)} of rounds{more}."
-    if found.larger_cohorts is not None or found.tried_cohorts > 1:
+    tried = found.tried_cohorts > 1 and found.if_all_asked is None
+    if found.larger_cohorts is not None or tried:
         yield _larger(found)
     if found.if_all_asked is not None:
         yield _all_asked(found.if_all_asked, found.deficiency.value)
@@ -131,8 +132,8 @@ def _larger(found: Reach) -> str:
     if found.if_all_asked is None:
         gathered = f"rounds that gather the clients of {count(times)} rounds in a row"
         return f"Or {gathered}." if found.larger_cohorts else f"Even {gathered} would not do."
-    more = f"{'twice' if times == 2 else f'{count(times)} times'} as many of the available clients"
-    return f"Or about {more} a round." if found.larger_cohorts else f"Even {more} would not do."
+    more = "twice" if times == 2 else f"{count(times)} times"
+    return f"Or about {more} as many of the available clients a round."
 
 
 def _all_asked(left: float, now: float) -> str:

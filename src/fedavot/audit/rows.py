@@ -20,7 +20,7 @@ from fedavot.audit.rounds import order_rounds
 from fedavot.audit.tables import Batch
 from fedavot.errors import FileFormatError
 
-UNKNOWN, ABSENT, THERE, TOOK_PART = range(4)
+UNKNOWN, ABSENT, FAILED, IDLE, TOOK_PART = range(5)
 """What a row says of its client; of several rows of one client in a round, the most counts."""
 
 STATUSES = {
@@ -29,17 +29,23 @@ STATUSES = {
         *("completed", "complete", "done", "finished", "reported", "participated", "took_part"),
         *("aggregated", "used", "accepted", "trained"),
     ),
+    IDLE: (
+        *("available", "eligible", "idle", "online", "standby", "waiting", "ready"),
+        *("not_asked", "not_selected", "not_sampled", "not_chosen", "unselected"),
+    ),
     ABSENT: ("offline", "unavailable", "absent", "unreachable", "not_available"),
     UNKNOWN: ("", "unknown", "n/a", "na", "nan", "null", "none", "?"),
 }
-"""Any other status is of a client that was there, and whose update was not used."""
-NOT_ASKED = frozenset(
-    (
-        *("available", "eligible", "idle", "online", "standby", "waiting", "ready"),
-        *("not_asked", "not_selected", "not_sampled", "not_chosen", "unselected"),
-    )
-)
-"""Statuses of clients that were there and not asked: a log with any names all who were there."""
+"""Any other status is of a client that was asked, and whose update was not used. A log with any of
+a client that was idle names all who could have been asked."""
+SAID = {
+    TOOK_PART: "took part",
+    FAILED: "was there without taking part",
+    IDLE: "was there and not asked",
+    ABSENT: "was not there",
+    UNKNOWN: "is not known",
+}
+"""What statuses are read as, in words."""
 _STATUS_OF = {word: status for status, words in STATUSES.items() for word in words}
 
 
@@ -107,7 +113,7 @@ class _Rows:
         self._counts.update(
             dict(zip(words, np.bincount(codes, minlength=len(words)).tolist(), strict=True))
         )
-        meaning = [_STATUS_OF.get(word.strip().lower(), THERE) for word in words]
+        meaning = [_STATUS_OF.get(word.strip().lower(), FAILED) for word in words]
         return np.array(meaning, dtype=np.int8)[codes]
 
     def _earliest(self, rounds: NDArray[np.int32], times: Floats) -> None:
@@ -127,7 +133,7 @@ class _Rows:
         times = self._round_times(order.place, order.n_rounds) if self._has_times else order.times
         cohorts, available, unknown = self._split(key, order.n_rounds, len(names), notes)
         notes += [*lookalikes(names), *order.notes, *self._clock.notes(), *_backwards(times)]
-        said = {word.strip().lower() for word in self._words.names}
+        idle = any(_STATUS_OF.get(word.strip().lower()) == IDLE for word in self._words.names)
         return Participation(
             names,
             cohorts.offsets,
@@ -136,7 +142,7 @@ class _Rows:
             available,
             unknown,
             notes=tuple(notes),
-            all_available=not NOT_ASKED.isdisjoint(said),
+            all_available=idle,
         )
 
     def _split(
@@ -148,22 +154,24 @@ class _Rows:
             key = _distinct(key)
             _note_duplicates(n_rows - key.size, notes)
             return ragged(key, n_rounds, n_clients), None, None
-        key *= 4
+        key *= len(SAID)
         key += np.concatenate(self._status_parts)
         key = _distinct(key)
-        status, key = key % 4, key // 4
+        status, key = key % len(SAID), key // len(SAID)
         last = np.append(key[1:] != key[:-1], True)
         key, status = key[last], status[last]
         _note_duplicates(n_rows - key.size, notes)
         notes.append(self._reading_of_statuses())
-        parts = (key[status == TOOK_PART], key[status >= THERE], key[status == UNKNOWN])
+        # Where the log tells who was not asked, who failed could not have taken part either.
+        there = status >= (IDLE if np.any(status == IDLE) else FAILED)
+        parts = (key[status == TOOK_PART], key[there], key[status == UNKNOWN])
         cohorts, available, unknown = (ragged(part, n_rounds, n_clients) for part in parts)
         return cohorts, available, unknown if unknown.members.size else None
 
     def _reading_of_statuses(self) -> str:
         words: dict[int, list[str]] = {}
         for word, count in self._counts.items():
-            meaning = _STATUS_OF.get(word.strip().lower(), THERE)
+            meaning = _STATUS_OF.get(word.strip().lower(), FAILED)
             words.setdefault(meaning, []).append(f"{word[:60]!r} ({counted(count, 'row')})")
         listed = {meaning: _first(found) for meaning, found in words.items()}
         if TOOK_PART not in listed:
@@ -172,14 +180,8 @@ class _Rows:
                 f"{'; '.join(listed.values())}, and 'ok' or 'replied' would: rename one of them, "
                 'or keep the column from being read with columns={"status": ""}'
             )
-        said = {
-            TOOK_PART: "took part",
-            THERE: "was there without taking part",
-            ABSENT: "was not there",
-            UNKNOWN: "is not known",
-        }
         return "status: " + "; ".join(
-            f"{listed[meaning]} read as '{said[meaning]}'" for meaning in said if meaning in listed
+            f"{listed[meaning]} read as '{SAID[meaning]}'" for meaning in SAID if meaning in listed
         )
 
     def _round_times(self, place: NDArray[np.int32], n_rounds: int) -> Floats:

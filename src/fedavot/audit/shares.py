@@ -7,26 +7,29 @@ from fedavot.audit.federation import Federation
 from fedavot.audit.findings import Shares
 from fedavot.audit.fitting import counts
 from fedavot.audit.shortfall import touched
-from fedavot.audit.weighing import Weights, weights_of
 from fedavot.audit.window import Window
 from fedavot.laws._incidence import total_by
 
 
-def shares_of(window: Window, nearest: Weights) -> Shares:
+def shares_of(window: Window, delivered: Floats) -> Shares:
     """Return every client's part over a window.
 
     Parameters
     ----------
     window : Window
         The rounds.
-    nearest : Weights
-        Those that come nearest to the importance.
+    delivered : float array, shape (n_clients,)
+        Mean weights under the weights nearest to the importance, whatever is unknown.
     """
+    importance, owed = window.importance, window.owed
+    # What is owed is less where a client is not always observed, and so is what it can be given.
+    observed = np.where(importance > 0, owed / np.where(importance > 0, importance, 1.0), 1.0)
+    attained = delivered * observed
     return Shares(
-        importance=window.importance,
-        owed=window.owed,
+        importance=importance,
+        owed=owed,
         implied=window.mean_weights(window.plain()),
-        attained=window.mean_weights(weights_of(nearest, window)),
+        attained=attained / attained.sum(),
         inclusion=_inclusion(window),
     )
 

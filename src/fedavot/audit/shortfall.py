@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
 from fedavot.alignment import Alignment, Status
-from fedavot.audit.weighing import Plan
+from fedavot.audit.weighing import Plan, weights_of
 from fedavot.audit.window import MOST_ENTRIES, Window
 from fedavot.certificate import FEASIBLE_SLACK
 from fedavot.feasibility import certify
@@ -42,6 +42,8 @@ class Shortfall:
     nearest : Plan or None
         The weights nearest to the importance, which prove it where it is feasible; None for a log
         so large that they were not found.
+    window : Window
+        The rounds.
     """
 
     feasible: bool
@@ -51,6 +53,13 @@ class Shortfall:
     worst: Integers
     order: Integers
     nearest: Plan | None
+    window: Window
+
+    def delivered(self) -> Floats | None:
+        """Return each client's mean weight under the nearest weights; None if not found."""
+        if self.nearest is None:
+            return None
+        return self.window.mean_weights(weights_of(self.nearest, self.window))
 
 
 def shortfall(window: Window, *, prove: bool = False) -> Shortfall:
@@ -78,6 +87,7 @@ def shortfall(window: Window, *, prove: bool = False) -> Shortfall:
         worst=worst[:0] if certificate.feasible else worst,
         order=np.lexsort((-potentials, levels)),
         nearest=Plan(potentials, levels),
+        window=window,
     )
 
 
@@ -124,6 +134,7 @@ def _along(window: Window, order: Integers) -> Shortfall:
         worst=np.sort(order[: 0 if feasible else steepest + 1]),
         order=order,
         nearest=None,
+        window=window,
     )
 
 

@@ -18,7 +18,7 @@ import polars as pl
 
 from fedavot._checks import Integers
 from fedavot.audit.blocks import PARQUET, Block, Report, cut_off, text_blocks
-from fedavot.audit.columns import Layout, called, find_layout
+from fedavot.audit.columns import Layout, called, find_layout, unread
 from fedavot.errors import FileFormatError
 
 DELIMITERS = ",;\t|"
@@ -82,6 +82,7 @@ def open_csv(
         delimiter, header = _header(first.decode(), named, kinds, source)
         layout = find_layout(header, named, kinds, source)
         body = chain([Block(rest, line + 1, True)] if rest else [], blocks)
+        notes += unread(header, layout)
         csv_file = _Csv(source, delimiter, header, layout, notes)
         return Table(layout.kind, csv_file.batches(body))
     if len(notes) > before:
