@@ -1,7 +1,8 @@
 """Labels of marks that hide neither each other nor marks nor lines, where there is room.
 
 Each label takes, in turn, the cheapest of some places around its mark. A place costs the distance
-from the mark, and much more what it hides and how far it leaves the axes.
+from the mark, and much more what it hides, whose it may be mistaken for, and how far it leaves the
+axes.
 """
 
 from collections.abc import Sequence
@@ -70,6 +71,7 @@ def place_labels(
         costs = [
             _cost(box, step, axes.bbox.extents, marks, lines, boxed)
             + _crossed(_leader(marks[at], step * scale, turn), boxed)
+            + _mistaken(box, marks, at)
             for step, turn, box in boxes
         ]
         step, turn, box = boxes[int(np.argmin(costs))]
@@ -124,6 +126,13 @@ def _leader(mark: Floats, step: float, turn: float) -> Floats:
 def _crossed(leader: Floats, taken: Sequence[Floats]) -> float:
     """Return how bad it is where a line to a label runs through other labels."""
     return 40.0 * sum(_inside(leader, other, margin=0) for other in taken)
+
+
+def _mistaken(box: Floats, marks: Floats, own: int) -> float:
+    """Return how bad it is where other marks are as near to a label as its own."""
+    gaps = np.maximum(np.maximum(box[:2] - marks, marks - box[2:]), 0.0)
+    away = np.hypot(*gaps.T)
+    return 30.0 * int(np.count_nonzero(np.delete(away, own) < away[own] + 4.0))
 
 
 def _inside(points: Floats, box: Floats, *, margin: float) -> int:
