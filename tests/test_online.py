@@ -222,7 +222,8 @@ def offline_potentials(importance, pairs):
         laplacian[first, second] = -wins * (1 - wins) / len(pairs)
         laplacian += laplacian.T
         laplacian -= np.diag(laplacian.sum(axis=1))
-        move = np.linalg.pinv(laplacian, rcond=1e-15, hermitian=True) @ gradient
+        # Only differences matter: the last potential stays, which makes the rest a regular system.
+        move = np.append(np.linalg.solve(laplacian[:-1, :-1], gradient[:-1]), 0.0)
         size = 1.0
         while dual(potentials + size * move) < dual(potentials) + 0.25 * size * (gradient @ move):
             size /= 2
