@@ -22,6 +22,7 @@ from fedavot.audit.weighing import MOST_REPLAYED, weights_of
 from fedavot.errors import OptionError
 
 LEAST_TOLERANCE = 1e-4
+"""A gap that no log of any length could tell from none."""
 STAGES = (
     "the plain average",
     "how availability behaves",

@@ -35,6 +35,10 @@ FOREIGN = {
 }
 
 
+def silent(done: int, total: int) -> None:
+    """Report nothing."""
+
+
 class Block(NamedTuple):
     """Whole lines of a file, the number of the first, and whether the last has its line end."""
 

@@ -11,7 +11,7 @@ from fedavot.audit.behaviour import look
 from fedavot.audit.estimates import LEAST_BLOCKS, Resampling, blocks_of, resampling
 from fedavot.audit.evidence import ROOM
 from fedavot.audit.federation import Federation
-from fedavot.audit.fitting import Fitting, counts
+from fedavot.audit.fitting import Fitting
 from fedavot.audit.participation import Ragged
 from fedavot.audit.window import Window, rows_of, whole
 from fedavot.errors import OptionError
@@ -138,14 +138,14 @@ def _lasting(window: Window, block: Integers) -> float:
     the median over b of Σ_i (x_ib − x_i,b+1)² / Σ_i π_i (1 − π_i) (1/k_ib + 1/k_i,b+1). Neither
     slow drift nor a few sudden changes count.
     """
-    taken, known = counts(window)
+    taken, known = window.counts()
     rates = taken / np.maximum(known, 1.0)
     chance = rates * (1.0 - rates)
     edges = np.flatnonzero(np.diff(block, prepend=-1, append=block[-1] + 1))
     ratios = [1.0]
     before: tuple[Floats, Floats] | None = None
     for first, last in itertools.pairwise(edges.tolist()):
-        taken, known = counts(window.part(np.arange(first, last)))
+        taken, known = window.part(np.arange(first, last)).counts()
         share = taken / np.maximum(known, 1.0)
         if before is not None:
             both = (known > 0) & (before[1] > 0)

@@ -24,11 +24,13 @@ from fedavot.audit.window import Window
 from fedavot.laws._incidence import total_by
 
 DRAWS = 1000
+"""Bootstrap samples: 25 beyond either end of an interval."""
 TAIL = 0.025
 """What an interval leaves out at either end."""
 LEAST_BLOCKS = 6
 """With fewer blocks nothing is said about spread."""
 ROUNDING = 1e-9
+"""What sums of weights may be off one, or shares off what is owed, by rounding alone."""
 DAY = 86_400.0
 LEAST_DAYS = 10
 """From here on blocks are whole days, which cycle together."""

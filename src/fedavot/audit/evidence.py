@@ -83,8 +83,7 @@ class Evidence:
     @property
     def selection(self) -> Standing | None:
         """Return where choosing whom to ask stands, where there was a choice."""
-        rows = (one for one in self.price.standings if one.rule == "online selection")
-        return next(rows, None)
+        return self.price.find("online selection")
 
     @property
     def online(self) -> Standing:

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from fedavot._checks import Floats, Integers
 from fedavot.alignment import Alignment
+from fedavot.errors import UnavailableError
 
 Action = Literal[
     "nothing to do",
@@ -209,9 +210,16 @@ class Price:
     curve: tuple[Point, ...]
     standings: tuple[Standing, ...]
 
+    def find(self, rule: str) -> Standing | None:
+        """Return a rule's standing, or None for a rule that this log does not have."""
+        return next((one for one in self.standings if one.rule == rule), None)
+
     def of(self, rule: str) -> Standing:
-        """Return a rule's standing."""
-        return next(standing for standing in self.standings if standing.rule == rule)
+        """Return the standing of a rule that every log has."""
+        found = self.find(rule)
+        if found is None:
+            raise UnavailableError(f"no rule {rule!r}; find() tells whether there is one")
+        return found
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ LAWS: tuple[LawName, ...] = ("explicit", "independent", "mixture")
 LEAST_DAYS = 2
 """With fewer days a part of the day was seen once, and says nothing of the next."""
 STATES = (24, 8, 4)
+"""Parts of the day: hours, else three hours, else six, as far as rounds and clients allow."""
 LEAST_ROUNDS = 20
 """A part of the day needs so many rounds."""
 MOST_RATES = 200_000
@@ -58,11 +59,6 @@ class Fitting:
     times: Floats | None
     look: float
 
-    def part(self, chosen: Integers) -> "Fitting":
-        """Return some of the rounds."""
-        times = None if self.times is None else self.times[chosen]
-        return Fitting(self.window.part(chosen), times, self.look)
-
     @property
     def states(self) -> int:
         """How many parts of the day the rounds can tell apart; 0 if none."""
@@ -82,7 +78,7 @@ class Fitting:
     def law(self, name: LawName) -> Law:
         """Fit a law."""
         if name == "explicit":
-            return self.window.law()
+            return self._explicit
         if name == "independent":
             return _independent(self.rates())
         laws, rounds = self._by_part()
@@ -98,7 +94,7 @@ class Fitting:
         """
         if (name, softness) not in self._aligned:
             wanted = self.window.owed if name == "explicit" else self.window.importance
-            aligned = align(wanted, self._law(name), softness=softness, tol=TOLERANCE)
+            aligned = align(wanted, self.law(name), softness=softness, tol=TOLERANCE)
             self._aligned[name, softness] = aligned
         return self._aligned[name, softness]
 
@@ -106,22 +102,19 @@ class Fitting:
     def _aligned(self) -> dict[tuple[LawName, float], Alignment]:
         return {}
 
-    def _law(self, name: LawName) -> Law:
-        return self._explicit if name == "explicit" else self.law(name)
-
     @cached_property
     def _explicit(self) -> Law:
         return self.window.law()
 
     def rates(self) -> Floats:
         """Return how often each client takes part, shape (n_clients,); none is zero."""
-        taken, known = counts(self.window)
+        taken, known = self.window.counts()
         mean = np.full(taken.size, taken.sum() / max(known.sum(), 1.0))
         return _drawn(taken, known, mean, self.look)
 
     def seen(self) -> Floats:
         """Return each client's share of the rounds it is known in, as if once where never seen."""
-        taken, known = counts(self.window)
+        taken, known = self.window.counts()
         return np.asarray(np.maximum(taken, 1.0) / np.maximum(known, 1.0))
 
     def _parts(self, count: int) -> Integers:
@@ -133,18 +126,10 @@ class Fitting:
         laws, rounds = [], []
         for state in np.unique(part):
             chosen = np.flatnonzero(part == state)
-            taken, known = counts(self.window.part(chosen))
+            taken, known = self.window.part(chosen).counts()
             laws.append(_independent(_drawn(taken, known, overall, self.look)))
             rounds.append(float(chosen.size))
         return laws, np.array(rounds)
-
-
-def counts(window: Window) -> tuple[Floats, Floats]:
-    """Return how many rounds each client took part in, and is known in, shape (n_clients,)."""
-    known = np.full(window.n_clients, float(window.n_rounds))
-    if window.unknown is not None:
-        known -= window.unknown.counts(window.n_clients)
-    return window.taken.astype(np.float64), known
 
 
 def _drawn(taken: Floats, known: Floats, broader: Floats, look: float) -> Floats:

@@ -77,7 +77,7 @@ def counted(number: int, what: str) -> str:
     >>> counted(1, "row"), counted(2, "row")
     ('1 row', '2 rows')
     """
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def lookalikes(names: Sequence[str]) -> list[str]:

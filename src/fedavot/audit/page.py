@@ -15,7 +15,7 @@ from fedavot.audit.availability_words import has_held_out
 from fedavot.audit.canvas import Picture
 from fedavot.audit.comparison import Change
 from fedavot.audit.figures import draw
-from fedavot.audit.findings import Findings, Reach, Reached, Standing
+from fedavot.audit.findings import Findings, Reach, Reached
 from fedavot.audit.markup import Cell, Column, name, paragraphs, table, text, words
 from fedavot.audit.numerals import count, number, share
 from fedavot.audit.page_help import method, usage
@@ -130,7 +130,7 @@ def _verdict(findings: Findings) -> str:
 
 def _tiles(findings: Findings) -> list[str]:
     gap, reach = findings.gap, findings.reach
-    plain, chosen = (_standing(findings, one) for one in ("plain average", findings.advice.rule))
+    plain, chosen = (findings.price.find(one) for one in ("plain average", findings.advice.rule))
     tiles = [
         _tile("The plain average is off by", share(gap.value), interval(gap, share)),
         _tile("Exact alignment", *_possible(reach)),
@@ -177,10 +177,6 @@ def _tile(label: str, value: str, note: str) -> str:
         f'<li><span class="label">{text(label)}</span> <strong>{text(value)}</strong> '
         f'<span class="note">{text(note)}</span></li>'
     )
-
-
-def _standing(findings: Findings, rule: str) -> Standing | None:
-    return next((one for one in findings.price.standings if one.rule == rule), None)
 
 
 def _parts(findings: Findings, changes: Sequence[Change]) -> list[_Part]:

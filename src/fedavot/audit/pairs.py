@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedavot._files import PathLike
-from fedavot.audit.blocks import GZIP, kind_of, text_blocks
+from fedavot.audit.blocks import GZIP, kind_of, silent, text_blocks
 from fedavot.errors import FileFormatError
 
 
@@ -136,11 +136,7 @@ def _text(source: Path) -> str:
     if kind != "csv":
         shown = {"json": "JSON", "parquet": "Parquet"}[kind]
         raise FileFormatError(f"{source} is {shown}; write the table as CSV")
-    text = b"".join(block.data for block in text_blocks(source, _silent, notes)).decode()
+    text = b"".join(block.data for block in text_blocks(source, silent, notes)).decode()
     if notes:
         raise FileFormatError(f"{source}: {notes[0]}; write the file again")
     return text
-
-
-def _silent(done: int, total: int) -> None:
-    pass

@@ -25,6 +25,8 @@ SOFTNESS = (
     *(0.01, 0.015, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7),
     *(1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0),
 )
+"""Steps of about a half, from where weights are all but exact to where they are all but even; of a
+large log every fourth."""
 MOST_FOR_VARIANCE = 200_000
 """Entries beyond which the plan of least variance is left out, for time."""
 
@@ -136,7 +138,7 @@ def price(split: Split, *, law: LawName, points: tuple[Point, ...], softness: fl
 
 def _least_variance(fitting: Fitting) -> Alignment:
     window = fitting.window
-    return align(window.owed, window.law(), objective="variance", tol=TOLERANCE)
+    return align(window.owed, fitting.law("explicit"), objective="variance", tol=TOLERANCE)
 
 
 def _aligned(name: str, split: Split, now: Alignment, before: Alignment) -> Standing:

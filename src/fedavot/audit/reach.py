@@ -24,6 +24,8 @@ from fedavot.audit.window import Window
 from fedavot.laws._incidence import total_by
 
 MOST_PREFIXES = 2_000
+"""Sets in the bootstrap, half of them the first of the order: a matrix of 1,000 samples by so many
+fits in memory."""
 SLACK = 1e-9
 """What rounding makes of a set that is covered exactly as often as it is wanted."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedavot._checks import as_amount, as_size
 from fedavot._files import PathLike
-from fedavot.audit.blocks import Report, kind_of
+from fedavot.audit.blocks import Report, kind_of, silent
 from fedavot.audit.columns import check_named
 from fedavot.audit.flower_log import is_flower_log, read_flower_log
 from fedavot.audit.intervals import Draw, collect, collect_coverage, read_intervals
@@ -70,7 +70,7 @@ def read_log(  # noqa: PLR0913
     draw = None if period is None else _draw(period, cohort_size, state, seed)
     if draw is None and (cohort_size, state, coverage) != (None, None, None):
         raise OptionError("cohort_size, state and coverage are of intervals, which need a period")
-    report = progress or _silent
+    report = progress or silent
     if kind_of(source) == "json" and is_flower_log(source):
         _refuse_draw(draw, source)
         return read_flower_log(source, objects(source, report, notes), notes)
@@ -87,7 +87,7 @@ def read_log(  # noqa: PLR0913
     found = collect(source, table.batches, draw.state, notes)
     covered = None
     if coverage is not None:
-        known = _open(Path(coverage), named, ("coverage",), _silent, notes)
+        known = _open(Path(coverage), named, ("coverage",), silent, notes)
         covered = collect_coverage(Path(coverage), known.batches, found)
     return read_intervals(found, covered, draw, notes)
 
@@ -117,7 +117,3 @@ def _refuse_draw(draw: Draw | None, source: Path) -> None:
             f"{source} has rounds of its own; period, cohort_size, state and coverage are of "
             "intervals: leave them out"
         )
-
-
-def _silent(done: int, total: int) -> None:
-    pass

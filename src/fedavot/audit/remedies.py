@@ -19,6 +19,7 @@ from fedavot.laws._incidence import Incidence
 LEAST_MERGED = 30
 """Rounds that must be left after merging for the answer to mean anything."""
 TIMES = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
+"""How many times as many clients a round are tried, in growing steps."""
 
 
 def completed(window: Window, rates: Floats, *, rng: np.random.Generator) -> Window:

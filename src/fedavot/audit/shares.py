@@ -5,7 +5,6 @@ import numpy as np
 from fedavot._checks import Floats
 from fedavot.audit.federation import Federation
 from fedavot.audit.findings import Shares
-from fedavot.audit.fitting import counts
 from fedavot.audit.shortfall import touched
 from fedavot.audit.window import Window
 from fedavot.laws._incidence import total_by
@@ -36,7 +35,7 @@ def shares_of(window: Window, delivered: Floats) -> Shares:
 
 def _inclusion(window: Window) -> Floats:
     """Return the share of the rounds each is known in that it took part in; NaN for none."""
-    taken, known = counts(window)
+    taken, known = window.counts()
     shares = np.full(window.n_clients, np.nan)
     np.divide(taken, known, out=shares, where=known > 0)
     return shares

@@ -18,7 +18,7 @@ from fedavot._checks import SUM_SLACK, Floats, Integers, as_amount
 from fedavot._files import PathLike
 from fedavot.audit.federation import Federation
 from fedavot.audit.json_lines import plain
-from fedavot.audit.names import ordered
+from fedavot.audit.names import counted, ordered
 from fedavot.audit.pairs import columns_of, named, read_pairs, refuse_packed
 from fedavot.audit.participation import Participation
 from fedavot.audit.roster import with_clients
@@ -216,7 +216,7 @@ def _targets(targets: PathLike | Mapping[str, float]) -> dict[str, float]:
     total = fsum(shares.values())
     if not abs(total - 1.0) <= SUM_SLACK:
         raise ImportanceError(
-            f"{_called(targets, 'targets')}: the shares of {_count(len(shares), 'group')} sum to "
+            f"{_called(targets, 'targets')}: the shares of {counted(len(shares), 'group')} sum to "
             f"{total:.10g}, not 1; divide each by the sum if that is meant"
         )
     return shares
@@ -239,7 +239,7 @@ def _split(
     extra = dict.fromkeys(label for label in group_of.values() if label not in shares)
     if extra and unlisted is None:
         raise ImportanceError(
-            f"{asked} has no share for {_count(len(extra), 'group')}, {named(extra)}; it has "
+            f"{asked} has no share for {counted(len(extra), 'group')}, {named(extra)}; it has "
             f"{named(shares)}: add what is missing, with 0 if it should not count"
         )
     every: dict[Hashable, float] = {label: shares.get(label, 0.0) for label in (*shares, *extra)}
@@ -300,7 +300,3 @@ def _numbered(wanted: _Wanted, clients: Sequence[str]) -> tuple[tuple[str, ...],
 
 def _clients(count: int, one: str, several: str) -> str:
     return f"1 client {one}" if count == 1 else f"{count:,} clients {several}"
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

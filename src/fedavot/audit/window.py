@@ -126,6 +126,13 @@ class Window:
             taken += np.bincount(members[entries], minlength=self.n_clients)
         return taken
 
+    def counts(self) -> tuple[Floats, Floats]:
+        """Return in how many rounds each client took part, and is known, shape (n_clients,)."""
+        known = np.full(self.n_clients, float(self.n_rounds))
+        if self.unknown is not None:
+            known -= self.unknown.counts(self.n_clients)
+        return self.taken.astype(np.float64), known
+
     def mean_weights(self, weights: Floats) -> Floats:
         """Return each client's mean weight, from one weight an entry, shape (n_clients,)."""
         everywhere = np.ones(self.n_rounds, dtype=bool)

@@ -105,7 +105,7 @@ def sections(findings: Findings) -> dict[str, Section]:
 def _advice(findings: Findings) -> Iterator[str]:
     advice = findings.advice
     yield advice.reason
-    plain, chosen = _standing(findings, PLAIN), _standing(findings, advice.rule)
+    plain, chosen = findings.price.find(PLAIN), findings.price.find(advice.rule)
     if plain and chosen and chosen is not plain and not _has_said(advice, chosen):
         alone = ", without memory," if advice.action == "use memory" else ""
         yield (
@@ -158,7 +158,7 @@ def _extremes(owed: Floats, implied: Floats, names: Sequence[str], what: str) ->
 
 
 def _price(findings: Findings) -> Iterator[str]:
-    plain, exact = _standing(findings, PLAIN), _standing(findings, EXACT)
+    plain, exact = findings.price.find(PLAIN), findings.price.find(EXACT)
     yield (
         "Weights nearer to the importance are less even, and uneven weights average out less "
         "noise. The effective cohort size says how many equally weighted clients average as well."
@@ -187,7 +187,7 @@ def _price(findings: Findings) -> Iterator[str]:
             "tolerance."
         )
     for rule in (SELECTION, APPLIED):
-        if one := _standing(findings, rule):
+        if one := findings.price.find(rule):
             yield (
                 f"{EXPLAINED[rule]} ({rule}): a gap of {amount(one.gap)}, and an effective cohort "
                 f"size of {size(one.effective)}."
@@ -233,10 +233,6 @@ def _log(findings: Findings) -> Iterator[str]:
             "client was there. That counts neither for it nor against it."
         )
     yield from findings.notes
-
-
-def _standing(findings: Findings, rule: str) -> Standing | None:
-    return next((one for one in findings.price.standings if one.rule == rule), None)
 
 
 def _told_apart(value: float, limit: float) -> str:
