@@ -20,6 +20,9 @@ Integers = NDArray[np.int64]
 SUM_SLACK = 1e-8
 """How far a distribution's sum may be from one and still be rounding."""
 
+LARGEST_SEED = 2**128 - 1
+"""The largest seed: NumPy recommends seeds of 128 random bits, and more add nothing."""
+
 
 def as_array(values: Any, *, otherwise: str, error: type[InputError]) -> NDArray[Any]:
     """Return an array of whatever the values are, or raise ``otherwise`` if they do not line up."""
@@ -109,6 +112,11 @@ def as_size(value: Any, *, what: str, low: int, high: int | None = None) -> int:
         upper = "" if high is None else f" and at most {high}"
         raise OptionError(f"{what} is {number}; it must be at least {low}{upper}")
     return number
+
+
+def as_seed(value: Any, *, what: str = "seed") -> int:
+    """Return a seed for NumPy's generators: an integer of at most 128 bits, at least 0."""
+    return as_size(value, what=what, low=0, high=LARGEST_SEED)
 
 
 def as_amount(value: Any, *, what: str, positive: bool = False) -> float:
