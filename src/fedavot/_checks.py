@@ -6,6 +6,7 @@ offending entry. Nothing else in the library validates.
 
 import operator
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,22 +21,37 @@ Integers = NDArray[np.int64]
 SUM_SLACK = 1e-8
 """How far a distribution's sum may be from one and still be rounding."""
 
+LARGEST_SIZE = 2**63 - 1
+"""The largest count or size: NumPy's arrays have no more entries."""
+
 LARGEST_SEED = 2**128 - 1
 """The largest seed: NumPy recommends seeds of 128 random bits, and more add nothing."""
 
 
-def as_array(values: Any, *, otherwise: str, error: type[InputError]) -> NDArray[Any]:
+def as_array(
+    values: Any, *, otherwise: str, error: type[InputError], item: str = "entry"
+) -> NDArray[Any]:
     """Return an array of whatever the values are, or raise ``otherwise`` if they do not line up."""
+    _refuse_masked(values, what=otherwise, item=item, error=error)
     try:
         return np.asarray(values)
     except ValueError as cause:
         raise error(f"{otherwise}: {cause}") from None
 
 
-def as_floats(values: ArrayLike, *, what: str, error: type[InputError]) -> Floats:
+def as_floats(
+    values: ArrayLike, *, what: str, error: type[InputError], item: str = "entry"
+) -> Floats:
     """Return a one-dimensional float array, or say why the values are not one."""
+    _refuse_masked(values, what=what, item=item, error=error)
     try:
         array = np.asarray(values, dtype=np.float64)
+    except OverflowError:
+        place, found = _first_overflow(values)
+        raise error(
+            f"{what}: {item} {place} is {shown(found)}, which is beyond double precision; "
+            "give smaller numbers"
+        ) from None
     except (TypeError, ValueError) as cause:
         raise error(f"{what} must be a sequence of numbers: {cause}") from None
     if array.ndim != 1:
@@ -45,7 +61,7 @@ def as_floats(values: ArrayLike, *, what: str, error: type[InputError]) -> Float
 
 def as_distribution(values: ArrayLike, *, what: str, item: str, error: type[InputError]) -> Floats:
     """Return non-negative values summing to one, rounding in the sum divided out."""
-    array = as_floats(values, what=what, error=error)
+    array = as_floats(values, what=what, error=error, item=item)
     bad = np.flatnonzero(~((array >= 0) & np.isfinite(array)))
     if bad.size:
         raise error(
@@ -87,7 +103,7 @@ def as_cohort(cohort: ArrayLike, n_clients: int) -> Integers:
         raise CohortError("the cohort is empty; a round in which nobody reported has no weights")
     if not np.issubdtype(members.dtype, np.integer):
         raise CohortError(
-            f"a cohort must hold integer client indices, found {members.dtype}: {members[:5]}"
+            f"a cohort must hold integer client indices, found {members.dtype}: {odd_one(members)}"
         )
     unknown = members[(members < 0) | (members >= n_clients)]
     if unknown.size:
@@ -102,42 +118,101 @@ def as_cohort(cohort: ArrayLike, n_clients: int) -> Integers:
     return members
 
 
-def as_size(value: Any, *, what: str, low: int, high: int | None = None) -> int:
+def as_size(value: Any, *, what: str, low: int, high: int = LARGEST_SIZE) -> int:
     """Return an integer within ``low..high``."""
     try:
         number = operator.index(value)
     except TypeError:
-        raise OptionError(f"{what} must be an integer, found {value!r}") from None
-    if number < low or (high is not None and number > high):
-        upper = "" if high is None else f" and at most {high}"
-        raise OptionError(f"{what} is {number}; it must be at least {low}{upper}")
+        raise OptionError(f"{what} must be an integer, found {shown(value)}") from None
+    if not low <= number <= high:
+        upper = "" if number < low and high >= LARGEST_SIZE else f" and at most {high}"
+        raise OptionError(f"{what} is {shown(number)}; it must be at least {low}{upper}")
     return number
 
 
-def as_seed(value: Any, *, what: str = "seed") -> int:
+def as_seed(value: Any, *, what: str = "seed", high: int = LARGEST_SEED) -> int:
     """Return a seed for NumPy's generators: an integer of at most 128 bits, at least 0."""
-    return as_size(value, what=what, low=0, high=LARGEST_SEED)
+    return as_size(value, what=what, low=0, high=high)
 
 
 def as_amount(value: Any, *, what: str, positive: bool = False) -> float:
     """Return a finite float that is at least, or above, zero."""
+    _refuse_masked(value, what=what, item="entry", error=OptionError)
     try:
-        number = float(value)
+        number = as_double(value)
     except (TypeError, ValueError):
-        raise OptionError(f"{what} must be a number, found {value!r}") from None
+        raise OptionError(f"{what} must be a number, found {shown(value)}") from None
     if not (0.0 <= number < np.inf) or (positive and number == 0.0):
+        found = shown(value) if isinstance(value, int) and np.isinf(number) else str(number)
         raise OptionError(
-            f"{what} is {number}; it must be finite and {'above' if positive else 'at least'} 0"
+            f"{what} is {found}; it must be finite and {'above' if positive else 'at least'} 0"
         )
     return number
+
+
+def as_double(value: Any) -> float:
+    """Return a number in double precision, infinite where it is an integer beyond that."""
+    try:
+        return float(value)
+    except OverflowError:
+        return float(np.copysign(np.inf, 1 if value > 0 else -1))
 
 
 def one_of(value: Any, accepted: Sequence[str], *, what: str) -> str:
     """Return a word from a closed list."""
     if value not in accepted:
         names = ", ".join(repr(word) for word in accepted)
-        raise OptionError(f"{what} is {value!r}; it must be one of {names}")
+        raise OptionError(f"{what} is {shown(value)}; it must be one of {names}")
     return str(value)
+
+
+def shown(value: Any) -> str:
+    """Return a value for a message, however many digits it has.
+
+    Python refuses to spell out integers of more than 4,300 digits, and nobody reads them.
+    """
+    if isinstance(value, int) and value.bit_length() > 256:
+        sign = "a negative" if value < 0 else "an"
+        return f"{sign} integer of about {int((value.bit_length() - 1) * 0.30103) + 1:,} digits"
+    try:
+        text = repr(value)
+    except ValueError:
+        return f"a {type(value).__name__} with an integer of thousands of digits"
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def odd_one(indices: NDArray[Any]) -> str:
+    """Return the first entry, for a message, that keeps an array from holding client indices."""
+    for entry in indices.ravel().tolist():
+        if not isinstance(entry, int) or isinstance(entry, bool) or abs(entry) > LARGEST_SIZE:
+            return shown(entry)
+    return shown(indices)
+
+
+def _refuse_masked(values: Any, *, what: str, item: str, error: type[InputError]) -> None:
+    """Refuse masked entries, which NumPy would pass on as the numbers behind the mask."""
+    masked = sys.modules.get("numpy.ma")  # there are no masked arrays before it is loaded
+    if masked is None:
+        return
+    if isinstance(values, list | tuple):
+        if any(issubclass(kind, masked.MaskedArray) for kind in set(map(type, values))):
+            for place, value in enumerate(values):
+                _refuse_masked(value, what=f"{what}, {item} {place}", item="entry", error=error)
+    elif masked.is_masked(values):
+        first = np.argwhere(masked.getmaskarray(values))[0]
+        where = f"{item} {first[0]} has" if first.size else "it has"
+        raise error(f"{what}: {where} masked entries; fill them in, or leave them out")
+
+
+def _first_overflow(values: Any) -> tuple[int, Any]:
+    """Return the place of the first number that is no double, and the number."""
+    entries = np.asarray(values, dtype=object).ravel().tolist()
+    for place, entry in enumerate(entries):
+        try:
+            float(entry)
+        except OverflowError:
+            return place, entry
+    return 0, entries
 
 
 def refuse_if_too_large(n_bytes: float, *, what: str, remedy: str) -> None:

@@ -16,7 +16,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_amount, as_distribution, as_floats, as_size
+from fedavot._checks import (
+    Floats,
+    Integers,
+    as_amount,
+    as_distribution,
+    as_double,
+    as_floats,
+    as_size,
+    refuse_if_too_large,
+    shown,
+)
 from fedavot._files import PathLike
 from fedavot.errors import FileFormatError, ImportanceError
 
@@ -35,6 +45,9 @@ def uniform(n_clients: int) -> Floats:
         ``1 / n_clients`` for each client.
     """
     size = as_size(n_clients, what="n_clients", low=1)
+    refuse_if_too_large(
+        8.0 * size, what=f"an importance of {size:,} clients", remedy="lower n_clients"
+    )
     return np.full(size, 1.0 / size)
 
 
@@ -241,16 +254,16 @@ def _csv_pairs(text: str, source: Path) -> list[tuple[str, object, str]]:
 
 def _amount(value: object, what: str) -> float:
     try:
-        number = float(value) if isinstance(value, str | int | float) else np.nan
-    except (ValueError, OverflowError):
+        number = as_double(value) if isinstance(value, str | int | float) else np.nan
+    except ValueError:
         number = np.nan
     if isinstance(value, bool) or not 0 <= number < np.inf:
-        raise ImportanceError(f"{what} is {value!r}; it must be a finite number, at least 0")
+        raise ImportanceError(f"{what} is {shown(value)}; it must be a finite number, at least 0")
     return number
 
 
 def _non_negative(values: ArrayLike, *, what: str, names: Sequence[str] | None = None) -> Floats:
-    array = as_floats(values, what=what, error=ImportanceError)
+    array = as_floats(values, what=what, error=ImportanceError, item="client")
     bad = np.flatnonzero(~((array >= 0) & np.isfinite(array)))
     if bad.size:
         client = bad[0] if names is None else repr(names[bad[0]])

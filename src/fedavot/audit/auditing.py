@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedavot._checks import as_amount, as_size
+from fedavot._checks import as_amount, as_seed
 from fedavot.audit.advice import advise
 from fedavot.audit.behaviour import behave
 from fedavot.audit.case import Case, opened
@@ -80,7 +80,7 @@ def audit(
         raise OptionError(
             f"tolerance is {limit:g}; no log tells gaps below {LEAST_TOLERANCE:g} apart: raise it"
         )
-    rng = np.random.default_rng(as_size(seed, what="seed", low=0))
+    rng = np.random.default_rng(as_seed(seed))
 
     def under_way(stage: int) -> None:
         if progress is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedavot._checks import as_amount, as_size
+from fedavot._checks import as_amount, as_seed, as_size
 from fedavot._files import PathLike
 from fedavot.audit.blocks import Report, kind_of, silent
 from fedavot.audit.columns import check_named
@@ -97,7 +97,7 @@ def _draw(period: Any, cohort_size: Any, state: str | None, seed: Any) -> Draw:
         as_amount(period, what="period", positive=True),
         None if cohort_size is None else as_size(cohort_size, what="cohort_size", low=1),
         state,
-        as_size(seed, what="seed", low=0),
+        as_seed(seed),
     )
 
 

@@ -14,7 +14,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from fedavot._checks import as_size
+from fedavot._checks import as_seed, as_size
 from fedavot._files import PathLike, write_whole
 from fedavot.audit.sample_page import readme
 from fedavot.audit.sample_truth import (
@@ -70,7 +70,7 @@ def write_sample(
         The paths of ``log.csv``, ``importance.csv``, ``groups.csv``, ``targets.csv`` and
         ``README.txt``.
     """
-    start = as_size(seed, what="seed", low=0)
+    start = as_seed(seed)
     length = as_size(days, what="days", low=1, high=MOST_DAYS)
     facts = truth(n_clients=n_clients, days=length)
     place = Path(folder)

@@ -7,6 +7,7 @@ is accepted. `simulate` makes a study of the result.
 
 import difflib
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedavot._checks import shown
 from fedavot._files import PathLike
 from fedavot.errors import ConfigError, FileFormatError, InputError, TooLargeError
 from fedavot.experiments.keys import (
     DEALT,
     DIGITS,
+    NAME,
     OPTIONS,
     REQUIRED,
     RULE,
@@ -32,6 +35,8 @@ Table = Mapping[str, Any]
 """A section with every key that applies, defaults filled in."""
 
 _RULE_NAME = Key("name", RULE, "the rule")
+_MANY_DIGITS = re.compile(r"[0-9_]{4301,}")
+"""Numbers that Python does not read, as reading them takes time quadratic in their digits."""
 _LONGEST = 60
 """Characters of a value that a message shows."""
 
@@ -125,11 +130,20 @@ def read_config(path: PathLike) -> Config:
     _check_between(file, held, sections)
     return Config(
         path=file,
-        name=top["name"] or file.stem,
+        name=top["name"] or _stem(file),
         allow_unconverged=top["allow_unconverged"],
         rules=_rules(file, held.get("rules")),
         **sections,
     )
+
+
+def _stem(file: Path) -> str:
+    """Return the name of a study whose file gives none."""
+    if not NAME.accepts(file.stem):
+        raise _error(
+            file, "name", f"is missing, and the file's own cannot be it; it must be {NAME.words}"
+        )
+    return file.stem
 
 
 def _parse(file: Path) -> dict[str, Any]:
@@ -141,7 +155,12 @@ def _parse(file: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{file}: cannot be read ({cause.strerror}); give the path of a TOML file"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as cause:
+    except (ValueError, RecursionError) as cause:  # ValueError alone for too many digits
+        if digits := _MANY_DIGITS.search(text):
+            line = text.count("\n", 0, digits.start()) + 1
+            raise ConfigError(
+                f"{file}: line {line} has a number of {len(digits[0]):,} digits; no key takes one"
+            ) from None
         end = f"at the end, line {text.count(chr(10)) + 1}"
         what = str(cause).replace("at end of document", end)
         raise ConfigError(f"{file}: not valid TOML: {what}") from None
@@ -313,5 +332,9 @@ def _names(keys: Sequence[Key]) -> list[str]:
 
 def _shown(value: Any) -> str:
     """Return a value much as TOML writes it, cut to fit a message."""
-    text = json.dumps(value, default=str) if isinstance(value, (bool, list, dict)) else repr(value)
+    try:
+        plain = isinstance(value, (bool, list, dict))
+        text = json.dumps(value, default=str) if plain else shown(value)
+    except ValueError:
+        text = shown(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedavot._checks import Floats
+from fedavot._checks import Floats, as_double, shown
 from fedavot._files import ARCHIVE_FAILURES
 from fedavot.errors import FileFormatError, ImportanceError, LawError, TaskError
 
@@ -140,7 +140,8 @@ def read_rounds(path: Path, n_clients: int) -> list[list[int]]:
         unknown = [client for client in members if not 0 <= client < n_clients]
         if unknown:
             raise LawError(
-                f"{where} names client {unknown[0]}, but clients run from 0 to {n_clients - 1}"
+                f"{where} names client {shown(unknown[0])}, but clients run from 0 to "
+                f"{n_clients - 1}"
             )
         if len(set(members)) < len(members):
             raise LawError(f"{where} names a client twice: {text[:40]!r}")
@@ -186,10 +187,10 @@ def _json_pairs(path: Path) -> Iterator[tuple[str, int, float]]:
     ):
         if client is None or type(value) not in (int, float):
             raise ImportanceError(
-                f"{path} gives client {client} {value!r}; clients are numbers from 0, and each "
-                "has a number"
+                f"{path} gives client {client} {shown(value)}; clients are numbers from 0, and "
+                "each has a number"
             )
-        yield f"entry {client}", client, float(value)
+        yield f"entry {client}", client, as_double(value)
 
 
 def _float(word: str) -> float | None:
@@ -202,8 +203,9 @@ def _float(word: str) -> float | None:
 def _json(where: str, text: str) -> Any:
     try:
         return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as cause:
-        raise FileFormatError(f"{where} is not valid JSON: {cause}") from None
+    except (ValueError, RecursionError) as cause:
+        why = "a number of thousands of digits" if "digits" in str(cause) else cause
+        raise FileFormatError(f"{where} is not valid JSON: {why}") from None
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

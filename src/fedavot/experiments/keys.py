@@ -20,6 +20,8 @@ MOST = 10**9
 """The largest count: more does not fit in any memory, and is a slip of the pen."""
 LARGEST_SEED = 2**31 - 1
 MOST_SEEDS = 1000
+LONGEST_NAME = 100
+"""Characters of a study's name: files are called by it, and their names have at most 255 bytes."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,17 @@ _TEXT = Kind(
     "a line of text in quotes",
     lambda value: isinstance(value, str) and bool(value.strip()) and value.isprintable(),
 )
+NAME = Kind(
+    f"a line of text in quotes, of 1 to {LONGEST_NAME} characters, without / and \\, and not of "
+    "dots alone",
+    lambda value: (
+        _TEXT.accepts(value)
+        and len(value) <= LONGEST_NAME
+        and not {"/", "\\"} & set(value)
+        and bool(value.strip(". "))
+    ),
+)
+"""Names of studies, which are names of folders as well."""
 _SHARES = Kind(
     "a list of numbers of at least 0, one a client, not all 0",
     lambda value: _is_list(value, _number(0).accepts) and any(value),
@@ -138,7 +151,7 @@ SEEDS = Kind(
 RULE = _choice(*NAMES)
 
 TOP = (
-    Key("name", _TEXT, "what the study is called in results; the file's name if not given", None),
+    Key("name", NAME, "what the study is called in results; the file's name if not given", None),
     Key("allow_unconverged", _FLAG, "whether rules take alignments short of tolerance", False),
 )
 """The keys before the first section, beside ``rules``."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedavot._checks import Floats, Integers, refuse_if_too_large
+from fedavot._checks import Floats, Integers, refuse_if_too_large, shown
 from fedavot.errors import OptionError
 from fedavot.experiments.clients import task_of
 from fedavot.experiments.config import Config
@@ -99,7 +99,7 @@ def as_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     """
     given = seeds if isinstance(seeds, int) else list(seeds)
     if not SEEDS.accepts(given):
-        raise OptionError(f"seeds is {given!r}; it must be {SEEDS.words}")
+        raise OptionError(f"seeds is {shown(given)}; it must be {SEEDS.words}")
     return tuple(range(given)) if isinstance(given, int) else tuple(given)
 
 

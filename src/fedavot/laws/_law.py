@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_array, as_floats
+from fedavot._checks import Floats, Integers, as_array, as_floats, odd_one, shown
 from fedavot.errors import CohortError, LawError, OptionError
 
 _LARGEST = 1e300
@@ -111,7 +111,7 @@ def as_law(law: Law) -> Law:
 
 def as_potentials(potentials: ArrayLike, n_clients: int) -> Floats:
     """Return finite potentials, shape (n_clients,)."""
-    array = as_floats(potentials, what="potentials", error=OptionError)
+    array = as_floats(potentials, what="potentials", error=OptionError, item="client")
     if array.size != n_clients:
         raise OptionError(f"potentials has {array.size} entries for {n_clients} clients")
     bad = np.flatnonzero(~np.isfinite(array))
@@ -129,7 +129,8 @@ def as_levels(levels: ArrayLike | None, n_clients: int) -> Integers | None:
     array = as_array(levels, otherwise=f"levels must be {n_clients} integers", error=OptionError)
     if array.shape != (n_clients,) or not np.issubdtype(array.dtype, np.integer):
         raise OptionError(
-            f"levels must be {n_clients} integers, found {array.dtype} of shape {array.shape}"
+            f"levels must be {n_clients} integers, found {array.dtype} of shape {array.shape}: "
+            f"{odd_one(array)}"
         )
     # Only their order matters: number them from 0.
     return np.unique(array, return_inverse=True)[1].astype(np.int64) if np.ptp(array) else None
@@ -150,13 +151,16 @@ def client_mask(
     clients: Iterable[int], n_clients: int
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return a boolean mask of a set of clients; repeats are harmless in a set."""
-    given = clients if isinstance(clients, np.ndarray) else list(clients)
+    try:
+        given = clients if isinstance(clients, np.ndarray) else list(clients)
+    except TypeError:
+        raise CohortError(f"clients must be a flat set, found {shown(clients)}") from None
     members = as_array(given, otherwise="clients must be a flat set", error=CohortError)
     mask = np.zeros(n_clients, dtype=bool)
     if not members.size:
         return mask
     if not np.issubdtype(members.dtype, np.integer):
-        raise CohortError(f"clients must be integers, found {members.dtype}")
+        raise CohortError(f"clients must be integers, found {members.dtype}: {odd_one(members)}")
     unknown = members[(members < 0) | (members >= n_clients)]
     if unknown.size:
         raise CohortError(f"client {unknown[0]} is unknown; clients run from 0 to {n_clients - 1}")

@@ -17,7 +17,9 @@ from fedavot._checks import (
     as_array,
     as_distribution,
     as_size,
+    odd_one,
     refuse_if_too_large,
+    shown,
 )
 from fedavot.errors import LawError
 from fedavot.laws._explicit import ExplicitSystem
@@ -177,7 +179,7 @@ def _iterated(members: Any) -> list[Any]:
         return list(members)
     except TypeError:
         raise LawError(
-            f"cohorts must be a sequence of index sequences, found {members!r}"
+            f"cohorts must be a sequence of index sequences, found {shown(members)}"
         ) from None
 
 
@@ -185,7 +187,8 @@ def _flatten(members: Sequence[Sequence[int]] | NDArray[Any]) -> tuple[NDArray[A
     """Return all members in one array and the cohorts' sizes."""
     if isinstance(members, np.ndarray) and members.ndim == 2:
         count, size = members.shape
-        flat, sizes = members.reshape(-1), np.full(count, size, dtype=np.int64)
+        checked = as_array(members, otherwise="cohorts", error=LawError, item="cohort")
+        flat, sizes = checked.reshape(-1), np.full(count, size, dtype=np.int64)
     else:
         rows = [
             as_array(
@@ -197,7 +200,7 @@ def _flatten(members: Sequence[Sequence[int]] | NDArray[Any]) -> tuple[NDArray[A
         ]
         for number, row in enumerate(rows):
             if row.ndim != 1:
-                raise LawError(f"cohort {number} is not a sequence of client indices: {row!r}")
+                raise LawError(f"cohort {number} is not a sequence of client indices: {shown(row)}")
         sizes = np.array([row.size for row in rows], dtype=np.int64)
         filled = [row for row in rows if row.size]
         flat = np.concatenate(filled) if filled else np.empty(0, dtype=np.int64)
@@ -210,7 +213,9 @@ def _flatten(members: Sequence[Sequence[int]] | NDArray[Any]) -> tuple[NDArray[A
             "the law"
         )
     if not np.issubdtype(flat.dtype, np.integer):
-        raise LawError(f"cohorts must hold integer client indices, found {flat.dtype}")
+        raise LawError(
+            f"cohorts must hold integer client indices, found {flat.dtype}: {odd_one(flat)}"
+        )
     return flat, sizes
 
 

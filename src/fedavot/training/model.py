@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedavot._checks import as_array
 from fedavot.errors import TaskError
 from fedavot.training.options import Training
 from fedavot.training.task import Params, Task, leaves
@@ -59,8 +60,12 @@ def first_models(task: Task, training: Training, keys: Any) -> Params:
         raise TaskError(f"the model of task {task.name!r} has no parameters")
     if training.start is not None:
         _refuse_unlike(task.name, training.start, models)
+        where = f"the start of task {task.name!r}"
         models = jax.tree.map(
-            lambda leaf: jnp.broadcast_to(jnp.asarray(leaf), (keys.size, *np.shape(leaf))),
+            lambda leaf: jnp.broadcast_to(
+                jnp.asarray(as_array(leaf, otherwise=where, error=TaskError)),
+                (keys.size, *np.shape(leaf)),
+            ),
             training.start,
         )
     for path, leaf in jax.tree.leaves_with_path(models):

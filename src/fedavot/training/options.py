@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedavot._checks import as_floats, as_size
+from fedavot._checks import as_floats, as_seed, as_size, shown
 from fedavot.errors import OptionError
 from fedavot.training.projection import Projection
 from fedavot.training.steps import Schedule
@@ -56,11 +56,11 @@ class Training:
         if not callable(self.step):
             raise OptionError(f"step is {self.step!r}; give a schedule, such as constant(0.01)")
         if np.ndim(self.seeds) != 1:
-            raise OptionError(f"seeds are {self.seeds!r}; give a sequence of integers")
+            raise OptionError(f"seeds are {shown(self.seeds)}; give a sequence of integers")
         if not len(self.seeds) or len(set(self.seeds)) != len(self.seeds):
-            raise OptionError(f"seeds are {list(self.seeds)}; give at least one, each once")
+            raise OptionError(f"seeds are {shown(list(self.seeds))}; give at least one, each once")
         for seed in self.seeds:
-            as_size(seed, what="seed", low=0, high=2**31 - 1)
+            as_seed(seed, high=2**31 - 1)
 
     def step_sizes(self, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return the step size of every round in a precision, shape (rounds,)."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedavot._checks import Floats, Integers
+from fedavot._checks import Floats, Integers, as_array
 from fedavot.errors import CohortError, RuleError
 from fedavot.rules._rule import Asked, Rule
 from fedavot.training.task import Problem
@@ -90,12 +90,11 @@ def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) ->
     asked: list[Asked] = []
     for seed in seeds:
         drawn = problem.availability(np.random.default_rng([seed, 0]), rounds)
+        where = f"the availability of seed {seed} gave no list of cohorts"
         try:
-            cohorts = [np.asarray(cohort) for cohort in drawn]
-        except (TypeError, ValueError) as cause:
-            raise CohortError(
-                f"the availability of seed {seed} gave no list of cohorts: {cause}"
-            ) from None
+            cohorts = [as_array(cohort, otherwise=where, error=CohortError) for cohort in drawn]
+        except TypeError as cause:
+            raise CohortError(f"{where}: {cause}") from None
         if len(cohorts) != rounds:
             raise CohortError(
                 f"the availability gave {len(cohorts)} cohorts for {rounds} rounds of seed {seed}"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedavot._checks import Floats, Integers, as_importance
+from fedavot._checks import Floats, Integers, as_array, as_importance
 from fedavot.errors import TaskError
 
 Params = Any
@@ -51,7 +51,11 @@ class Task:
     counts: Integers | None = None
 
     def __post_init__(self) -> None:
-        shapes = [np.shape(leaf) for leaf in leaves(self.data)]
+        where = f"the data of task {self.name!r}"
+        shapes = [
+            as_array(leaf, otherwise=where, error=TaskError, item="client").shape
+            for leaf in leaves(self.data)
+        ]
         if not shapes:
             raise TaskError(f"task {self.name!r} has no data; give at least one array")
         short = [shape for shape in shapes if len(shape) < 2 or 0 in shape[:2]]
@@ -61,7 +65,8 @@ class Task:
                 "(n_clients, n_examples), both at least 1; from_clients takes one entry a client"
             )
         if self.counts is not None:
-            counts = np.asarray(self.counts)
+            where = f"the counts of task {self.name!r}"
+            counts = as_array(self.counts, otherwise=where, error=TaskError, item="client")
             if (
                 counts.shape != shapes[0][:1]
                 or not np.issubdtype(counts.dtype, np.integer)
@@ -118,7 +123,13 @@ def from_clients(
     """
     if not len(clients):
         raise TaskError(f"task {name!r} has no clients")
-    rows = [[np.asarray(leaf) for leaf in leaves(client)] for client in clients]
+    rows = [
+        [
+            as_array(leaf, otherwise=f"client {number} of task {name!r}", error=TaskError)
+            for leaf in leaves(client)
+        ]
+        for number, client in enumerate(clients)
+    ]
     counts = np.array([_count(name, number, row) for number, row in enumerate(rows)])
     _refuse_other_structures(name, clients)
     for number, row in enumerate(rows):

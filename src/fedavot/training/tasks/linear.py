@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats
+from fedavot._checks import Floats, as_seed
 from fedavot.errors import UnavailableError
 from fedavot.training.task import Task, from_clients
 from fedavot.training.tasks._examples import as_float_pairs, weighted_examples
@@ -78,7 +78,7 @@ def heterogeneous_regression(
     seed : int
         Of the data.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(as_seed(seed))
     features, _, responses = heterogeneous_clients(n_clients, n_features, n_examples, rng)
     targets = responses + NOISE * rng.standard_normal(responses.shape)
     return regression_task("heterogeneous regression", list(zip(features, targets, strict=True)))

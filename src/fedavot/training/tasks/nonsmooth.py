@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, as_amount
+from fedavot._checks import Floats, as_amount, as_seed
 from fedavot.errors import OptionError, TaskError
 from fedavot.training.task import Task, from_clients
 from fedavot.training.tasks._examples import as_float_pairs, weighted_examples
@@ -100,7 +100,7 @@ def absolute_deviations(
     seed : int
         Of the data.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(as_seed(seed))
     features, _, responses = heterogeneous_clients(n_clients, n_features, n_examples, rng)
     targets = responses + NOISE * rng.standard_normal(responses.shape)
     return lad_task("absolute deviations", list(zip(features, targets, strict=True)))
@@ -131,7 +131,7 @@ def hinge(
     chance = as_amount(flipped, what="flipped")
     if chance > 1:
         raise OptionError(f"flipped is {chance}; it is a probability and must be at most 1")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(as_seed(seed))
     features, _, responses = heterogeneous_clients(n_clients, n_features, n_examples, rng)
     turned = rng.random(responses.shape) < chance
     labels = np.where((responses > 0) != turned, 1.0, -1.0)

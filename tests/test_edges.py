@@ -1,0 +1,269 @@
+"""Numbers at the edges of what Python and NumPy hold: huge integers, subnormals, masked entries.
+
+Each is refused with an error of the library's own that names the entry, or gives the right answer.
+"""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import fedavot as fa
+from fedavot import errors, importance
+from fedavot._checks import as_seed, shown
+from fedavot.laws._law import as_levels, as_potentials, client_mask
+from fedavot.rules import Known, build
+from fedavot.training import Problem, Task, Training, constant, from_clients
+from fedavot.training.partition import dirichlet
+from fedavot.training.schedule import schedule
+from fedavot.training.tasks.linear import heterogeneous_regression, regression_task
+from fedavot.training.tasks.nonsmooth import absolute_deviations, hinge
+
+HUGE = [10**400, 10**5000, -(10**5000)]
+LAW = fa.UniformCohorts(3, 2)
+MASKED = np.ma.array([0.4, 0.3, 0.3], mask=[0, 0, 1])
+MASKED_INDICES = np.ma.array([0, 1, 2], mask=[0, 0, 1])
+
+
+def loss(params, batch):
+    return ((batch @ params) ** 2).mean()
+
+
+def init(key):
+    return np.zeros(2)
+
+
+@pytest.mark.parametrize("huge", HUGE, ids=["400", "5000", "minus"])
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (lambda n: fa.align([0.5, n, 0.5], LAW), errors.ImportanceError, "client 1 is an? .*integ"),
+        (lambda n: fa.certify([n, 0, 0], LAW), errors.ImportanceError, "client 0 is an? .*integer"),
+        (lambda n: importance.by_examples([1, 1, n]), errors.ImportanceError, "client 2 is an?"),
+        (lambda n: importance.uniform(abs(n)), errors.OptionError, "n_clients is an integer"),
+        (lambda n: importance.tempered([0.5, n], exponent=1), errors.ImportanceError, "client 1"),
+        (
+            lambda n: importance.by_group(["a", "a"], {"a": 1.0}, within=[1, n]),
+            errors.ImportanceError,
+            "client 1",
+        ),
+        (
+            lambda n: importance.from_mapping({"a": 1, "b": n}, ["a", "b"]),
+            errors.ImportanceError,
+            "client 1",
+        ),
+        (lambda n: fa.Cohorts([[0, 1], [1, n]]), errors.LawError, "object: an? .*integer of about"),
+        (lambda n: fa.Cohorts(np.array([[0, n]])), errors.LawError, "object: an? .*integer of"),
+        (lambda n: fa.Cohorts([[0], [1]], [1, n]), errors.LawError, "cohort 1 is an? .*integer"),
+        (lambda n: fa.Cohorts([[0]], n_clients=abs(n)), errors.OptionError, "n_clients is an int"),
+        (lambda n: fa.Cohorts.from_log([0], [n]), errors.LawError, "an? .*integer of about"),
+        (lambda n: fa.IndependentClients([0.5, n]), errors.LawError, "entry 1 is an? .*integer"),
+        (lambda n: fa.UniformCohorts(abs(n), 1), errors.OptionError, "n_clients is an integer"),
+        (lambda n: fa.SuccessiveDraws([1, n], 1), errors.LawError, "entry 1 is an? .*integer"),
+        (lambda n: LAW.coverage([n]), errors.CohortError, "object: an? .*integer"),
+        (lambda n: LAW.expected_weights([0, n, 0]), errors.OptionError, "client 1 is an?"),
+        (
+            lambda n: LAW.expected_weights([0, 0, 0], levels=[0, n, 0]),
+            errors.OptionError,
+            "integer of about",
+        ),
+        (lambda n: LAW.sample(np.random.default_rng(0), abs(n)), errors.OptionError, "rounds is"),
+        (lambda n: fa.align([1.0], fa.UniformCohorts(1, 1), tol=n), errors.OptionError, "tol is"),
+        (
+            lambda n: fa.align([1.0], fa.UniformCohorts(1, 1), softness=n),
+            errors.OptionError,
+            "softness is an? .*integer of about",
+        ),
+        (
+            lambda n: fa.align([1.0], fa.UniformCohorts(1, 1), max_iter=abs(n)),
+            errors.OptionError,
+            "max_iter is an",
+        ),
+        (
+            lambda n: fa.align([0.4, 0.3, 0.3], LAW).weights([0, n]),
+            errors.CohortError,
+            "object: an? .*integer",
+        ),
+        (
+            lambda n: fa.select([0.5, n], 1, np.random.default_rng(0)),
+            errors.InputError,
+            "client 1 is an?",
+        ),
+        (as_seed, errors.OptionError, "seed is an? .*integer of about"),
+        (lambda n: Training(abs(n), constant(0.1)), errors.OptionError, "rounds is an integer"),
+        (lambda n: Training(1, constant(0.1), seeds=[n, n]), errors.OptionError, "seeds are"),
+        (
+            lambda n: regression_task("odd", [(np.array([[1, n]]), [1.0])]),
+            errors.TaskError,
+            "client 0 .* of type object",
+        ),
+    ],
+)
+def test_huge_integers_are_refused_by_the_entry_that_holds_them(call, error, match, huge):
+    with pytest.raises(error, match=match):
+        call(huge)
+
+
+@pytest.mark.parametrize("option", ["method", "objective"])
+def test_huge_integers_in_the_place_of_words_are_refused(option):
+    with pytest.raises(errors.OptionError, match="integer of about 5,00. digits"):
+        fa.align([0.4, 0.3, 0.3], LAW, **{option: 10**5000})
+
+
+def test_a_fraction_beyond_double_precision_is_refused():
+    with pytest.raises(errors.ImportanceError, match="client 0"):
+        fa.align([Fraction(10**400), 0, 0], LAW)
+
+
+def test_values_are_shown_however_long_they_are():
+    assert shown(7) == "7"
+    assert "4,999 digits" in shown(10**4999 - 1)
+    assert "digits" in shown([10**5000])
+    assert len(shown("a" * 10_000)) < 300
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (lambda: fa.align(MASKED, LAW), errors.ImportanceError, "client 2 has masked"),
+        (lambda: fa.certify(MASKED, LAW), errors.ImportanceError, "client 2 has masked"),
+        (lambda: importance.by_examples(MASKED), errors.ImportanceError, "client 2 has masked"),
+        (
+            lambda: importance.by_group(MASKED_INDICES, {0: 0.5, 1: 0.5}),
+            errors.ImportanceError,
+            "groups",
+        ),
+        (
+            lambda: importance.by_examples([1.0, np.ma.masked]),
+            errors.ImportanceError,
+            "client 1: it has masked",
+        ),
+        (lambda: importance.tempered(MASKED, exponent=2), errors.ImportanceError, "client 2"),
+        (
+            lambda: fa.Cohorts(np.ma.array([[0, 1], [1, 2]], mask=[[0, 0], [0, 1]])),
+            errors.LawError,
+            "cohort 1 has masked",
+        ),
+        (lambda: fa.Cohorts([[0], MASKED_INDICES]), errors.LawError, "cohort 1 .*entry 2 has mask"),
+        (lambda: fa.Cohorts([[0], [1], [2]], MASKED), errors.LawError, "cohort 2 has masked"),
+        (lambda: fa.Cohorts.from_log([0, 0, 1], MASKED_INDICES), errors.LawError, "entry 2"),
+        (lambda: fa.Cohorts.from_log(MASKED_INDICES, [0, 0, 1]), errors.LawError, "entry 2"),
+        (lambda: fa.IndependentClients(MASKED), errors.LawError, "entry 2 has masked"),
+        (lambda: fa.SuccessiveDraws(MASKED, 2), errors.LawError, "entry 2 has masked"),
+        (lambda: fa.Mixture([LAW] * 3, MASKED), errors.LawError, "state 2 has masked"),
+        (lambda: LAW.coverage(MASKED_INDICES), errors.CohortError, "entry 2 has masked"),
+        (lambda: as_potentials(MASKED, 3), errors.OptionError, "client 2 has masked"),
+        (lambda: as_levels(MASKED_INDICES, 3), errors.OptionError, "entry 2 has masked"),
+        (lambda: client_mask(MASKED_INDICES, 3), errors.CohortError, "entry 2 has masked"),
+        (
+            lambda: fa.align([0.4, 0.3, 0.3], LAW).weights(MASKED_INDICES),
+            errors.CohortError,
+            "entry 2 has masked",
+        ),
+        (lambda: fa.select(MASKED, 1, np.random.default_rng(0)), errors.InputError, "client 2"),
+        (
+            lambda: fa.align([0.4, 0.3, 0.3], LAW, tol=np.ma.masked),
+            errors.OptionError,
+            "tol: it has masked",
+        ),
+        (lambda: build("ht", known=Known(MASKED, LAW)), errors.InputError, "2 has masked"),
+        (
+            lambda: Task("odd", np.ma.masked_less(np.zeros((2, 3, 2)), 1), loss, init),
+            errors.TaskError,
+            "client 0 has masked",
+        ),
+        (
+            lambda: Task("odd", np.zeros((3, 3, 2)), loss, init, MASKED_INDICES + 1),
+            errors.TaskError,
+            "client 2 has masked",
+        ),
+        (
+            lambda: from_clients(
+                "odd",
+                [np.zeros((2, 2)), np.ma.masked_less(np.zeros((2, 2)), 1)],
+                loss=loss,
+                init=init,
+            ),
+            errors.TaskError,
+            "client 1 of task",
+        ),
+        (
+            lambda: regression_task("odd", [(np.zeros((3, 2)), MASKED)]),
+            errors.TaskError,
+            "client 0 of task .*entry 2 has masked",
+        ),
+        (
+            lambda: dirichlet(
+                MASKED_INDICES, 2, size=1, concentration=1.0, rng=np.random.default_rng(0)
+            ),
+            errors.TaskError,
+            "entry 2 has masked",
+        ),
+    ],
+)
+def test_masked_entries_are_refused(call, error, match):
+    with pytest.raises(error, match=match):
+        call()
+
+
+def test_cohorts_of_an_availability_with_masked_entries_are_refused():
+    task = regression_task("plain", [(np.ones((2, 1)), np.ones(2))] * 3)
+    problem = Problem(task, np.full(3, 1 / 3), lambda rng, rounds: [MASKED_INDICES] * rounds)
+    rule = build("uniform", known=Known(np.full(3, 1 / 3), LAW))
+    with pytest.raises(errors.CohortError, match="entry 2 has masked"):
+        schedule(problem, rule, seeds=(0,), rounds=2)
+
+
+def test_masked_arrays_without_masked_entries_are_plain_data():
+    plain = np.ma.array([0.4, 0.3, 0.3])
+    assert np.array_equal(fa.align(plain, LAW).importance, fa.align(plain.data, LAW).importance)
+    assert fa.Cohorts(np.ma.array([[0, 1], [1, 2]])).n_clients == 3
+    assert fa.Cohorts([np.ma.array([0, 1]), [2]]).n_clients == 3
+
+
+@pytest.mark.parametrize("seed", [-1, 2**128, 1.0, "1", None, np.float64(3)])
+@pytest.mark.parametrize(
+    "made",
+    [
+        as_seed,
+        lambda seed: heterogeneous_regression(n_clients=2, seed=seed),
+        lambda seed: absolute_deviations(n_clients=2, seed=seed),
+        lambda seed: hinge(n_clients=2, seed=seed),
+        lambda seed: Training(1, constant(0.1), seeds=[seed]),
+    ],
+)
+def test_seeds_that_are_no_integers_from_zero_are_refused(made, seed):
+    with pytest.raises(errors.OptionError, match="seed"):
+        made(seed)
+
+
+@pytest.mark.parametrize("seed", [0, np.int64(5), 2**128 - 1])
+def test_seeds_are_integers_of_up_to_128_bits(seed):
+    assert as_seed(seed) == seed
+
+
+def test_a_count_beyond_memory_is_refused_before_it_is_allocated():
+    with pytest.raises(errors.TooLargeError, match="n_clients"):
+        importance.uniform(2**60)
+
+
+@pytest.mark.parametrize("least", [5e-324, 1e-320, 2.3e-308])
+def test_example_counts_may_be_subnormal(least):
+    assert importance.by_examples([least, least]).tolist() == [0.5, 0.5]
+    within = importance.by_group(["a", "a"], {"a": 1.0}, within=[least, least])
+    assert within.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("least", [5e-324, 1e-320, 2.3e-308])
+def test_subnormal_importance_is_aligned(least):
+    found = fa.align([least, 0.5, 0.5], LAW)
+    assert np.isfinite(found.potentials).all()
+    assert np.allclose(found.attained, [0.0, 0.5, 0.5], atol=1e-8)
+
+
+@pytest.mark.parametrize("least", [5e-324, 1e-320, 2.3e-308])
+def test_cohorts_of_subnormal_probability_are_certified(least):
+    law = fa.Cohorts([[0], [1], [0, 1]], [least, 0.5, 0.5])
+    certificate = fa.certify([0.5, 0.5], law)
+    assert certificate.feasible
+    assert certificate.verify([0.5, 0.5], law)
