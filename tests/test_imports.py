@@ -12,7 +12,7 @@ import fedavot
 
 ROOT = Path(fedavot.__file__).parent
 LEFT_TO_RIGHT = (
-    *("errors", "_checks", "_files", "_simplex", "importance", "laws", "certificate"),
+    *("errors", "_checks", "_files", "_simplex", "importance", "laws", "_exact", "certificate"),
     *("alignment", "solve", "feasibility", "online", "soft_online", "selection"),
     *("rules", "training", "experiments", "audit", "flower", "cli"),
 )

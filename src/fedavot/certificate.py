@@ -1,27 +1,48 @@
 """Evidence that exact alignment is or is not possible, and its verification.
 
-p is attainable iff p(I) ≤ f(I) = P(A ∩ I ≠ ∅) for every set I of clients. The evidence is one
-lexicographic softmax, potentials within levels. Write m for its marginal, λ_b for m/p on level b.
+Write p for the importance and f(J) = P(A ∩ J ≠ ∅) for the coverage of a set J of clients: p is
+attainable iff p(J) ≤ f(J) for every J. There are 2^N sets, and two numbers sum them up: the
+*deficiency*, the largest p(J) − f(J), and the *Hall ratio*, the largest p(J)/f(J).
 
-* If m = p, then p is attainable: the weights are there to see.
-* If λ is constant on each level and rises from level to level, then the deficient set
-  I = {λ < 1} gets every cohort it can, so p(I) − f(I) = p(I) − m(I) = TV(p, m); no set has more,
-  since p(J) − f(J) ≤ p(J) − m(J) for all J. Likewise p(J)/f(J) ≤ 1/λ_1, met by the first level.
+A set bounds both from below: it is one of those the maximum is over. Weights bound both from
+above. Potentials and levels, whatever they are, define weights that sum to one over every cohort;
+let m be their expectation. Weight given to J comes from cohorts that meet J, so m(J) ≤ f(J), and
 
-Where a law has a worst order (`Law.worst_order`), scanning its prefixes decides the same without
-potentials. Verification evaluates the law and compares; it imports no solver.
+    p(I) − f(I)  ≤  max over J of p(J) − f(J)  ≤  Σ_i max(p_i − m_i, 0),
+    p(B) / f(B)  ≤  max over J of p(J) / f(J)  ≤  max over i of p_i / m_i,
+
+for any sets I and B: the first because p(J) − f(J) ≤ Σ_{i∈J} (p_i − m_i), the second because
+p_i ≤ h m_i for all i gives p(J) ≤ h m(J) ≤ h f(J). A claim that both ends meet is proved, and
+nobody needs to know how its evidence was found. The ends do meet: on the nearest attainable
+importance m/p is constant on each level and rises from level to level, the clients with m < p are
+the deficient set I, and the first level is the worst set B. If m = p, every set has what it needs.
+
+Verification evaluates the two ends from the law alone; it imports no solver. Where a law has a
+worst order (`Law.worst_order`), one of its prefixes attains each maximum, and scanning them takes
+the place of the weights. Tolerances are for rounding: absolute for probabilities, relative for the
+ratio. With ``exact=True`` the ends are fractions (`_exact`), and the tolerance is all that is
+allowed.
 """
 
+import math
+import numbers
+import sys
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from fedavot._checks import Floats, Integers, as_importance
-from fedavot.laws._law import Law
+from fedavot._checks import Floats, Integers, as_amount, as_importance
+from fedavot._exact import Bounds, exact_bounds, explicit
+from fedavot.laws._law import Law, as_law
 
 FEASIBLE_SLACK = 1e-12
 """A deficiency up to here is rounding in the inputs, and counts as none."""
+_ROUNDING = 1e-13
+"""A violation up to here may be rounding in two sums of a few thousand floats, and proves nothing;
+small enough that one above `FEASIBLE_SLACK` always shows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +63,9 @@ class Certificate:
         set is; 1 if feasible, infinite if a wanted client never takes part.
     potentials, levels : arrays, shape (n_clients,), or None
         The evidence; None where the law's worst order alone decides.
+    proven : bool
+        Whether `certify` verified the evidence before returning it; False where double precision
+        defeated it, and then the claim is the best found, not a proof.
     """
 
     feasible: bool
@@ -50,9 +74,16 @@ class Certificate:
     hall_ratio: float
     potentials: Floats | None = None
     levels: Integers | None = None
+    proven: bool = True
 
-    def verify(self, importance: ArrayLike, law: Law, *, tol: float = 1e-9) -> bool:
+    def verify(
+        self, importance: ArrayLike, law: Law, *, tol: float = 1e-9, exact: bool = False
+    ) -> bool:
         """Check the claim against the law, without any solver.
+
+        The claim is accepted if its evidence bounds the deficiency and the Hall ratio from both
+        sides, within ``tol`` of what is claimed. A claim that makes no sense, such as a set that
+        names a client twice, is not accepted. ``proven`` is not looked at.
 
         Parameters
         ----------
@@ -60,74 +91,177 @@ class Certificate:
         law : Law
             The pair the certificate was made for.
         tol : float
-            How much probability, in L1, may be off.
+            How far the deficiency may be off, or, if feasible, the attained importance in L1;
+            and how far the Hall ratio may be off, relative to itself.
+        exact : bool
+            Evaluate in integers instead of floating point, so that rounding cannot decide; for
+            explicit cohorts (`Cohorts`, `SuccessiveDraws`) of up to 100,000 members in all.
+
+        Raises
+        ------
+        UnavailableError
+            If ``exact`` is asked for and the law is not such a list.
         """
-        wanted = as_importance(importance, law.n_clients)
-        if not self._consistent(wanted, law, tol):
+        wanted = as_importance(importance, as_law(law).n_clients)
+        allowed = as_amount(tol, what="tol", positive=True)
+        cohorts = explicit(law) if exact else None
+        claim = _read_claim(self, law.n_clients)
+        if claim is None:
             return False
-        if self.potentials is None or self.levels is None:
-            return self._verify_by_order(wanted, law, tol)
-        attained = law.expected_weights(self.potentials, self.levels)
-        if self.feasible:
-            return bool(np.abs(attained - wanted).sum() <= tol)
-        return self._verify_levels(wanted, attained, self.levels, tol)
-
-    def _consistent(self, importance: Floats, law: Law, tol: float) -> bool:
-        """Check that the deficient set violates Hall's inequality by what is claimed."""
-        if self.feasible:
-            return self.deficient.size == 0 and self.deficiency == 0.0 and self.hall_ratio == 1.0
-        violation = float(importance[self.deficient].sum()) - law.coverage(self.deficient)
-        return bool(violation > 0.0 and abs(violation - self.deficiency) <= tol)
-
-    def _verify_by_order(self, importance: Floats, law: Law, tol: float) -> bool:
-        order = law.worst_order(importance)
-        if order is None:
-            return False
-        wanted, covered = np.cumsum(importance[order]), law.prefix_coverage(order)
-        some = wanted > 0
-        with np.errstate(divide="ignore"):
-            worst = max(1.0, float(np.max(wanted[some] / covered[some])))
-        largest = max(0.0, float(np.max(wanted - covered)))
-        return abs(largest - self.deficiency) <= tol and _close(worst, self.hall_ratio, tol)
-
-    def _verify_levels(
-        self, importance: Floats, attained: Floats, levels: Integers, tol: float
-    ) -> bool:
-        """Check that ratios are constant on levels and rise, which makes the claim the worst."""
-        wanted = importance > 0
-        if not wanted.all() and levels[~wanted].min() <= levels[wanted].max():
-            return False
-        _, level = np.unique(levels[wanted], return_inverse=True)
-        mass = np.bincount(level, importance[wanted])
-        ratios = np.bincount(level, attained[wanted]) / mass
-        proportional = np.abs(attained[wanted] - ratios[level] * importance[wanted]).sum() <= tol
-        # Ratios rise up to the tolerance, measured in probability moved.
-        rising = bool(np.all(np.diff(ratios) * np.minimum(mass[1:], mass[:-1]) >= -tol))
-        largest = float(np.maximum(importance - attained, 0.0).sum())
-        worst = np.inf if ratios[0] <= 0 else 1.0 / float(ratios[0])
-        return bool(
-            proportional
-            and rising
-            and abs(largest - self.deficiency) <= tol
-            and _close(worst, self.hall_ratio, tol / min(1.0, float(mass[0])))
-        )
+        if self.potentials is None and self.levels is None:
+            bounds = _scanned(wanted, law, claim.deficient)
+        else:
+            evidence = _read_evidence(self, law.n_clients)
+            if evidence is None:
+                return False
+            bounds = (
+                _weighed(wanted, law, claim.deficient, evidence)
+                if cohorts is None
+                else exact_bounds(wanted, cohorts, claim.deficient, *evidence)
+            )
+        rounding = _ROUNDING if cohorts is None else 0.0
+        return bounds is not None and _holds(claim, bounds, Fraction(allowed), rounding)
 
     def __str__(self) -> str:
         """Say it in a sentence."""
+        doubt = "" if self.proven else "not proven, double precision does not suffice: "
         if self.feasible:
-            return "every set of clients takes part often enough: exact alignment is possible"
+            return (
+                f"{doubt}every set of clients takes part often enough: exact alignment is possible"
+            )
         shown = ", ".join(str(client) for client in self.deficient[:10])
         more = f", … ({self.deficient.size} in all)" if self.deficient.size > 10 else ""
         return (
-            f"clients {{{shown}{more}}} are wanted {self.deficiency:.3g} more than cohorts "
+            f"{doubt}clients {{{shown}{more}}} are wanted {self.deficiency:.3g} more than cohorts "
             f"containing any of them report; the worst set among them is wanted "
             f"{self.hall_ratio:.3g} times too much; lower their importance, have them take part "
             "more often, or accept the nearest importance that align() attains"
         )
 
 
-def _close(found: float, claimed: float, tol: float) -> bool:
-    """Compare two ratios, either of which may be infinite."""
-    if np.isinf(found) or np.isinf(claimed):
-        return found == claimed
-    return abs(found - claimed) <= tol * max(found, claimed) ** 2
+class _Evidence(NamedTuple):
+    """Potentials and levels that define weights."""
+
+    potentials: Floats
+    levels: Integers
+
+
+class _Claim(NamedTuple):
+    """What a certificate says, once it has been checked to make sense."""
+
+    feasible: bool
+    deficient: Integers
+    deficiency: float
+    hall_ratio: float
+
+
+def _holds(claim: _Claim, bounds: Bounds, tol: Fraction, rounding: float) -> bool:
+    """Compare a claim with the bounds on either side of it; the comparison itself is exact."""
+    if claim.feasible:
+        return bounds.distance <= tol
+    deficiency = Fraction(claim.deficiency)
+    return (
+        bounds.violation > rounding
+        and abs(bounds.violation - deficiency) <= tol
+        and bounds.excess - deficiency <= tol
+        and _attains(claim.hall_ratio, bounds, tol)
+    )
+
+
+def _attains(ratio: float, bounds: Bounds, tol: Fraction) -> bool:
+    if math.isinf(ratio):
+        return bounds.share * Fraction(sys.float_info.max) < 1
+    claimed = Fraction(ratio)
+    met, most = claimed * bounds.share, claimed * bounds.least * (1 + tol)
+    return abs(1 - met) <= tol * met and most >= 1
+
+
+def _weighed(importance: Floats, law: Law, deficient: Integers, given: _Evidence) -> Bounds | None:
+    """Bound by the weights that the evidence defines, and by the order that it puts on clients."""
+    attained = law.expected_weights(given.potentials, given.levels)
+    order = np.lexsort((-given.potentials, given.levels, importance == 0))
+    return _bounds(
+        _violation(importance, law, deficient),
+        np.maximum(importance - attained, 0.0).sum(),
+        np.abs(importance - attained).sum(),
+        _least_ratio(law.prefix_coverage(order), np.cumsum(importance[order])),
+        _least_ratio(attained, importance),
+    )
+
+
+def _scanned(importance: Floats, law: Law, deficient: Integers) -> Bounds | None:
+    """Bound by the prefixes of a worst order, among which are the worst of all sets."""
+    order = law.worst_order(importance)
+    if order is None:
+        return None
+    wanted, covered = np.cumsum(importance[order]), law.prefix_coverage(order)
+    excess = max(0.0, float(np.max(wanted - covered)))
+    share = _least_ratio(covered, wanted)
+    # No importance nearer than the deficiency in total variation is attainable, and one is.
+    return _bounds(_violation(importance, law, deficient), excess, 2.0 * excess, share, share)
+
+
+def _bounds(*evaluated: float) -> Bounds | None:
+    """Return floats as bounds, or None if a law could not be evaluated at such evidence."""
+    return Bounds(*map(Fraction, evaluated)) if np.isfinite(evaluated).all() else None
+
+
+def _violation(importance: Floats, law: Law, clients: Integers) -> float:
+    return float(importance[clients].sum()) - law.coverage(clients)
+
+
+def _least_ratio(above: Floats, below: Floats) -> float:
+    some = below > 0
+    with np.errstate(over="ignore"):
+        return float(np.min(above[some] / below[some]))
+
+
+def _read_claim(certificate: Certificate, n_clients: int) -> _Claim | None:
+    """Return what a certificate claims, or None if that makes no sense."""
+    given = _array(certificate.deficient, "iu")
+    deficiency, ratio = _number(certificate.deficiency), _number(certificate.hall_ratio)
+    if given is None or not isinstance(certificate.feasible, bool | np.bool_):
+        return None
+    members = np.unique(given)
+    if members.size != given.size:
+        return None
+    if certificate.feasible:
+        sound = members.size == 0 and deficiency == 0.0 and ratio == 1.0
+    else:
+        known = bool(members.size and members[0] >= 0 and members[-1] < n_clients)
+        sound = known and 0.0 < deficiency < math.inf and ratio >= 1.0
+    claim = _Claim(bool(certificate.feasible), members.astype(np.int64), deficiency, ratio)
+    return claim if sound else None
+
+
+def _read_evidence(certificate: Certificate, n_clients: int) -> _Evidence | None:
+    """Return a certificate's evidence, or None if no weights follow from it."""
+    potentials, levels = _array(certificate.potentials, "fiu"), _array(certificate.levels, "iu")
+    if potentials is None or levels is None or not potentials.size == levels.size == n_clients:
+        return None
+    if not np.isfinite(potentials).all():
+        return None
+    # Only the order of the levels matters.
+    ranks = np.unique(levels, return_inverse=True)[1]
+    return _Evidence(potentials.astype(np.float64), ranks.astype(np.int64))
+
+
+def _array(values: Any, kinds: str) -> NDArray[Any] | None:
+    """Return a flat array with numbers of these kinds, or None if the values are not one."""
+    if isinstance(values, np.ma.MaskedArray):
+        return None
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError):
+        return None
+    return array if array.ndim == 1 and (array.dtype.kind in kinds or not array.size) else None
+
+
+def _number(value: Any) -> float:
+    """Return a real number as a float, or NaN, which no comparison accepts."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.nan

@@ -1,0 +1,161 @@
+"""The bounds of a certificate in exact arithmetic, for explicit cohorts.
+
+Every float is an integer over a power of two. So the importance p and the cohorts' probabilities q
+are taken for what they are and divided by their exact sums. The weights of a cohort start from
+softmax weights in floating point, over a common power of two 2^s; what their sum lacks of 2^s is
+given to the largest. They then sum to one exactly, so they are valid weights, and their
+expectation m is attainable to the last digit, whatever rounding did to the softmax. From there on
+only integers are added, multiplied and compared.
+"""
+
+from collections.abc import Iterable
+from fractions import Fraction
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+
+from fedavot._checks import Floats, Integers
+from fedavot._simplex import softmax
+from fedavot.errors import UnavailableError
+from fedavot.laws._law import Law, as_potentials
+from fedavot.laws.cohorts import Cohorts
+from fedavot.laws.successive import listed
+
+_MANTISSA = 53
+"""Bits of a float's mantissa: scaled by as many, it is an integer."""
+MOST_ENTRIES = 100_000
+"""Members of all cohorts together that exact arithmetic works through in a second or two."""
+
+
+class Bounds(NamedTuple):
+    """What a set I, some other sets and attainable expected weights m say about all sets.
+
+    The ratios are coverage over importance, the inverse of the Hall ratio: finite, and 0 where
+    the Hall ratio is infinite.
+
+    Attributes
+    ----------
+    violation : Fraction
+        p(I) − f(I), at most the deficiency.
+    excess : Fraction
+        At least the deficiency, such as Σ max(p_i − m_i, 0).
+    distance : Fraction
+        At least the L1 distance from p to the nearest attainable importance, such as Σ |p_i − m_i|.
+    share : Fraction
+        The least f(J)/p(J) of the sets that were tried.
+    least : Fraction
+        At most f(J)/p(J) for every set J, such as min m_i/p_i.
+    """
+
+    violation: Fraction
+    excess: Fraction
+    distance: Fraction
+    share: Fraction
+    least: Fraction
+
+
+def explicit(law: Law) -> Cohorts:
+    """Return the law's list of cohorts, or say why exact arithmetic does not apply."""
+    cohorts = listed(law)
+    if cohorts is None:
+        raise UnavailableError(
+            f"exact verification needs an explicit list of cohorts, found {type(law).__name__}; "
+            "leave out exact=True, or list the law's cohorts in Cohorts"
+        )
+    entries = cohorts.incidence.members.size
+    if entries > MOST_ENTRIES:
+        raise UnavailableError(
+            f"exact verification takes cohorts of at most {MOST_ENTRIES:,} members in all, "
+            f"found {entries:,}; leave out exact=True"
+        )
+    return cohorts
+
+
+def exact_bounds(
+    importance: Floats, law: Cohorts, deficient: Integers, potentials: Floats, levels: Integers
+) -> Bounds:
+    """Return a certificate's bounds as fractions.
+
+    Parameters
+    ----------
+    importance : float array, shape (n_clients,)
+    law : Cohorts
+    deficient : int array
+        Distinct clients.
+    potentials : float array, shape (n_clients,)
+    levels : int array, shape (n_clients,)
+    """
+    wanted, chances = _integers(importance), _integers(law.probabilities)
+    attained, shift = _attained(law, chances, potentials, levels)
+    wanted_total, chance_total = sum(wanted), sum(chances)
+    # p_i and m_i over one denominator.
+    of_wanted, of_attained = chance_total << shift, wanted_total
+    whole = wanted_total * of_wanted
+    differences = [
+        mine * of_wanted - given * of_attained for mine, given in zip(wanted, attained, strict=True)
+    ]
+    met = np.flatnonzero(law.incidence.minimum(~np.isin(np.arange(law.n_clients), deficient)) == 0)
+    violation = Fraction(sum(wanted[client] for client in deficient), wanted_total)
+    violation -= Fraction(sum(chances[cohort] for cohort in met), chance_total)
+    order = np.lexsort((-potentials, levels, importance == 0))
+    prefixes = accumulate(wanted[client] for client in order)
+    return Bounds(
+        violation,
+        Fraction(sum(each for each in differences if each > 0), whole),
+        Fraction(sum(abs(each) for each in differences), whole),
+        _least_ratio(_covered(law, chances, order), prefixes)
+        * Fraction(wanted_total, chance_total),
+        _least_ratio(attained, wanted) * Fraction(of_attained, of_wanted),
+    )
+
+
+def _integers(values: Floats) -> list[int]:
+    """Return non-negative floats times a common power of two, as integers."""
+    mantissas, exponents = np.frexp(values)
+    least = int(exponents[values > 0].min())
+    whole = np.ldexp(mantissas, _MANTISSA).astype(np.int64).tolist()
+    shifts = np.maximum(exponents - least, 0).tolist()
+    return [number << shift for number, shift in zip(whole, shifts, strict=True)]
+
+
+def _attained(
+    law: Cohorts, chances: list[int], potentials: Floats, levels: Integers
+) -> tuple[list[int], int]:
+    """Return expected weights over the chances' total and 2^shift, and the shift."""
+    used = law.incidence.within(levels)
+    weights = softmax(as_potentials(potentials, law.n_clients)[used.members], used.offsets)
+    mantissas, exponents = np.frexp(weights)
+    shift = _MANTISSA - int(exponents[weights > 0].min())
+    whole = np.ldexp(mantissas, _MANTISSA).astype(np.int64).tolist()
+    shifts = np.maximum(exponents - _MANTISSA + shift, 0).tolist()
+    scaled = [number << places for number, places in zip(whole, shifts, strict=True)]
+    members, offsets = used.members.tolist(), used.offsets.tolist()
+    attained = [0] * law.n_clients
+    for cohort, chance in enumerate(chances):
+        first, last = offsets[cohort], offsets[cohort + 1]
+        row = scaled[first:last]
+        row[row.index(max(row))] += (1 << shift) - sum(row)
+        for client, weight in zip(members[first:last], row, strict=True):
+            attained[client] += chance * weight
+    return attained, shift
+
+
+def _covered(law: Cohorts, chances: list[int], order: Integers) -> Iterable[int]:
+    """Return the coverage of each prefix of the order, over the chances' total."""
+    rank = np.empty(order.size, dtype=np.int64)
+    rank[order] = np.arange(order.size)
+    gained = [0] * order.size
+    for first, chance in zip(law.incidence.minimum(rank).tolist(), chances, strict=True):
+        gained[first] += chance
+    return accumulate(gained)
+
+
+def _least_ratio(above: Iterable[int], below: Iterable[int]) -> Fraction:
+    """Return the least ratio with a positive denominator."""
+    pairs = ((high, low) for high, low in zip(above, below, strict=True) if low > 0)
+    least, over = next(pairs)
+    for high, low in pairs:
+        if high * over < least * low:
+            least, over = high, low
+    return Fraction(least, over)
