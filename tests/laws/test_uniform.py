@@ -113,7 +113,7 @@ def _polynomials(v, count):
     return e
 
 
-@pytest.mark.parametrize(("n_clients", "size"), [(300, 40), (60, 59), (200, 2)])
+@pytest.mark.parametrize(("n_clients", "size"), [(300, 40), (300, 150), (60, 59), (200, 2)])
 def test_many_clients_agree_with_the_recursion_of_symmetric_polynomials(n_clients, size):
     x = np.random.default_rng(1).normal(0.0, 1.5, n_clients)
     wanted = direct_weights(x, size)

@@ -33,6 +33,9 @@ _COMPILED_CLIENTS = 20_000
 _COMPILED_SPREAD = 600.0
 """Beyond it exp(x) alone leaves the range of floats, which the compiled program relies on."""
 
+_NEGLIGIBLE = 1e-4
+"""Nodes that add less than this share to every client's curvature are left out of a factor."""
+
 
 class IndependentClients:
     """Each client is available with its own probability, whoever else is.
@@ -165,7 +168,7 @@ class _IndependentTilt:
     copies: Floats
     potentials: Floats
     nodes: Nodes
-    factor: float
+    outside: float
 
     @cached_property
     def weights(self) -> Floats:
@@ -177,14 +180,14 @@ class _IndependentTilt:
                 log_normaliser += self.copies[block] @ np.log1p(
                     self.probabilities[block, None] * np.expm1(-scale)
                 )
-        return (self.factor * self.nodes.steps * np.exp(log_normaliser))[None, :]
+        return (self.outside * self.nodes.steps * np.exp(log_normaliser))[None, :]
 
     def sums(self) -> Floats:
         """Return ∫ a dΩ and ∫ t u a dΩ, shape (2, n_clients)."""
         narrow = float(np.ptp(self.potentials)) < _COMPILED_SPREAD
         if self.potentials.size < _COMPILED_CLIENTS or not narrow:
             return blockwise_sums(self, self.potentials.size)
-        times = (np.exp(self.nodes.log_times), self.factor * self.nodes.steps)
+        times = (np.exp(self.nodes.log_times), self.outside * self.nodes.steps)
         return independent_sums(self.probabilities, self.copies, self.potentials, times)
 
     def inclusions(self, block: slice) -> tuple[Floats, Iterator[Floats]]:
@@ -194,3 +197,13 @@ class _IndependentTilt:
         either = (1.0 - self.probabilities[block, None]) + present
         share = np.divide(present, either, out=np.zeros_like(present), where=either > 0)
         return scale, iter((self.copies[block, None] * share,))
+
+    def factor(self) -> tuple[Floats, Floats]:
+        """Return a column √dΩ a for each node that matters to some client, all of sign 1."""
+        scale, inclusions = self.inclusions(slice(None))
+        columns = scale * next(inclusions) * np.sqrt(self.weights[0])
+        # What a node adds to Σ_{j≠i} E[Y_i Y_j], as a share of the whole.
+        added = np.abs(columns * (columns.sum(axis=0) - columns))
+        whole = np.maximum(added.sum(axis=1, keepdims=True), 1e-300)
+        columns = columns[:, np.any(added > _NEGLIGIBLE * whole, axis=0)]
+        return columns, np.ones(columns.shape[1])

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from fedavot._checks import Floats, Integers, as_distribution, as_size
 from fedavot.errors import LawError
 from fedavot.laws._law import Curvature, Law, System, as_levels, as_potentials
+from fedavot.laws._quadrature import Factor, Factored
 
 
 class Mixture:
@@ -134,3 +135,14 @@ class _MixturePoint:
 
     def dense(self) -> Floats:
         return _average(self.weights, (point.dense() for point in self.points))
+
+    def factors(self) -> list[Factor] | None:
+        """Return the states' low-rank factors, or None if a state's law has none."""
+        found: list[Factor] = []
+        for point, weight in zip(self.points, self.weights, strict=True):
+            part = point.factors() if isinstance(point, Factored) else None
+            if part is None:
+                return None
+            root = np.sqrt(weight)
+            found += [factor._replace(columns=root * factor.columns) for factor in part]
+        return found

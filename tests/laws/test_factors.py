@@ -1,0 +1,92 @@
+"""Low-rank factors of the curvature: near the Hessian they stand for, in every row."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedavot as fa
+from strategies import independent_probabilities, levels, potentials, uniform_sizes
+
+ROW_ERROR = 0.02
+"""Enough for a Newton matrix: the error of a row's entries, relative to the row's sum."""
+ROUNDING = 1e-12
+"""Rows whose curvature is smaller than this, out of a sum of one, are rounding."""
+
+
+def joint(factors, n_clients):
+    """Add up the factors' outer products, without the diagonal."""
+    total = np.zeros((n_clients, n_clients))
+    for factor in factors:
+        product = (factor.columns * factor.signs) @ factor.columns.T
+        total[np.ix_(factor.clients, factor.clients)] += product
+    np.fill_diagonal(total, 0.0)
+    return total
+
+
+def worst_row(law, x, level):
+    point = law.system(level).curvature(x)
+    wanted = -point.dense()
+    np.fill_diagonal(wanted, 0.0)
+    error = np.abs(joint(point.factors(), x.size) - wanted).sum(axis=1)
+    return np.max(error / np.maximum(wanted.sum(axis=1), ROUNDING))
+
+
+def with_point(n_clients):
+    return st.tuples(potentials(n_clients), levels(n_clients))
+
+
+@given(uniform_sizes(30).flatmap(lambda sizes: st.tuples(st.just(sizes), with_point(sizes[0]))))
+def test_factors_of_uniform_cohorts_are_near_the_hessian(case):
+    sizes, (x, level) = case
+    assert worst_row(fa.UniformCohorts(*sizes), x, level) <= ROW_ERROR
+
+
+@given(
+    independent_probabilities(30, 2).flatmap(
+        lambda chances: st.tuples(st.just(chances), with_point(chances.size))
+    )
+)
+def test_factors_of_independent_clients_are_near_the_hessian(case):
+    chances, (x, level) = case
+    assert worst_row(fa.IndependentClients(chances), x, level) <= ROW_ERROR
+
+
+@pytest.mark.parametrize("leveled", [False, True])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 5.0, 20.0])
+def test_factors_of_a_mixture_of_many_clients_are_near_the_hessian(spread, leveled):
+    rng = np.random.default_rng(8)
+    law = fa.Mixture(
+        [
+            fa.IndependentClients(rng.random(150)),
+            fa.IndependentClients(10.0 ** rng.uniform(-9, 0, 150)),
+            fa.Mixture([fa.UniformCohorts(150, 2), fa.UniformCohorts(150, 60)], [0.5, 0.5]),
+        ],
+        [0.3, 0.3, 0.4],
+    )
+    level = rng.integers(0, 3, 150) if leveled else None
+    assert worst_row(law, spread * rng.normal(size=150), level) <= ROW_ERROR
+
+
+def test_many_clients_have_few_columns():
+    rng = np.random.default_rng(9)
+    x = rng.normal(size=2_000)
+    for law in (fa.UniformCohorts(2_000, 1_000), fa.IndependentClients(rng.random(2_000))):
+        (factor,) = law.system().curvature(x).factors()
+        assert factor.clients.size == 2_000
+        assert factor.columns.shape[1] == factor.signs.size <= 12
+
+
+def test_a_level_of_one_client_has_no_factor():
+    point = fa.UniformCohorts(4, 2).system(np.array([0, 1, 1, 1])).curvature(np.zeros(4))
+    assert [factor.clients.tolist() for factor in point.factors()] == [[1, 2, 3]]
+
+
+def test_cohorts_of_one_have_factors_without_columns():
+    (factor,) = fa.UniformCohorts(5, 1).system().curvature(np.arange(5.0)).factors()
+    assert factor.columns.shape == (5, 0)
+
+
+def test_a_mixture_with_a_list_of_cohorts_has_no_factors():
+    law = fa.Mixture([fa.UniformCohorts(3, 2), fa.Cohorts([[0, 1], [2]])], [0.5, 0.5])
+    assert law.system().curvature(np.zeros(3)).factors() is None
