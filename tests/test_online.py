@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fedavot.errors import CohortError, FileFormatError, ImportanceError, OptionError
 from fedavot.online import LEAST_ACTIVE, OnlineAligner
 from fedavot.selection import select
+from sealing import sealed
 
 ROUNDING = 1e-11
 """Room for a few thousand additions to sums of the order of a hundred."""
@@ -414,6 +415,41 @@ def test_a_loaded_aligner_goes_on_bit_for_bit(tmp_path, bound):
     assert (loaded.rounds, loaded.bound) == (aligner.rounds, aligner.bound)
 
 
+@pytest.mark.parametrize("step", [5e-324, 1e-300, 1e100, 1e300, 1e307, 1.7e308])
+@pytest.mark.parametrize("bound", [None, 5e-324, 3.0, 1.7e308])
+def test_weights_are_finite_and_saved_for_every_step_and_bound(tmp_path, step, bound):
+    aligner = OnlineAligner(
+        [0.5, 0.3, 0.2 - 1e-12, 1e-12, 0.0],
+        step=step,
+        bound=bound,
+        potentials=[1e308, -1e308, 0, 0, 0],
+    )
+    rng = np.random.default_rng(0)
+    for at in range(60):
+        # The last two are present by turns: absences of every length.
+        cohort = np.flatnonzero(rng.random(5) < 0.4) if at % 3 else np.array([at % 2])
+        if not cohort.size:
+            continue
+        weights = aligner.observe(cohort)
+        assert (weights >= 0).all()
+        assert abs(weights.sum() - 1) <= 1e-12
+        if at == 30:
+            aligner.join(0.1)
+            aligner.leave([0])
+        aligner.save(tmp_path / "aligner.json")
+        loaded = OnlineAligner.load(tmp_path / "aligner.json")
+        assert loaded.state_dict() == aligner.state_dict()
+    for name in HISTORY:
+        assert np.isfinite(getattr(aligner, name)).all()
+
+
+def test_a_huge_step_gives_whole_rounds_to_whom_they_are_owed():
+    aligner = OnlineAligner([0.5, 0.5], step=1e307, bound=None)
+    for _ in range(40):
+        aligner.observe([0])
+    assert aligner.weights([0, 1]).tolist() == [0.0, 1.0]
+
+
 @pytest.fixture
 def document(tmp_path):
     """Save an aligner; return a function that edits the file, and its path."""
@@ -424,7 +460,7 @@ def document(tmp_path):
 
     def edit(**changes):
         content = json.loads(path.read_text()) | changes
-        path.write_text(json.dumps({k: v for k, v in content.items() if v != "absent"}))
+        path.write_text(sealed({k: v for k, v in content.items() if v != "absent"}))
         return path
 
     return edit
@@ -441,17 +477,31 @@ def test_a_truncated_file_is_refused(document):
     ("changes", "message"),
     [
         ({"format": "fedavot-alignment"}, "holds 'fedavot-alignment'"),
-        ({"version": 2}, "has version 2 .* upgrade fedavot"),
+        ({"version": 3}, "has version 3 .* upgrade fedavot"),
         ({"given": "absent"}, "has no 'given'"),
         ({"importance": "absent"}, "has no 'importance'"),
         ({"given": [0.5]}, "given has 1 entries, but there are 2 clients"),
         ({"standing": [0.0, "high"]}, "standing must be a sequence of numbers"),
-        ({"credit": [0.0, float("nan")]}, "credit of client 1 is nan"),
+        ({"credit": [0.0, float("nan")]}, "NaN is not a JSON number"),
         ({"importance": [0.5, 0.6]}, "importance sums to 1.1"),
         ({"step": None}, "step must be a number, found None"),
         ({"bound": -1}, "bound is -1.0"),
         ({"rounds": 1.5}, "rounds must be an integer"),
         ({"clock": "noon"}, "clock must be a number"),
+        ({"clock": "1"}, "clock must be a number"),
+        ({"standing": ["0", "0"]}, "standing must be a sequence of numbers"),
+        ({"rounds": 10**200}, "rounds is .* at most 9007199254740992"),
+        ({"rounds": 2}, "given must be at least 0 and in all 2"),
+        ({"given": [1.5, -0.5]}, "given must be at least 0 and in all 1"),
+        ({"owed": [0.5, 0.5]}, "owed must be at least 0 and in all 0"),
+        ({"settled": 2, "owed": [1.0, 1.0]}, "settled does not agree"),
+        ({"bound": 0.1}, "bound does not agree"),
+        ({"touches": 2}, "touches does not agree"),
+        ({"active": 1.5}, "active does not agree"),
+        ({"credit": [0.0, -0.1]}, "credit does not agree"),
+        ({"credit": [0.0, 3.1]}, "credit does not agree"),
+        ({"clock_at": [0.0, 1.5]}, "clock_at does not agree"),
+        ({"standing": [0.0, 1e301]}, "standing does not agree"),
     ],
 )
 def test_a_foreign_newer_or_damaged_file_is_refused(document, changes, message):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import fedavot as fa
 from fedavot.errors import OptionError
+from sealing import sealed
 
 FIELDS = ("importance", "potentials", "levels", "attained")
 AWKWARD = np.array([-0.0, 5e-324, -2.2250738585072014e-308, 1.7976931348623157e308, 0.1, 1 / 3])
@@ -32,7 +33,7 @@ def with_values(x, importance):
         status=fa.Status.NEAREST,
         objective="variance",
         softness=0.1,
-        saved_effective_size=1 / 3,
+        saved_effective_size=min(4 / 3, x.size),
     )
 
 
@@ -81,10 +82,11 @@ def test_the_file_is_the_documented_json(tmp_path):
     fa.align([0.5, 0.3, 0.2], fa.UniformCohorts(3, 2)).save(tmp_path / "a.json")
     document = json.loads((tmp_path / "a.json").read_text())
     assert document["format"] == "fedavot-alignment"
-    assert document["version"] == 1
+    assert document["version"] == 2
+    assert json.loads(sealed(document)) == document
     assert set(document) == {
         *("format", "version", "importance", "potentials", "levels", "attained", "residual"),
-        *("iterations", "status", "objective", "softness", "effective_cohort_size"),
+        *("iterations", "status", "objective", "softness", "effective_cohort_size", "checksum"),
     }
 
 
@@ -97,7 +99,7 @@ def test_names_are_saved_beside_and_change_nothing_else(tmp_path):
         json.loads((tmp_path / name).read_text(encoding="utf-8"))
         for name in ("a.json", "named.json")
     )
-    assert named == {**bare, "clients": ["lyon", "<b>", 'é"🐝']}
+    assert named == json.loads(sealed({**bare, "clients": ["lyon", "<b>", 'é"🐝']}))
 
 
 @pytest.mark.parametrize(
@@ -106,6 +108,7 @@ def test_names_are_saved_beside_and_change_nothing_else(tmp_path):
         (["a", "b"], "clients names 2, but the alignment has 3 clients"),
         (["a", "b", 3], "clients must be names, as text; found 3"),
         (["a", "b", "a"], "clients names a client more than once"),
+        ("abc", "clients must be a sequence of names; found 'abc'"),
     ],
 )
 def test_names_that_are_not_one_for_each_client_are_refused(tmp_path, clients, words):

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import fedavot as fa
 from fedavot.errors import CohortError, FileFormatError, ImportanceError, OptionError
 from fedavot.soft_online import SoftOnlineAligner
+from sealing import sealed
 from strategies import importances
 
 LAW = fa.IndependentClients([0.9, 0.7, 0.5, 0.3])
@@ -201,6 +203,66 @@ def test_clients_of_no_importance_get_weight_only_among_themselves():
     assert aligner.weights([1, 3]).tolist() == [1.0, 0.0]
 
 
+EXTREMES = [5e-324, 1e-300, 1e-150, 1.0, 1e100, 1e200, 1.7e308]
+
+
+@pytest.mark.parametrize("step", EXTREMES)
+@pytest.mark.parametrize("softness", EXTREMES)
+def test_weights_are_finite_and_saved_for_every_step_and_softness(tmp_path, softness, step):
+    aligner = SoftOnlineAligner(
+        [0.5, 0.3, 0.2 - 1e-12, 1e-12, 0.0],
+        softness=softness,
+        step=step,
+        potentials=[0, 0, 1e308, 0, 0],
+    )
+    for at, cohort in enumerate(([0], [0, 1], [2, 3], [4], [1, 2, 3, 4], [0, 3]) * 5):
+        weights = aligner.observe(cohort)
+        assert (weights >= 0).all()
+        assert abs(weights.sum() - 1) <= ROUNDING
+        assert np.isfinite(aligner.effective_potentials).all()
+        if at == 10:
+            aligner.join(0.1)
+    aligner.save(tmp_path / "aligner.json")
+    loaded = SoftOnlineAligner.load(tmp_path / "aligner.json")
+    assert loaded.state_dict() == aligner.state_dict()
+
+
+def exactly(importance, softness, step, cohorts):
+    """Follow the ascent as `literal` does, in rational numbers; return the centred potentials.
+
+    Weights are rounded to floats, as exponentials have to be.
+    """
+    p, x = [Fraction(share) for share in importance], [Fraction(0)] * len(importance)
+    drag = [1 + Fraction(step) * Fraction(softness) * share for share in p]
+    for cohort in cohorts:
+        highest = max(x[i] for i in cohort)
+        odds = np.exp([max(float(x[i] - highest), -800.0) for i in cohort])
+        moved = [value + Fraction(step) * share for value, share in zip(x, p, strict=True)]
+        for i, weight in zip(cohort, odds / odds.sum(), strict=True):
+            moved[i] -= Fraction(step) * Fraction(weight)
+        total = sum(share / d for share, d in zip(p, drag, strict=True))
+        mean = sum(share / d * z for share, d, z in zip(p, drag, moved, strict=True)) / total
+        x = [mean + (z - mean) / d for z, d in zip(moved, drag, strict=True)]
+    centre = sum(share * value for share, value in zip(p, x, strict=True))
+    return np.array([float(value - centre) for value in x])
+
+
+@pytest.mark.parametrize(
+    ("softness", "step"),
+    [(1.0, 1e20), (1.0, 1e150), (0.3, 1e300), (1e-3, 1e6), (1e150, 1e150), (1e-200, 1e200)],
+)
+def test_differences_survive_steps_that_dwarf_them(softness, step):
+    importance = [0.125, 0.25, 0.25, 0.375]  # binary fractions: their sum is exactly one
+    cohorts = [[0, 1], [1, 2, 3], [0], [2, 3], [0, 1, 2, 3]]
+    aligner = SoftOnlineAligner(importance, softness=softness, step=step)
+    for cohort in cohorts:
+        aligner.observe(cohort)
+    wanted = exactly(importance, softness, step, cohorts)
+    found = aligner.effective_potentials
+    found -= np.array(importance) @ found
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-11 * np.abs(wanted).max())
+
+
 def test_joining_clients_take_their_share_and_the_mean_potential():
     aligner = at([1.0, -1.0], 0.5, 1.0, [0.75, 0.25])
     assert aligner.join(0.2).tolist() == [2]
@@ -243,23 +305,32 @@ def test_a_resumed_aligner_goes_on_bit_for_bit(tmp_path, way):
     ("changes", "message"),
     [
         ({"format": "fedavot-online-aligner"}, "holds 'fedavot-online-aligner'"),
-        ({"version": 2}, "has version 2 .* upgrade fedavot"),
+        ({"version": 3}, "has version 3 .* upgrade fedavot"),
         ({"given": None}, "was not written by save"),
         ({"potentials": [0.0]}, "potentials has 1 entries, but there are 2 clients"),
         ({"potentials": [0.0, "high"]}, "potentials must be a sequence of numbers"),
-        ({"owed": [0.0, float("nan")]}, "owed of client 1 is nan"),
+        ({"owed": [0.0, float("nan")]}, "NaN is not a JSON number"),
         ({"importance": [0.5, 0.6]}, "importance sums to 1.1"),
         ({"softness": 0}, "softness is 0.0"),
         ({"step": None}, "step must be a number, found None"),
         ({"rounds": 1.5}, "rounds must be an integer"),
+        ({"rounds": True}, "rounds must be a number, found True"),
+        ({"rounds": 2}, "given must be at least 0 and in all 2"),
+        ({"rounds": 10**200}, "rounds is .* at most 9007199254740992"),
+        ({"given": [1.5, -0.5]}, "given must be at least 0 and in all 1"),
+        ({"owed": [0.5, 0.6]}, "owed must be at least 0 and in all 1"),
+        ({"softness": "0.1"}, "softness must be a number, found '0.1'"),
+        ({"potentials": ["0.0", "0.0"]}, "potentials must be a sequence of numbers"),
         ({"rounds": "absent"}, "has no 'rounds'"),
     ],
 )
 def test_a_foreign_newer_or_damaged_file_is_refused(tmp_path, changes, message):
     path = tmp_path / "aligner.json"
-    SoftOnlineAligner([0.5, 0.5], softness=0.1, step=1.0).save(path)
+    aligner = SoftOnlineAligner([0.5, 0.5], softness=0.1, step=1.0)
+    aligner.observe([0])
+    aligner.save(path)
     content = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps({k: v for k, v in content.items() if v != "absent"}))
+    path.write_text(sealed({k: v for k, v in content.items() if v != "absent"}))
     with pytest.raises(FileFormatError, match=message):
         SoftOnlineAligner.load(path)
 

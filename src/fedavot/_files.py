@@ -1,38 +1,170 @@
-"""Files written whole or not at all, and versioned JSON documents.
+"""Files written whole or not at all, and sealed with a checksum over their content.
 
-A document is one JSON object with the keys ``format`` and ``version`` beside its content. Floats
-are written with Python's shortest exact representation, so arrays come back bit for bit; infinite
-values are refused (no content of ours has any), NaN likewise.
+A document is one JSON object with the keys ``format``, ``version`` and ``checksum`` beside its
+content. Floats are written with Python's shortest exact representation, so arrays come back bit for
+bit; what is not finite is refused (no content of ours is). The checksum is the SHA-256 of the rest
+in canonical form: keys sorted, no white space, everything beyond ASCII escaped. An archive is an
+``.npz`` with an entry ``checksum`` over the names, types, shapes and bytes of its other arrays.
+
+Documents are sealed from version 2 on. One of version 1 must not have a checksum and a later one
+must, so that no damage to the key makes a file pass for an old one; nor can a flipped bit make a 1
+of a 2. Old files are read with a `FedavotWarning`.
 """
 
+import contextlib
+import hashlib
+import io
 import json
+import lzma
 import os
+import re
+import stat
+import struct
+import sys
+import time
 import tokenize
+import warnings
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from fedavot.errors import FileFormatError
+import numpy as np
+
+from fedavot.errors import FedavotWarning, FileFormatError
 
 PathLike = str | os.PathLike[str]
 
 ARCHIVE_FAILURES = (
-    *(OSError, ValueError, TypeError, EOFError, RuntimeError),
-    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),
+    *(OSError, ValueError, TypeError, EOFError, RuntimeError, LookupError, ArithmeticError),
+    *(MemoryError, SyntaxError, struct.error, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+    tokenize.TokenError,
 )
 """What NumPy and zipfile raise on an .npz that is cut off, damaged or something else."""
 
+SEALED_FROM = 2
+"""First version of a document that has a checksum."""
+
+MOST_DIGITS = 300
+"""Digits of the longest integer read: any such number is also a finite float."""
+
+STALE_SECONDS = 3600.0
+"""Age at which a temporary file is taken for a leftover where files cannot be locked."""
+
 
 def write_document(path: PathLike, *, format: str, version: int, content: dict[str, Any]) -> None:
-    """Write a versioned JSON document, whole or not at all."""
-    text = json.dumps({"format": format, "version": version, **content}, allow_nan=False)
+    """Write a versioned JSON document, whole or not at all; sealed from version 2 on."""
+    document = {"format": format, "version": version, **content}
+    try:
+        if version >= SEALED_FROM:
+            document["checksum"] = checksum(document)
+        text = json.dumps(document, allow_nan=False)
+    except ValueError as cause:
+        raise FileFormatError(
+            f"{os.fspath(path)} was not written: its content has a number that JSON cannot hold "
+            f"({cause})"
+        ) from None
     write_whole(path, lambda stream: stream.write(f"{text}\n".encode()))
+
+
+def read_document(path: PathLike, *, format: str, version: int) -> dict[str, Any]:
+    """Read a document of the given format, at most as new as ``version``, without its checksum."""
+    name = os.fspath(path)
+    try:
+        document = parse_json(Path(path).read_bytes())
+        found_checksum = document.pop("checksum", None) if isinstance(document, dict) else None
+        true_checksum = checksum(document)  # raises if a number is not finite
+    except (ValueError, RecursionError) as cause:
+        raise FileFormatError(
+            f"{name} is not a complete JSON document ({cause}); it may be cut off: write it again"
+        ) from None
+    if not isinstance(document, dict) or document.get("format") != format:
+        found = document.get("format") if isinstance(document, dict) else type(document).__name__
+        raise FileFormatError(f"{name} holds {_short(found)}, not {format!r}")
+    found_version = document.get("version")
+    if type(found_version) is not int or found_version < 1:
+        raise FileFormatError(
+            f"{name} has version {_short(found_version)}; expected a positive integer"
+        )
+    if found_version > version:
+        raise FileFormatError(
+            f"{name} has version {_short(found_version)} of {format!r}, and this library reads up "
+            f"to {version}; upgrade fedavot"
+        )
+    if found_version >= SEALED_FROM and found_checksum != true_checksum:
+        raise FileFormatError(
+            f"{name} was damaged or edited: its content does not match its checksum; take a copy "
+            "that is whole, or write it again"
+        )
+    if found_version < SEALED_FROM and found_checksum is not None:
+        raise FileFormatError(
+            f"{name} has a checksum, which version {found_version} of {format!r} has not; it was "
+            "damaged or edited: write it again"
+        )
+    if found_version < SEALED_FROM <= version:
+        note_unsealed(name, stacklevel=4)
+    return document
+
+
+def parse_json(text: bytes) -> Any:
+    """Return what UTF-8 JSON says, and refuse repeated keys, NaN and integers of 300 digits.
+
+    Raises ValueError, or RecursionError where it is nested too deeply.
+    """
+    return json.loads(
+        text.decode(), object_pairs_hook=_distinct, parse_int=_integer, parse_constant=_constant
+    )
+
+
+def checksum(content: Any) -> str:
+    """Return the SHA-256 of JSON content in canonical form."""
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def note_unsealed(name: PathLike, *, stacklevel: int) -> None:
+    """Warn that a file is from before there were checksums."""
+    warnings.warn(
+        f"{os.fspath(name)} has no checksum, as files of earlier versions of fedavot, so that "
+        "damage to it may go unnoticed; save it again to add one",
+        FedavotWarning,
+        stacklevel=stacklevel,
+    )
+
+
+def write_archive(path: PathLike, arrays: Mapping[str, Any]) -> None:
+    """Write named arrays as a sealed .npz, whole or not at all."""
+    held = {name: np.asarray(array) for name, array in arrays.items()}
+    held["checksum"] = np.array(_archive_checksum(held))
+    write_whole(path, lambda stream: np.savez(stream, allow_pickle=False, **held))
+
+
+def read_archive(path: PathLike) -> tuple[dict[str, Any], bool]:
+    """Return the arrays of an .npz, and whether it is sealed; its checksum is checked.
+
+    Raises one of `ARCHIVE_FAILURES`, for the caller to say what the file should have been.
+    """
+    # Members are read to their end before NumPy parses them, so that their CRC is always checked.
+    with Path(path).open("rb") as stream, zipfile.ZipFile(stream) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        if len(set(names)) < len(names):
+            raise ValueError("it has an entry more than once")
+        arrays = {
+            name: np.lib.format.read_array(io.BytesIO(archive.read(entry)), allow_pickle=False)
+            for name, entry in zip(names, archive.namelist(), strict=True)
+        }
+    found = arrays.pop("checksum", None)
+    if found is not None and str(found) != _archive_checksum(arrays):
+        raise ValueError("it was damaged or edited: its arrays do not match its checksum")
+    return arrays, found is not None
 
 
 def write_whole(path: PathLike, write: Callable[[IO[bytes]], Any]) -> None:
     """Write to a temporary name beside ``path``, flush to disk, then rename.
+
+    A link at ``path`` is replaced, not followed. Temporary files of earlier writes of the same file
+    that were killed are removed; those of writes under way are locked, and left alone.
 
     Parameters
     ----------
@@ -42,18 +174,75 @@ def write_whole(path: PathLike, write: Callable[[IO[bytes]], Any]) -> None:
         Writes the content.
     """
     target = Path(path)
-    temporary = target.parent / f".{target.stem}.{os.urandom(8).hex()}{target.suffix}"
+    _remove_leftovers(target)
+    temporary, stream = _begin(target)
     try:
-        # With the permissions the umask leaves; to read that would be to set it, for all threads.
-        with temporary.open("xb") as stream:
+        with stream:
             write(stream)
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(temporary, target)
+            if sys.platform == "win32":
+                stream.close()  # no locks there, and open files cannot be renamed
+            os.replace(temporary, target)
         _settle(target.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _begin(target: Path) -> tuple[Path, IO[bytes]]:
+    """Open a temporary file beside the target, locked as long as it is open."""
+    while True:
+        temporary = target.parent / f".{target.stem}.{os.urandom(8).hex()}{target.suffix}"
+        # With the permissions the umask leaves; to read that would be to set it, for all threads.
+        stream = temporary.open("xb")
+        # Another process may take the file for a leftover before it is locked.
+        if _lock(stream.fileno()) is not False and os.fstat(stream.fileno()).st_nlink:
+            return temporary, stream
+        stream.close()
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove temporary files of this target that no process is writing."""
+    name = re.compile(rf"\.{re.escape(target.stem)}\.[0-9a-f]{{16}}{re.escape(target.suffix)}")
+    with contextlib.suppress(OSError):  # a folder that cannot be listed may be written to
+        for entry in os.listdir(target.parent):
+            if name.fullmatch(entry):
+                with contextlib.suppress(OSError):
+                    _remove_if_stale(target.parent / entry)
+
+
+def _remove_if_stale(path: Path) -> None:
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        return
+    old = time.time() - status.st_mtime > STALE_SECONDS
+    if sys.platform == "win32":
+        if old:
+            path.unlink(missing_ok=True)
+        return
+    number = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        locked = _lock(number)
+        if locked or (locked is None and old):
+            path.unlink(missing_ok=True)
+    finally:
+        os.close(number)
+
+
+def _lock(number: int) -> bool | None:
+    """Lock an open file: True if that worked, False if another has, None if there are no locks."""
+    if sys.platform == "win32":
+        return None
+    import fcntl
+
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
 
 
 def _settle(folder: Path) -> None:
@@ -66,24 +255,36 @@ def _settle(folder: Path) -> None:
             os.close(number)
 
 
-def read_document(path: PathLike, *, format: str, version: int) -> dict[str, Any]:
-    """Read a document of the given format, at most as new as ``version``."""
-    name = os.fspath(path)
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as cause:
-        raise FileFormatError(
-            f"{name} is not a complete JSON document ({cause}); it may be cut off: write it again"
-        ) from None
-    if not isinstance(document, dict) or document.get("format") != format:
-        found = document.get("format") if isinstance(document, dict) else type(document).__name__
-        raise FileFormatError(f"{name} holds {found!r}, not {format!r}")
-    found_version = document.get("version")
-    if not isinstance(found_version, int) or isinstance(found_version, bool) or found_version < 1:
-        raise FileFormatError(f"{name} has version {found_version!r}; expected a positive integer")
-    if found_version > version:
-        raise FileFormatError(
-            f"{name} has version {found_version} of {format!r}, and this library reads up to "
-            f"{version}; upgrade fedavot"
-        )
-    return document
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {repeated[:60]!r} occurs more than once in one object")
+    return content
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"an integer has {len(digits)} digits, more than {MOST_DIGITS}")
+    return int(digits)
+
+
+def _constant(word: str) -> Any:
+    raise ValueError(f"{word} is not a JSON number")
+
+
+def _archive_checksum(arrays: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = arrays[name]
+        kind = np.lib.format.dtype_to_descr(array.dtype)
+        digest.update(f"{len(name)}:{name}{kind}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _short(value: Any) -> str:
+    """Return a value for a message, cut where it is long."""
+    words = repr(value)
+    return words if len(words) <= 60 else f"{words[:59]}…"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_cohort, one_of
+from fedavot._checks import Floats, Integers, as_cohort, as_distribution, one_of
 from fedavot._files import PathLike, read_document, write_document
 from fedavot._simplex import softmax, sparsemax
 from fedavot.errors import FileFormatError, OptionError, UnavailableError
@@ -26,7 +26,10 @@ from fedavot.laws.successive import listed
 
 OBJECTIVES = ("entropy", "variance")
 _FORMAT = "fedavot-alignment"
-_VERSION = 1
+_VERSION = 2
+
+_SIZE_SLACK = 1e-6
+"""How far, in proportion, a computed effective cohort size may be outside its range."""
 
 
 class Status(enum.StrEnum):
@@ -155,10 +158,11 @@ class Alignment:
     def save(self, path: PathLike, *, clients: Sequence[str] | None = None) -> None:
         """Write a JSON document, whole or not at all; `load` gives it back bit for bit.
 
-        The document has the keys ``format`` ("fedavot-alignment"), ``version`` (1), ``importance``,
-        ``potentials``, ``levels``, ``attained`` (lists, one entry a client), ``residual``,
-        ``iterations``, ``status``, ``objective``, ``softness`` and ``effective_cohort_size``.
-        The law is not stored; further keys are ignored on reading.
+        The document has the keys ``format`` ("fedavot-alignment"), ``version`` (2), ``importance``,
+        ``potentials``, ``levels``, ``attained`` (lists, one entry per client), ``residual``,
+        ``iterations``, ``status``, ``objective``, ``softness``, ``effective_cohort_size`` and
+        ``checksum`` (over all the others). The law is not stored; further keys are ignored on
+        reading.
 
         Parameters
         ----------
@@ -185,37 +189,36 @@ class Alignment:
 
     @classmethod
     def load(cls, path: PathLike) -> "Alignment":
-        """Read what `save` wrote."""
+        """Read what `save` wrote; refuse what is damaged, or no alignment.
+
+        A file of version 1 has no checksum and is read with a `fedavot.errors.FedavotWarning`.
+        """
         document = read_document(path, format=_FORMAT, version=_VERSION)
         try:
-            alignment = cls(
-                importance=_numbers(document, "importance"),
-                potentials=_numbers(document, "potentials"),
-                attained=_numbers(document, "attained"),
-                levels=_counts(document, "levels"),
-                residual=_number(document, "residual"),
-                iterations=int(_number(document, "iterations")),
+            importance = _shares(document, "importance")
+            n_clients = importance.size
+            if "clients" in document:
+                _distinct(document["clients"], n_clients)
+            return cls(
+                importance=importance,
+                potentials=_numbers(document, "potentials", n_clients),
+                attained=_shares(document, "attained", n_clients),
+                levels=_levels(document, n_clients),
+                residual=_amount(document, "residual"),
+                iterations=_count(document["iterations"], "iterations"),
                 status=Status(document["status"]),
                 objective=one_of(document["objective"], OBJECTIVES, what="objective"),
-                softness=_number(document, "softness"),
-                saved_effective_size=_number(document, "effective_cohort_size"),
+                softness=_amount(document, "softness"),
+                saved_effective_size=_effective_size(document, n_clients),
             )
-        except (KeyError, TypeError, ValueError, OverflowError) as cause:
+        except (KeyError, TypeError, ValueError) as cause:
             raise FileFormatError(f"{path} is not a valid alignment: {cause!r}") from None
-        arrays = (
-            alignment.importance,
-            alignment.potentials,
-            alignment.attained,
-            alignment.levels,
-        )
-        if len({array.size for array in arrays}) != 1:
-            sizes = [array.size for array in arrays]
-            raise FileFormatError(f"{path} has arrays of different lengths: {sizes}")
-        return alignment
 
 
 def _distinct(clients: Sequence[str], n_clients: int) -> list[str]:
     """Return the names of so many clients, each of them once."""
+    if isinstance(clients, str):
+        raise OptionError(f"clients must be a sequence of names; found {clients[:60]!r}")
     names = list(clients)
     if len(names) != n_clients:
         raise OptionError(
@@ -229,29 +232,52 @@ def _distinct(clients: Sequence[str], n_clients: int) -> list[str]:
     return names
 
 
-def _numbers(document: dict[str, Any], key: str) -> Floats:
-    """Return a list of finite JSON numbers as an array."""
+def _numbers(document: dict[str, Any], key: str, size: int | None = None) -> Floats:
+    """Return a list of finite JSON numbers as an array, so many if ``size`` is given."""
     values = document[key]
     if not isinstance(values, list) or any(type(value) not in (int, float) for value in values):
         raise TypeError(f"{key} must be a list of numbers")
-    array = np.array(values, dtype=np.float64)
-    if not np.isfinite(array).all():
-        raise ValueError(f"{key} must be finite")
-    return array
+    if size is not None and len(values) != size:
+        raise ValueError(f"{key} has {len(values)} entries for {size} clients")
+    return np.array(values, dtype=np.float64)
 
 
-def _number(document: dict[str, Any], key: str) -> float:
-    return float(_numbers({key: [document[key]]}, key)[0])
+def _shares(document: dict[str, Any], key: str, size: int | None = None) -> Floats:
+    """Return a distribution over the clients exactly as it was saved."""
+    values = _numbers(document, key, size)
+    as_distribution(values, what=key, item="client", error=OptionError)
+    return values
 
 
-def _counts(document: dict[str, Any], key: str) -> Integers:
-    """Return a list of JSON integers from 0 as an array."""
-    values = document[key]
-    if not isinstance(values, list) or any(type(value) is not int for value in values):
-        raise TypeError(f"{key} must be a list of integers")
-    if not all(0 <= value < 2**63 for value in values):
-        raise ValueError(f"{key} must be integers from 0")
-    return np.array(values, dtype=np.int64)
+def _levels(document: dict[str, Any], size: int) -> Integers:
+    """Return one level per client, numbered from 0 without a gap."""
+    _numbers(document, "levels", size)
+    levels = [_count(value, "levels") for value in document["levels"]]
+    if max(levels) >= len(set(levels)):
+        raise ValueError(f"levels must be numbered from 0 without a gap; found {max(levels)}")
+    return np.array(levels, dtype=np.int64)
+
+
+def _amount(document: dict[str, Any], key: str) -> float:
+    """Return a JSON number from 0."""
+    value = float(_numbers({key: [document[key]]}, key)[0])
+    if value < 0:
+        raise ValueError(f"{key} is {value}; it must be at least 0")
+    return value
+
+
+def _count(value: Any, key: str) -> int:
+    """Return a JSON integer from 0."""
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(f"{key} must be integers from 0, found {str(value)[:40]}")
+    return value
+
+
+def _effective_size(document: dict[str, Any], n_clients: int) -> float:
+    size = _amount(document, "effective_cohort_size")
+    if not 1 - _SIZE_SLACK <= size <= n_clients * (1 + _SIZE_SLACK):
+        raise ValueError(f"effective_cohort_size is {size}; it must be from 1 to {n_clients}")
+    return size
 
 
 def _explicit(law: Law | None) -> Cohorts:

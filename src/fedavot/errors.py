@@ -13,13 +13,14 @@
     │   └── OptionError            an option: a method, a tolerance, a size
     ├── TooLargeError              would not fit in memory (also a MemoryError)
     ├── InterruptedStudyError      ctrl-C while a study ran; carries what is finished
-    ├── FileFormatError            a saved file is truncated, foreign or too new
+    ├── FileFormatError            a saved file is truncated, damaged, foreign or too new
     ├── CheckpointError            a checkpoint is of another run, or in the way of a new one
     ├── MissingPackageError        an optional package is missing or too old (also an ImportError)
     └── UnavailableError           the object does not carry what was asked of it
 
 A message says what was found, where, what was required, and what to do. Infeasible importance
-and solvers that stop early are not errors: they are answers, in a certificate or a status.
+and solvers that stop early are not errors: they are answers, in a certificate or a status. The one
+warning, `FedavotWarning`, is for files of earlier versions, which have no checksum.
 """
 
 
@@ -64,7 +65,7 @@ class TooLargeError(FedavotError, MemoryError):
 
 
 class FileFormatError(FedavotError, ValueError):
-    """A file is truncated, foreign, or written by a newer version of the library."""
+    """A file is truncated, damaged, foreign, or of a newer version of the library."""
 
 
 class CheckpointError(FedavotError, ValueError):
@@ -85,3 +86,7 @@ class InterruptedStudyError(FedavotError):
 
 class UnavailableError(FedavotError):
     """The object does not carry what was asked of it."""
+
+
+class FedavotWarning(UserWarning):
+    """Something to know that is no error, such as a saved file from before there were checksums."""

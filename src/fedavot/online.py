@@ -19,10 +19,13 @@ in proportion, as if it had left. (Were it merely capped, the others would go on
 charged for weights that nobody is owed.) Under a stationary feasible law an absence adds
 η p_i / P(i ∈ A) ≤ η on average, with a geometric tail: the least bound, five steps, is met by less
 than one absence in a hundred, ten steps by none to speak of, and then both potentials are equal.
+
+Potentials stop at ±1e300, so that for every step they, their differences and the weights are
+finite. That far apart they are all or nothing in any case.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -47,13 +50,22 @@ from fedavot.errors import (
 )
 
 FORMAT = "fedavot-online-aligner"
-VERSION = 1
+VERSION = 2
 
 LEAST_BOUND_IN_STEPS = 5.0
 """Bound below which ordinary absences, not only long ones, would be cut short."""
 
 LEAST_ACTIVE = 1e-6
 """Importance not set aside below which no more is shared out: it keeps the clock precise."""
+
+LARGEST = 1e300
+"""Where potentials stop: sums and differences of a few such numbers are still finite."""
+
+MOST_ROUNDS = 2**53
+"""Most rounds that a float counts."""
+
+STATE_SLACK = 1e-6
+"""How far, in proportion, sums over the rounds of a saved state may be off by rounding."""
 
 _COUNTS = ("rounds", "settled", "touches")
 _AMOUNTS = ("clock", "active")
@@ -104,7 +116,8 @@ class OnlineAligner:
         self._bound = np.inf
         if bound is not None:
             least = LEAST_BOUND_IN_STEPS * self._step
-            self._bound = max(as_amount(bound, what="bound", positive=True), least)
+            wanted = max(as_amount(bound, what="bound", positive=True), least)
+            self._bound = min(wanted, LARGEST)
         start = np.zeros(n_clients) if potentials is None else potentials
         self._start = as_finite(start, n_clients, what="potentials")
         # What the raw potentials follow from; owed counts the rounds up to the settled one.
@@ -115,7 +128,7 @@ class OnlineAligner:
         # Effective potentials when the clock stood at clock_at, and what the absence under way
         # had by then added to them. The clock counts rounds, and runs faster while clients are
         # set aside: importance times clock is then what the others are owed.
-        self._standing = self._start.copy()
+        self._standing = within_reach(self._start)
         self._credit = np.zeros(n_clients)
         self._clock = 0.0
         self._clock_at = np.zeros(n_clients)
@@ -161,7 +174,8 @@ class OnlineAligner:
     @property
     def potentials(self) -> Floats:
         """Raw potentials now, shape (n_clients,): initial + step · (owed - rounds · realised)."""
-        return np.asarray(self._start + self._step * (self.owed - self._given))
+        with np.errstate(over="ignore"):
+            return within_reach(self._start + self._step * (self.owed - self._given))
 
     @property
     def effective_potentials(self) -> Floats:
@@ -222,7 +236,9 @@ class OnlineAligner:
         self._rounds += 1
         self._touches += members.size
         self._given[members] += shares
-        self._standing[members] = effective + self._step * (importance * rate - shares)
+        with np.errstate(over="ignore"):
+            moved = effective + self._step * (importance * rate - shares)
+        self._standing[members] = within_reach(moved)
         self._credit[members] = 0.0
         self._clock_at[members] = self._clock
         if self._touches >= self.n_clients and self._bound < np.inf:
@@ -250,7 +266,8 @@ class OnlineAligner:
             start = as_finite(potentials, shares.size, what="potentials")
         self._settle()
         if potentials is None:
-            start = np.full(shares.size, self._importance @ self._standing)
+            mean = within_reach(self._importance @ self._standing)
+            start = np.full(shares.size, mean)
         self._start = np.concatenate([self._start, start])
         self._standing = np.concatenate([self._standing, start])
         for name in ("_owed", "_given", "_credit", "_clock_at"):
@@ -311,33 +328,51 @@ class OnlineAligner:
             Where it comes from, for messages.
         """
         try:
-            aligner = cls(content["importance"], step=content["step"], bound=content["bound"])
-            for name in _COUNTS:
-                setattr(aligner, f"_{name}", as_size(content[name], what=name, low=0))
-            for name in _AMOUNTS:
-                setattr(aligner, f"_{name}", as_amount(content[name], what=name))
-            for name in _ARRAYS:
-                values = as_finite(content[name], aligner.n_clients, what=name)
-                setattr(aligner, f"_{name}", values)
+            held = as_state(content, counts=_COUNTS, amounts=("step", *_AMOUNTS), arrays=_ARRAYS)
+            aligner = cls(held["importance"], step=held["step"], bound=content["bound"])
+            for name in _COUNTS + _AMOUNTS + _ARRAYS:
+                setattr(aligner, f"_{name}", held[name])
+            refuse_sums(held["given"], held["rounds"], what="given")
+            refuse_sums(held["owed"], held["settled"], what="owed")
+            aligner._refuse_inconsistent(content["bound"])
         except KeyError as cause:
             raise FileFormatError(f"{source} has no {cause}; it was not written by save") from None
-        except InputError as cause:
+        except (InputError, OverflowError) as cause:
             raise FileFormatError(f"{source} was not written by save: {cause}") from None
         return aligner
 
+    def _refuse_inconsistent(self, bound: Any) -> None:
+        """Refuse a state that no sequence of rounds leads to."""
+        wrong = (
+            ("bound", self.bound != bound or isinstance(bound, bool)),
+            ("settled", self._settled > self._rounds),
+            ("touches", self._bound < np.inf and self._touches >= self.n_clients),
+            ("active", self._active > 1.0 + STATE_SLACK),
+            ("credit", not ((self._credit >= 0) & (self._credit <= self._bound)).all()),
+            ("clock_at", not ((self._clock_at >= 0) & (self._clock_at <= self._clock)).all()),
+            ("standing", not (np.abs(self._standing) <= LARGEST).all()),
+        )
+        for name, is_wrong in wrong:
+            if is_wrong:
+                raise OptionError(f"{name} does not agree with the other numbers")
+
     def _effective(self, members: Integers) -> Floats:
-        credit = self._credit[members]
+        added = self._grown(members) - self._credit[members]
+        return within_reach(self._standing[members] + added)
+
+    def _grown(self, members: Integers) -> Floats:
+        """Return what the absence under way has added by now."""
         elapsed = self._clock - self._clock_at[members]
-        grown = credit + self._step * self._importance[members] * elapsed
-        return np.asarray(self._standing[members] + (np.minimum(grown, self._bound) - credit))
+        with np.errstate(over="ignore"):
+            grown = self._credit[members] + self._step * self._importance[members] * elapsed
+        return np.minimum(grown, min(self._bound, LARGEST))
 
     def _softmax(self, members: Integers, effective: Floats) -> Floats:
         ranked = np.where(self._importance[members] > 0, effective, -np.inf)
         highest = ranked.max()
         if highest == -np.inf:
             return np.full(members.size, 1.0 / members.size)
-        with np.errstate(over="ignore"):  # potentials further apart than floats reach: odds of 0
-            odds = np.exp(ranked - highest)
+        odds = np.exp(ranked - highest)
         return np.asarray(odds / odds.sum())
 
     def _settle(self) -> None:
@@ -345,8 +380,7 @@ class OnlineAligner:
         self._owed = self.owed
         self._settled = self._rounds
         self._standing = self.effective_potentials
-        grown = self._credit + self._step * self._importance * (self._clock - self._clock_at)
-        self._credit = np.minimum(grown, self._bound)
+        self._credit = self._grown(np.arange(self.n_clients))
         self._clock = 0.0
         self._clock_at = np.zeros(self.n_clients)
         self._count_active()
@@ -375,6 +409,45 @@ def as_finite(values: ArrayLike, n_clients: int, *, what: str) -> Floats:
     if bad.size:
         raise OptionError(f"{what} of client {bad[0]} is {array[bad[0]]}; it must be finite")
     return array.copy()
+
+
+def as_state(
+    content: Mapping[str, Any],
+    *,
+    counts: Sequence[str],
+    amounts: Sequence[str],
+    arrays: Sequence[str],
+) -> dict[str, Any]:
+    """Return the numbers of a saved state by name: JSON's own numbers, and no text for them."""
+    held: dict[str, Any] = {}
+    for name in (*counts, *amounts):
+        if not _is_number(content[name]):
+            raise OptionError(f"{name} must be a number, found {content[name]!r}")
+    for name in counts:
+        held[name] = as_size(content[name], what=name, low=0, high=MOST_ROUNDS)
+    for name in amounts:
+        held[name] = as_amount(content[name], what=name)
+    for name in arrays:
+        values = content[name]
+        if not isinstance(values, list) or not all(map(_is_number, values)):
+            raise OptionError(f"{name} must be a sequence of numbers")
+        held[name] = as_finite(values, len(content[arrays[0]]), what=name)
+    return held
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def refuse_sums(values: Floats, rounds: int, *, what: str) -> None:
+    """Refuse shares over some rounds that are negative, or are not one in all for each round."""
+    if not ((values >= 0).all() and abs(values.sum() - rounds) <= STATE_SLACK * rounds):
+        raise OptionError(f"{what} must be at least 0 and in all {rounds}, one for each round")
+
+
+def within_reach(potentials: Any) -> Floats:
+    """Return potentials with those beyond ±1e300 moved there."""
+    return np.asarray(np.clip(potentials, -LARGEST, LARGEST))
 
 
 def as_new_shares(importance: ArrayLike) -> Floats:

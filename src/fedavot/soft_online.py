@@ -3,14 +3,20 @@
 Soft alignment maximises D(x) − (ρ/2) Σ p_i (x_i − x̄)², with x̄ = Σ p_i x_i: potentials are held
 together, so that no client takes whole rounds, at the price of a gap. Its stochastic ascent is
 
-    z = x + η (p − Y_A),   then   x ← z − η ρ p ∘ (x − x̄),
+    z = x + η g   with g = p − Y_A,   then   x ← z − η ρ p ∘ (x − x̄),
 
 where Y_A are the weights the cohort A was given, zero for the absent. The second half is the
-penalty's step, taken implicitly, with x̄ that of the new x: x_i = x̄ + (z_i − x̄) / (1 + η ρ p_i), and
-x̄ = Σ a_i z_i / Σ a_i with a_i = p_i / (1 + η ρ p_i). It is stable for every η and ρ, and the point
-where the mean step rests is the soft alignment's optimum. An absence by itself lifts a potential to
-x̄ + 1/ρ at most, however long it is, so no bound is needed. The work of a round is in proportion to
-the clients.
+penalty's step, taken implicitly, with x̄ that of the new x: x_i = x̄ + (z_i − x̄) / d_i, where
+d_i = 1 + η ρ p_i and x̄ is the mean of z by the weights p_i / d_i. With the same means of x and of g
+apart this is
+
+    x_i ← x̄ + (x_i − mean x) / d_i + (g_i − mean g) η / d_i,   η / d_i = 1 / (1/η + ρ p_i),
+    x̄ = mean x + η mean g,   η mean g = −Σ g_i η / d_i / Σ (η ρ p_i / d_i)   since Σ g_i = 0.
+
+So computed nothing overflows and differences do not cancel: the step is stable for every η and ρ
+that is a float. Potentials beyond ±1e300 are moved there. The point where the mean step rests is
+the soft alignment's optimum. An absence by itself lifts a potential to x̄ + 1/ρ at most, however
+long it is, so no bound is needed. The work of a round is in proportion to the clients.
 """
 
 from collections.abc import Mapping
@@ -19,15 +25,24 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_amount, as_cohort, as_distribution, as_size
+from fedavot._checks import Floats, Integers, as_amount, as_cohort, as_distribution
 from fedavot._files import PathLike, read_document, write_document
 from fedavot._simplex import softmax
 from fedavot.errors import FileFormatError, ImportanceError, InputError
-from fedavot.online import as_finite, as_given, as_new_shares
+from fedavot.online import (
+    as_finite,
+    as_given,
+    as_new_shares,
+    as_state,
+    refuse_sums,
+    within_reach,
+)
 
 FORMAT = "fedavot-soft-online-aligner"
-VERSION = 1
+VERSION = 2
 
+_COUNTS = ("rounds",)
+_AMOUNTS = ("step", "softness")
 _ARRAYS = ("importance", "potentials", "owed", "given")
 
 
@@ -69,7 +84,7 @@ class SoftOnlineAligner:
         self._step = as_amount(step, what="step", positive=True)
         self._rounds = 0
         start = np.zeros(self.n_clients) if potentials is None else potentials
-        self._potentials = as_finite(start, self.n_clients, what="potentials")
+        self._potentials = within_reach(as_finite(start, self.n_clients, what="potentials"))
         self._owed = np.zeros(self.n_clients)
         self._given = np.zeros(self.n_clients)
 
@@ -133,13 +148,28 @@ class SoftOnlineAligner:
         self._rounds += 1
         self._owed += self._importance
         self._given[members] += shares
-        moved = self._potentials + self._step * self._importance
-        moved[members] -= self._step * shares
-        drag = 1.0 + self._step * self._softness * self._importance
-        pull = self._importance / drag
-        centre = pull @ moved / pull.sum()
-        self._potentials = centre + (moved - centre) / drag
+        excess = self._importance.copy()
+        excess[members] -= shares
+        self._potentials = self._moved(excess)
         return shares
+
+    def _moved(self, excess: Floats) -> Floats:
+        """Return the potentials after a step along ``excess``, importance less weights given."""
+        importance, x = self._importance, self._potentials
+        with np.errstate(over="ignore", divide="ignore"):
+            # In this order an importance of 0 meets no infinity.
+            drag = 1.0 + self._step * importance * self._softness
+            gain = 1.0 / (1.0 / self._step + self._softness * importance)
+            # The weights p / d, times η ρ where that is above 1: then they do not vanish.
+            scale = self._step * self._softness
+            below = 1.0 / max(scale, 1.0) + min(scale, 1.0) * importance
+            pull = np.divide(importance, below, out=np.zeros_like(x), where=importance > 0)
+            total = pull.sum()
+            pull /= total
+            mean, drift = pull @ x, pull @ excess
+            shift = self._step * drift if scale <= 1.0 else -(gain @ excess) / total
+            moved = (x - mean) / drag + gain * (excess - drift)
+            return within_reach(mean + shift + moved)
 
     def join(self, importance: ArrayLike, potentials: ArrayLike | None = None) -> Integers:
         """Add clients, by default at the mean potential; see :meth:`OnlineAligner.join`."""
@@ -147,6 +177,7 @@ class SoftOnlineAligner:
         start = np.full(shares.size, self._importance @ self._potentials)
         if potentials is not None:
             start = as_finite(potentials, shares.size, what="potentials")
+        start = within_reach(start)
         nothing = np.zeros(shares.size)
         self._potentials = np.concatenate([self._potentials, start])
         self._owed = np.concatenate([self._owed, nothing])
@@ -176,13 +207,15 @@ class SoftOnlineAligner:
     def from_state(cls, content: Mapping[str, Any], *, source: str = "the state") -> Self:
         """Return the aligner that :meth:`state_dict` was taken of; ``source`` is for messages."""
         try:
-            aligner = cls(content["importance"], softness=content["softness"], step=content["step"])
-            aligner._rounds = as_size(content["rounds"], what="rounds", low=0)
-            for name in _ARRAYS:
-                values = as_finite(content[name], aligner.n_clients, what=name)
-                setattr(aligner, f"_{name}", values)
+            held = as_state(content, counts=_COUNTS, amounts=_AMOUNTS, arrays=_ARRAYS)
+            aligner = cls(held["importance"], softness=held["softness"], step=held["step"])
+            for name in _COUNTS + _ARRAYS:
+                setattr(aligner, f"_{name}", held[name])
+            refuse_sums(held["given"], held["rounds"], what="given")
+            refuse_sums(held["owed"], held["rounds"], what="owed")
+            aligner._potentials = within_reach(held["potentials"])
         except KeyError as cause:
             raise FileFormatError(f"{source} has no {cause}; it was not written by save") from None
-        except InputError as cause:
+        except (InputError, OverflowError) as cause:
             raise FileFormatError(f"{source} was not written by save: {cause}") from None
         return aligner
