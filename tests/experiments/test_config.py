@@ -114,6 +114,18 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "simulate"
          r"is 3; it must be a table, headed \[task\]"),
         ("top", "name = 3\nrules = ['full']", "name", r"is 3; it must be a line of text"),
         ("top", "name = ''\nrules = ['full']", "name", r"is ''; it must be a line of text"),
+        ("training", f"rounds = 0x{'f' * 5000}\nstep = 1", "training.rounds",
+         r"is an integer of about 6,02. digits; it must be an integer from 1"),
+        ("training", f"rounds = 2\nstep = 1\nseeds = [0x{'f' * 5000}]", "training.seeds",
+         r"an integer of thousands of digits; it must be"),
+        ("training", f"rounds = 2\nstep = 1{'0' * 400}", "training.step", r"is an integer of"),
+        ("top", "name = '..'\nrules = ['full']", "name", r"is '..'; .* not of dots alone"),
+        ("top", "name = '.'\nrules = ['full']", "name", r"is '.'; it must be"),
+        ("top", "name = ' .. '\nrules = ['full']", "name", r"is ' .. '; it must be"),
+        ("top", "name = 'a/../../b'\nrules = ['full']", "name", r"it must be .* without / and"),
+        ("top", "name = 'a\\b'\nrules = ['full']", "name", r"it must be .* without / and"),
+        ("top", 'name = "a\\u0000b"\nrules = ["full"]', "name", r"it must be a line of text"),
+        ("top", f"name = '{'a' * 101}'\nrules = ['full']", "name", r"of 1 to 100 characters"),
         ("top", None, "rules", r"is missing: .* list of names, .* or tables headed \[\[rules\]\]"),
         ("top", "rules = 'full'", "rules", r"is 'full'; it must be a list of names"),
         ("top", "rules = []", "rules", r"is \[\]; it must be a list of names"),
@@ -143,6 +155,7 @@ def test_a_mistake_is_one_error_that_names_the_key(tmp_path, section, text, wher
         (b"\nrules = [", r"not valid TOML: .*at the end, line 2"),
         (b'name = "a"\nrounds 3', r"not valid TOML: .*line 2, column 8"),
         (b"name = 'a'\nname = 'b'", r"not valid TOML: .*line 2"),
+        (b"name = 'a'\nrounds = " + b"9" * 5000, r"line 2 has a number of 5,000 digits"),
         (b"\xff\xfe", r"not valid TOML: .*decode"),
     ],
 )
@@ -152,6 +165,16 @@ def test_a_file_that_is_not_toml_is_refused_with_the_line(tmp_path, text, match)
     with pytest.raises(ConfigError, match=match) as caught:
         read_config(path)
     assert str(caught.value).startswith(str(path))
+
+
+def test_a_file_that_cannot_lend_the_study_its_name_is_refused(tmp_path):
+    path = tmp_path / "...toml"
+    path.write_text(
+        "rules=['full']\n[task]\nkind='regression'\n[availability]\nlaw='uniform-cohorts'\n"
+        "size=1\n[training]\nrounds=1\nstep=1\n"
+    )
+    with pytest.raises(ConfigError, match=r"name is missing, and the file's own"):
+        read_config(path)
 
 
 @pytest.mark.parametrize("name", ["none.toml", "."])

@@ -96,6 +96,8 @@ def test_a_single_array_is_refused(tmp_path):
         ("p.json", "3", r"a list of numbers, or an object"),
         ("p.json", "[1, 2, 3, true]", r"gives client 3 True"),
         ("p.json", "[1, 2, 3, NaN]", r"gives client 3 nan"),
+        ("p.json", f"[1, 2, 3, {10**400}]", r"gives client 3 inf"),
+        ("p.json", f"[1, 2, 3, {'9' * 5000}]", r"a number of thousands of digits"),
     ],
 )
 def test_an_importance_file_with_a_mistake_is_refused_with_the_place(tmp_path, name, text, match):

@@ -84,12 +84,15 @@ class Picture:
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Draw in the house's style whatever the user's is, without a word on letters a font lacks."""
+    """Draw in the house's style whatever the user's is, and keep Matplotlib's warnings to itself.
+
+    They are about letters that a font lacks and labels that leave no room: nothing that whoever
+    audits a log could act on.
+    """
     import matplotlib.style
 
     with warnings.catch_warnings(), matplotlib.style.context(["default", _STYLE]):
-        warnings.filterwarnings("ignore", message="Glyph")
-        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
+        warnings.simplefilter("ignore", UserWarning)
         yield
 
 

@@ -5,6 +5,7 @@ and of the file system become one line and exit status 2, an interruption leaves
 exits with 130.
 """
 
+import logging
 import sys
 from io import TextIOWrapper
 
@@ -20,6 +21,8 @@ from fedavot.cli.studies import reproduce, simulate
 @click.version_option(__version__, prog_name="fedavot")
 def main() -> None:
     """Federated learning that optimises the objective you meant."""
+    # Such as where it keeps its cache, or that it makes one: of no use to who waits for a report.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     # A client may be called what the terminal has no letters for.
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

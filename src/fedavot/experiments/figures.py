@@ -2,10 +2,13 @@
 
 One column a setting: the objective against the round, mean ± standard deviation over seeds, and
 below it the importance p and the share of participation r. Colours are Okabe and Ito's, which
-colour-blind readers can tell apart; line styles differ as well. Nothing here runs a study.
+colour-blind readers can tell apart; line styles differ as well. A run that diverged is drawn as far
+as it stays near the others, and the legend says when it diverged. Nothing here runs a study.
 """
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +18,16 @@ import numpy as np
 from fedavot._checks import Floats
 from fedavot._files import write_whole
 from fedavot.experiments.outcome import Outcome
+from fedavot.experiments.summary import has_diverged
 
-_LEGEND_COLUMN = 2.45
-"""Inches the longest label takes with its line."""
+_LEGEND_COLUMN, _LEGEND_LETTERS = 2.45, 26
+"""Inches a label of so many letters, the most a rule's has, takes with its line."""
 WINDOW = 50
 """Curves are moving means over this fraction of the run: one in so many rounds."""
+_CEILING = 1e100
+"""Losses above are not drawn: Matplotlib's axes fail where their ticks pass 1e308."""
+_ROOM = 10.0
+"""How far above the curves of runs that went well those that diverged are drawn."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +114,11 @@ def draw_curves(
     handles: dict[str, Any] = {}
     for column, sheet in enumerate(sheets):
         upper, lower = (figure.add_subplot(grid[row, column]) for row in (0, 1))
-        for outcome in outcomes:
-            if outcome.setting == sheet.setting and outcome.recorded.size:
-                handles[outcome.rule] = _curve(upper, outcome, excess=sheet.excess)
+        held = [one for one in outcomes if one.setting == sheet.setting]
+        lines = [_curve(upper, one, excess=sheet.excess) for one in held]
+        handles |= {line.get_label(): line for line in lines}
         _name_axes(upper, sheet, title)
+        _keep_in_view(upper, held, lines)
         _draw_shares(lower, sheet)
         if column == 0:
             what = "loss above the least possible" if sheet.excess else "loss"
@@ -117,13 +126,27 @@ def draw_curves(
             lower.set_ylabel("share")
     figure.legend(
         handles.values(),
-        [LOOKS[rule].label for rule in handles],
+        handles.keys(),
         loc="outside lower center",
-        ncols=int(width // _LEGEND_COLUMN),
+        ncols=_legend_columns(width, handles),
         frameon=False,
     )
     figure.suptitle(title, parse_math=False)
     return save(figure, stem)
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Draw in Matplotlib's own style, whatever the user's is, and keep its warnings to itself.
+
+    They are about letters that a font lacks and labels that leave no room: nothing that whoever
+    runs a study could act on.
+    """
+    import matplotlib.style
+
+    with warnings.catch_warnings(), matplotlib.style.context("default"):
+        warnings.simplefilter("ignore", UserWarning)
+        yield
 
 
 def new_figure(*, width: float, height: float) -> Any:
@@ -148,15 +171,50 @@ def save(figure: Any, stem: Path) -> list[Path]:
 def _curve(axes: Any, outcome: Outcome, *, excess: bool) -> Any:
     look = LOOKS[outcome.rule]
     values = outcome.excess_curve if excess else outcome.losses
+    drawn = np.logical_and.accumulate((values <= _CEILING).all(axis=0))
+    values, rounds = values[:, drawn], outcome.recorded[drawn]
     width = max(1, outcome.recorded.size // WINDOW)
     smooth = np.array([_moving_mean(row, width) for row in values])
     mean, spread = smooth.mean(axis=0), smooth.std(axis=0, ddof=min(1, len(smooth) - 1))
-    rounds = outcome.recorded
     (line,) = axes.plot(rounds, mean, look.dashes, color=look.colour, linewidth=1.4)
+    line.set_label(look.label + _gone(outcome, rounds.size))
     # On a log scale a band that reaches zero would fill the axes: it stops at a tenth of the mean.
     low = np.maximum(mean - spread, mean / 10)
     axes.fill_between(rounds, low, mean + spread, color=look.colour, alpha=0.15, linewidth=0)
     return line
+
+
+def _gone(outcome: Outcome, n_drawn: int) -> str:
+    """Say in the legend from which round on a run is not drawn, if it is not drawn to its end."""
+    if has_diverged(outcome):
+        last = int(outcome.recorded[-1]) if outcome.recorded.size else 0
+        return f": diverged after round {last}"
+    if n_drawn < outcome.recorded.size:
+        return f": above {_CEILING:g} from round {outcome.recorded[n_drawn]}"
+    return ""
+
+
+def _keep_in_view(axes: Any, outcomes: Sequence[Outcome], lines: Sequence[Any]) -> None:
+    """Let runs that diverged leave the axes at the top, so that the others can be told apart."""
+    pairs = list(zip(outcomes, lines, strict=True))
+    kept = [line for one, line in pairs if not _gone(one, line.get_xdata().size)]
+    values = np.concatenate([[], *(line.get_ydata() for line in kept or lines)])
+    values = values[values > 0]
+    if not values.size:
+        axes.set_ylim(1, _ROOM)  # Matplotlib finds no limits of its own on a log scale
+    if len(kept) == len(lines):
+        return
+    if values.size:
+        axes.set_ylim(values.min() / 2, values.max() * _ROOM)
+    rounds = np.concatenate([one.recorded for one in outcomes])
+    if rounds.size and np.ptp(rounds):
+        axes.set_xlim(rounds.min(), rounds.max())
+
+
+def _legend_columns(width: float, labels: Iterable[str]) -> int:
+    """Return how many columns of labels fit into so many inches."""
+    letters = max([_LEGEND_LETTERS, *map(len, labels)])
+    return max(1, int(width // (_LEGEND_COLUMN * letters / _LEGEND_LETTERS)))
 
 
 def _name_axes(axes: Any, sheet: Sheet, above: str) -> None:

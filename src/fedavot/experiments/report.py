@@ -15,7 +15,7 @@ import numpy as np
 
 from fedavot._files import read_document, write_document, write_whole
 from fedavot.errors import FileFormatError, InputError
-from fedavot.experiments.figures import LOOKS, Sheet, draw_curves
+from fedavot.experiments.figures import LOOKS, Sheet, draw_curves, drawing
 from fedavot.experiments.outcome import Outcome, write_results
 from fedavot.experiments.study import Case, file_name
 from fedavot.experiments.summary import combined, derived_table, excess_table, summary
@@ -94,10 +94,11 @@ def report(
     if not outcomes:
         return []
     stem = folder / page.name
-    if page.draw is not None:
-        return page.draw(outcomes, stem)
-    shown = [one for one in outcomes if not page.drawn or one.rule in page.drawn]
-    return draw_curves(shown, sheets, stem, title=page.title)
+    with drawing():
+        if page.draw is not None:
+            return page.draw(outcomes, stem)
+        shown = [one for one in outcomes if not page.drawn or one.rule in page.drawn]
+        return draw_curves(shown, sheets, stem, title=page.title)
 
 
 def reopen(page: Page, folder: Path) -> tuple[Page, list[Sheet], list[Outcome]]:

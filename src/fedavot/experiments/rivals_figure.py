@@ -54,7 +54,8 @@ def draw_rivals(outcomes: Sequence[Outcome], stem: Path) -> list[Path]:
 def _panel(axes: Any, outcomes: list[Outcome]) -> None:
     known = {one.rule: one.values("tail_loss") for one in outcomes}
     means = {rule: np.inf if values is None else values.mean() for rule, values in known.items()}
-    edge = _BEYOND * min(means.values())
+    least = min(means.values())
+    edge = _BEYOND * least if np.isfinite(least) else 1.0
     order = sorted(means, key=lambda rule: means[rule])
     for place, rule in enumerate(order):
         values, colour = known[rule], _colour(rule)

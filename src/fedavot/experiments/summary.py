@@ -81,7 +81,10 @@ def findings(outcomes: Sequence[Outcome]) -> list[str]:
 
 def _verdict(differences: Floats) -> str:
     """Return what differences by seed, ours less theirs, amount to."""
-    error = differences.std(ddof=1) / np.sqrt(differences.size) if differences.size > 1 else 0.0
+    error = 0.0
+    if differences.size > 1:
+        with np.errstate(over="ignore"):  # of runs that nearly diverged: no difference is seen
+            error = differences.std(ddof=1) / np.sqrt(differences.size)
     agreed = bool((differences > 0).all() or (differences < 0).all())
     if abs(differences.mean()) <= 2 * error and not agreed:
         return "is level with"
@@ -170,10 +173,15 @@ def _short(value: float, digits: int) -> str:
 def _cell(outcome: Outcome, metric: str) -> str:
     if metric == "seconds":
         return f"{outcome.seconds:.1f}"
-    if outcome.message and not outcome.metrics:
+    if has_diverged(outcome):
         return "diverged"
     found = [row for row in outcome.rows() if row["metric"] == metric]
     return plus_minus(found[0]["mean"], found[0]["std"]) if found else "–"
+
+
+def has_diverged(outcome: Outcome) -> bool:
+    """Tell whether a run ended before its last round, as its model was no longer finite."""
+    return bool(outcome.message) and not outcome.metrics
 
 
 def _has(outcome: Outcome, metric: str) -> bool:
