@@ -1,0 +1,205 @@
+"""Attack certificates: every one that `certify` returns must verify, no falsified one may.
+
+    python -m attacks.certificates --seed 0 --problems 20000 --tamperings 50000
+
+Random problems (`certificate_problems`) are certified, and their certificates verified, some of
+them in exact arithmetic too, and compared with references in exact arithmetic. Then certificates
+are falsified (`tamperings`), or shown with another problem than their own. One that verifies after
+that must be true by the reference. A problem follows from the seed and its number alone: `--start
+NUMBER --problems 1` repeats one.
+"""
+
+import argparse
+import math
+import sys
+import time
+import traceback
+from collections import Counter, defaultdict
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+import fedavot as fa
+from attacks.certificate_problems import KINDS, SHARES, Problem, generate, importance
+from attacks.references import Reference, as_set
+from attacks.tamperings import FIELDS, Case
+from fedavot.certificate import Certificate
+
+TOL = 1e-9
+"""The tolerance of `verify`, and of what counts as true."""
+SLACK = Fraction(1001, 1000)
+"""What rounding may add to the tolerance before a claim counts as false."""
+EXACT_SHARE = 0.25
+"""How many of the certificates of explicit cohorts are verified in exact arithmetic as well."""
+SHOWN = 5
+"""Examples of each defect."""
+EXPLICIT = ("explicit", "successive")
+
+DEFECTS = (
+    *("not proven", "not verified", "not verified exactly", "untrue", "error in certify"),
+    *("ACCEPTED THOUGH FALSE", "raw error"),
+)
+
+
+class Tally:
+    """Counts by row and column, and examples of what must not be."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, Counter[str]] = defaultdict(Counter)
+        self.examples: dict[str, list[str]] = defaultdict(list)
+
+    def add(self, row: str, column: str, example: str = "") -> None:
+        """Count, and keep an example if there is one."""
+        self.counts[row][column] += 1
+        if example and len(self.examples[column]) < SHOWN:
+            self.examples[column].append(f"{row}: {example}")
+
+    def table(self, rows: list[str], columns: list[str]) -> str:
+        """Return the counts as lines of text, with their sums."""
+        shown = {row: [self.counts[row][column] for column in columns] for row in rows}
+        shown["all"] = [sum(column) for column in zip(*shown.values(), strict=True)]
+        width = max(len(row) for row in shown)
+        lines = [" " * width + "  " + "  ".join(columns)]
+        for row, numbers in shown.items():
+            cells = (f"{n:>{len(column)}}" for n, column in zip(numbers, columns, strict=True))
+            lines.append(f"{row:<{width}}  " + "  ".join(cells))
+        return "\n".join(lines)
+
+
+def is_true(certificate: Any, reference: Reference) -> bool:
+    """Say whether a claim is true to the tolerance, by exact arithmetic that knows no evidence."""
+    answer, tol = reference.answer, Fraction(TOL) * SLACK
+    if certificate.feasible is True:
+        plain = certificate.deficiency == 0 and certificate.hall_ratio == 1
+        return plain and not len(certificate.deficient) and 2 * answer.deficiency <= tol
+    clients = [int(client) for client in certificate.deficient]
+    if certificate.feasible is not False or len(set(clients)) < len(clients):
+        return False
+    claimed, worst = Fraction(float(certificate.deficiency)), as_set(clients)
+    violation = reference.importance(worst) - reference.coverage(worst)
+    if not violation > 0 or max(abs(violation - claimed), abs(answer.deficiency - claimed)) > tol:
+        return False
+    largest = answer.hall_ratio
+    if largest is None or largest > sys.float_info.max or math.isinf(certificate.hall_ratio):
+        return math.isinf(certificate.hall_ratio) and (
+            largest is None or largest > sys.float_info.max
+        )
+    ratio = Fraction(float(certificate.hall_ratio))
+    return abs(largest - ratio) <= tol * max(ratio, largest)
+
+
+def certified(tally: Tally, problem: Problem, name: str, exact: bool) -> Certificate | None:
+    """Certify a problem and check what comes back."""
+    wanted, law = problem.importance, problem.setting.law
+    try:
+        certificate = fa.certify(wanted, law)
+        verified = certificate.verify(wanted, law, tol=TOL)
+        exactly = not exact or certificate.verify(wanted, law, tol=TOL, exact=True)
+    except Exception:
+        tally.add(problem.kind, "error in certify", f"{name}: {traceback.format_exc(limit=-2)}")
+        return None
+    tally.add(problem.kind, "problems")
+    tally.add(problem.kind, "feasible" if certificate.feasible else "infeasible")
+    found = (
+        f"{name}: feasible {certificate.feasible}, deficiency {certificate.deficiency:.6g}, "
+        + (f"Hall ratio {certificate.hall_ratio:.6g}, {wanted.size} clients")
+    )
+    if exact:
+        tally.add(problem.kind, "exactly too")
+    if not certificate.proven:
+        tally.add(problem.kind, "not proven", found)
+    if not verified:
+        tally.add(problem.kind, "not verified", found)
+    if not exactly:
+        tally.add(problem.kind, "not verified exactly", found)
+    if problem.setting.referee is not None:
+        tally.add(problem.kind, "referenced")
+        reference = problem.setting.referee(wanted)
+        if not is_true(certificate, reference):
+            tally.add(problem.kind, "untrue", f"{found}; by the reference {_words(reference)}")
+    return certificate
+
+
+def _words(reference: Reference) -> str:
+    answer = reference.answer
+    ratio = math.inf if answer.hall_ratio is None else answer.hall_ratio
+    shown = f"{float(ratio):.9g}" if ratio <= sys.float_info.max else "infinite"
+    return f"deficiency {float(answer.deficiency):.9g}, Hall ratio {shown}"
+
+
+def tampered(tally: Tally, case: Case) -> None:
+    """Falsify a certificate once, and see whether it is found out."""
+    fields = [*FIELDS, "problem"]
+    rng, setting = case.rng, case.problem.setting
+    wanted, changed, field, choice = case.problem.importance, None, "", 0
+    while changed is None:
+        field = fields[rng.integers(len(fields))]
+        if field == "problem":
+            wanted = rng.permutation(wanted) if rng.random() < 0.5 else importance(rng, setting.law)
+            changed = case.certificate
+        else:
+            choice = int(rng.integers(len(FIELDS[field])))
+            changed = FIELDS[field][choice](case)
+    exact = case.problem.kind in EXPLICIT and rng.random() < EXACT_SHARE
+    where = f"{case.name}, tampering {choice} of it: {changed!r}"
+    try:
+        accepted = changed.verify(wanted, setting.law, tol=TOL, exact=exact)
+    except Exception:
+        tally.add(field, "raw error", f"{where}: {traceback.format_exc(limit=-2)}")
+        return
+    if not accepted:
+        tally.add(field, "rejected")
+    elif is_true(changed, setting.referee(wanted)):
+        tally.add(field, "still true")
+    else:
+        tally.add(field, "ACCEPTED THOUGH FALSE", f"{where}; {_words(setting.referee(wanted))}")
+
+
+def attack(options: argparse.Namespace) -> Tally:
+    """Run the attack."""
+    tally = Tally()
+    kinds = [options.only] if options.only else list(KINDS)
+    shares = np.array([SHARES[kind] for kind in kinds])
+    owed, case = 0.0, None
+    for number in range(options.start, options.start + options.problems):
+        rng = np.random.default_rng((options.seed, number))
+        problem = generate(rng, str(rng.choice(kinds, p=shares / shares.sum())))
+        exact = problem.kind in EXPLICIT and rng.random() < EXACT_SHARE
+        name = f"problem {number}"
+        certificate = certified(tally, problem, name, exact)
+        owed += options.tamperings / options.problems
+        # Whether a falsified certificate is true all the same, only a reference can say.
+        if certificate is not None and problem.setting.referee is not None:
+            case = Case(name, certificate, problem, rng)
+        last = number == options.start + options.problems - 1
+        while case is not None and owed >= (0.5 if last else 1.0):
+            tampered(tally, case)
+            owed -= 1.0
+    return tally
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the attack from the command line; return 1 if it found anything."""
+    parser = argparse.ArgumentParser(prog="python -m attacks.certificates", description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--problems", type=int, default=20_000)
+    parser.add_argument("--tamperings", type=int, default=50_000)
+    parser.add_argument("--start", type=int, default=0, help="the number of the first problem")
+    parser.add_argument("--only", choices=list(KINDS), help="problems of this kind alone")
+    options = parser.parse_args(arguments)
+    started = time.process_time()
+    tally = attack(options)
+    columns = ["problems", "feasible", "infeasible", "exactly too", "referenced", *DEFECTS[:5]]
+    print(tally.table([options.only] if options.only else list(KINDS), columns))
+    print()
+    print(tally.table([*FIELDS, "problem"], ["rejected", "still true", *DEFECTS[5:]]))
+    print(f"\nseed {options.seed}, {time.process_time() - started:.0f} CPU seconds")
+    for defect in DEFECTS:
+        for example in tally.examples[defect]:
+            print(f"{defect}: {example}")
+    return int(any(tally.examples[defect] for defect in DEFECTS))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
