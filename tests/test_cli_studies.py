@@ -71,11 +71,11 @@ def test_simulate_again_takes_what_is_there_and_redraw_runs_nothing(config, tmp_
 
 
 def test_names_in_brackets_are_shown_as_they_are(config, tmp_path):
-    config.write_text(CONFIG.replace("Two rules", "Two [/rules] [red]"))
+    config.write_text(CONFIG.replace("Two rules", "Two [rules] [red]"))
     done = run("simulate", config, "--out", tmp_path / "out[old]")
     assert done.exit_code == 0, done.output
-    assert "two-rules-red: Two [/rules] [red]" in done.stdout
-    assert "Two [/rules] [red] · fedavot: done" in done.stderr
+    assert "two-rules-red: Two [rules] [red]" in done.stdout
+    assert "Two [rules] [red] · fedavot: done" in done.stderr
     assert f"{tmp_path / 'out[old]' / 'summary.md'}" in done.stdout
 
 

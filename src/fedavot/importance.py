@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedavot._cells import unguarded
 from fedavot._checks import (
     Floats,
     Integers,
@@ -169,7 +170,8 @@ def read_mapping(path: PathLike) -> dict[str, float]:
     ----------
     path : path
         A CSV file with the columns ``client`` and ``importance`` (or ``examples``), others being
-        ignored; or, with the suffix .json, one object from client name to number.
+        ignored; or, with the suffix .json, one object from client name to number. In CSV an
+        apostrophe before a name that a spreadsheet would take for a formula is taken off.
 
     Returns
     -------
@@ -178,7 +180,7 @@ def read_mapping(path: PathLike) -> dict[str, float]:
     """
     source = Path(path)
     try:
-        text = source.read_text(encoding="utf-8-sig")
+        text = source.read_bytes().decode("utf-8-sig")  # names keep the line ends they have
     except UnicodeDecodeError as cause:
         line = cause.object.count(b"\n", 0, cause.start) + 1
         raise FileFormatError(
@@ -244,7 +246,7 @@ def _csv_pairs(text: str, source: Path) -> list[tuple[str, object, str]]:
                     f"{source}, line {rows.line_num}: {len(row)} fields where the header has "
                     f"{len(header)}; put quotes around a field that has a comma in it"
                 )
-            found.append((row[client], row[amount], f"line {rows.line_num}"))
+            found.append((unguarded(row[client]), row[amount], f"line {rows.line_num}"))
     except csv.Error as cause:
         raise FileFormatError(
             f"{source}, line {rows.line_num}: {cause}; mend the line's quotes"

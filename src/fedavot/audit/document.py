@@ -5,9 +5,7 @@ null is infinite (a wanted set that never took part), and any other null is a fi
 does not tell. Pages and pictures are left to `page` and `figures`, names of files to `outputs`.
 """
 
-import csv
 import hashlib
-import io
 import json
 from collections.abc import Callable, Iterable
 from math import isfinite
@@ -17,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot import __version__
+from fedavot._cells import line
 from fedavot._files import PathLike, read_document, write_document, write_whole
 from fedavot.audit.findings import Behaviour, Estimate, Findings, Shares, Standing
 from fedavot.errors import FileFormatError
@@ -129,22 +128,20 @@ def write_clients(findings: Findings, path: PathLike) -> None:
     """Write every client's part as CSV, whole or not at all.
 
     What a client is not known to have is an empty field. `federation_of` reads the table as an
-    importance with groups.
+    importance with groups. Names that a spreadsheet would take for formulas have an apostrophe
+    before them, which readers of ours take off.
     """
-    text = io.StringIO(newline="")
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(COLUMNS)
     part = findings.by_client
     of_client = findings.group_of
-    names = [""] * len(findings.clients)
+    groups = [""] * len(findings.clients)
     if of_client is not None:
-        names = [findings.groups[group] for group in of_client]
+        groups = [findings.groups[group] for group in of_client]
     parts = (part.importance, part.owed, part.inclusion, part.implied, part.attained)
     columns = [_fields(values) for values in parts]
-    rows.writerows(
-        zip(findings.clients, names, *columns, findings.alignment.levels.tolist(), strict=True)
-    )
-    write_whole(path, lambda stream: stream.write(text.getvalue().encode()))
+    levels = findings.alignment.levels.tolist()
+    rows = zip(findings.clients, groups, *columns, levels, strict=True)
+    text = "".join(map(line, [COLUMNS, *rows]))
+    write_whole(path, lambda stream: stream.write(text.encode()))
 
 
 def _answer(findings: Findings) -> dict[str, Any]:

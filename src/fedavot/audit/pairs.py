@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from fedavot._cells import unguarded
 from fedavot._files import PathLike
 from fedavot.audit.blocks import GZIP, kind_of, silent, text_blocks
 from fedavot.errors import FileFormatError
@@ -32,7 +33,8 @@ def read_pairs(path: PathLike, key: str, value: str) -> list[Pair]:
         UTF-8, with or without a byte order mark, plain or compressed by gzip.
     key, value : str
         Names of the columns; capitals do not matter, and other columns are ignored. No key
-        comes twice, and none is empty.
+        comes twice, and none is empty. An apostrophe before what a spreadsheet would take for a
+        formula is taken off.
     """
     source = Path(path)
     read = _Csv(source)
@@ -43,7 +45,10 @@ def read_pairs(path: PathLike, key: str, value: str) -> list[Pair]:
                 f"{source}, line 1: the columns are {named(read.header)}; it must have {key} and "
                 f"{value}, separated by a comma: there is no {name}; rename the columns"
             )
-    found = [Pair(row[places[0] or 0], row[places[1] or 0], line) for row, line in read.rows()]
+    found = [
+        Pair(unguarded(row[places[0] or 0]), unguarded(row[places[1] or 0]), line)
+        for row, line in read.rows()
+    ]
     if not found:
         raise FileFormatError(f"{source} has a header and no rows; add a line for each {key}")
     seen: dict[str, int] = {}
