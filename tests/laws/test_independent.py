@@ -161,3 +161,12 @@ def test_a_type_of_three_copies_weighs_as_much_as_three_clients_alike():
     wanted = brute.expected_weights(enumerate_cohorts(clients), [1.0, 1.0, 1.0, -1.0])
     found = types.system().marginal(np.array([1.0, -1.0]))
     assert agreement.close(found, [wanted[:3].sum(), wanted[3]])
+
+
+def test_rounds_empty_beyond_the_range_of_floats_still_have_one_member():
+    law = fa.IndependentClients([2.0**-1070, 2.0**-1069, 0.0])
+    assert agreement.close(law.expected_weights([5.0, -5.0, 0.0]), [1 / 3, 2 / 3, 0.0])
+    point = law.system().curvature(np.zeros(3))
+    assert agreement.close(point.squares, [1 / 3, 2 / 3, 0.0])
+    assert agreement.close(point.dense(), np.zeros((3, 3)))
+    assert law.worst_order(np.array([0.5, 0.5, 0.0])).tolist() == [0, 1, 2]

@@ -78,3 +78,11 @@ def test_states_that_never_occur_are_left_out():
     law = fa.Mixture([fa.UniformCohorts(3, 1), fa.UniformCohorts(3, 2)], [0.0, 1.0])
     assert [part.size for part in law.laws] == [2]
     assert law.probabilities.tolist() == [1.0]
+
+
+def test_states_that_are_nearly_always_empty_keep_their_proportions():
+    tiny = 2.0**-1070
+    laws = [fa.IndependentClients([tiny, 3 * tiny]), fa.IndependentClients([0.0, 4 * tiny])]
+    law = fa.Mixture(laws, [0.5, 0.5])
+    assert agreement.close(law.inclusion(), [1 / 8, 7 / 8])
+    assert agreement.close(law.expected_weights([0.0, 3.0]), [1 / 8, 7 / 8])

@@ -147,3 +147,13 @@ def test_a_sampled_law_draws_new_cohorts_from_the_rates():
     listed = set(enumerate_cohorts(law.cohorts))
     drawn = {frozenset(cohort.tolist()) for cohort in law.sample(np.random.default_rng(1), 100)}
     assert len(drawn - listed) > 90
+
+
+def test_a_rate_lost_beside_the_largest_is_refused_by_its_client():
+    with pytest.raises(fa.errors.LawError, match=r"client 1 is 5e-324, .*1e\+308.* from 0"):
+        fa.SuccessiveDraws([1e308, 5e-324, 5e-324], 2)
+
+
+def test_a_negative_seed_is_refused():
+    with pytest.raises(fa.errors.OptionError, match=r"seed is -1"):
+        fa.SuccessiveDraws(np.ones(60), 30, seed=-1)

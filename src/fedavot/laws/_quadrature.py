@@ -21,6 +21,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
 from fedavot.laws._law import as_laplacian
@@ -36,6 +37,8 @@ _RIGHT_END = np.log(42.0)
 _NODE_MULTIPLE = 8
 _THINNED = 4
 """One node in four still gives a factor to 0.2 %."""
+_NEGLIGIBLE = 1e-4
+"""Columns that add less than this share to every client's curvature are left out of a factor."""
 _LEVEL_GAP = 80.0
 """Potentials this far apart act as two levels: the lower one's share is below 1e-34."""
 BLOCK_ENTRIES = 1 << 18
@@ -180,6 +183,20 @@ def place_nodes(low: float, high: float) -> Nodes:
     return Nodes(place - bend - high, _STEP * (1.0 + bend))
 
 
+def thinned(nodes: Nodes) -> Nodes:
+    """Return few nodes, enough for a `Factor`."""
+    kept = slice(_THINNED // 2, None, _THINNED)
+    return Nodes(nodes.log_times[kept], _THINNED * nodes.steps[kept])
+
+
+def significant(columns: Floats) -> NDArray[np.bool_]:
+    """Say which columns of a `Factor` matter to some client's curvature, shape (rank,)."""
+    # What a column adds to Σ_{j≠i} E[Y_i Y_j], as a share of the whole.
+    added = np.abs(columns * (columns.sum(axis=0) - columns))
+    whole = np.maximum(added.sum(axis=1, keepdims=True), 1e-300)
+    return np.asarray(np.any(added > _NEGLIGIBLE * whole, axis=0))
+
+
 @dataclass(frozen=True, eq=False)
 class _Point:
     law: TiltedLaw
@@ -190,13 +207,12 @@ class _Point:
     def _tilts(self) -> tuple[tuple[Group, Tilt], ...]:
         return tuple((group, self._tilt(group)) for group in self.groups if group.clients.size > 1)
 
-    def _tilt(self, group: Group, thinned: int = 1) -> Tilt:
+    def _tilt(self, group: Group, *, thin: bool = False) -> Tilt:
         values = self.potentials[group.clients]
         # Shift the largest potential to zero: only differences matter, and t scales with them.
         values = values - values.max()
-        log_times, steps = place_nodes(*self.law.bounds(group, values))
-        kept = slice(thinned // 2, None, thinned)
-        return self.law.tilt(group, values, Nodes(log_times[kept], thinned * steps[kept]))
+        nodes = place_nodes(*self.law.bounds(group, values))
+        return self.law.tilt(group, values, thinned(nodes) if thin else nodes)
 
     @cached_property
     def _sums(self) -> tuple[Floats, Floats]:
@@ -254,8 +270,11 @@ class _Point:
 
     def factors(self) -> list[Factor]:
         """Return the curvature within each group of several clients as a low-rank factor."""
-        several = [group for group in self.groups if group.clients.size > 1]
-        return [Factor(group.clients, *self._tilt(group, _THINNED).factor()) for group in several]
+        return [
+            Factor(group.clients, *self._tilt(group, thin=True).factor())
+            for group in self.groups
+            if group.clients.size > 1
+        ]
 
 
 def scaled_times(potentials: Floats, nodes: Nodes) -> Floats:

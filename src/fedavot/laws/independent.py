@@ -26,6 +26,7 @@ from fedavot.laws._quadrature import (
     blockwise_sums,
     client_blocks,
     scaled_times,
+    significant,
 )
 
 _COMPILED_CLIENTS = 20_000
@@ -33,8 +34,8 @@ _COMPILED_CLIENTS = 20_000
 _COMPILED_SPREAD = 600.0
 """Beyond it exp(x) alone leaves the range of floats, which the compiled program relies on."""
 
-_NEGLIGIBLE = 1e-4
-"""Nodes that add less than this share to every client's curvature are left out of a factor."""
+_LEAST_NONEMPTY = 1e-150
+"""Laws that are emptier are scaled up to this, which changes no expectation by more."""
 
 
 class IndependentClients:
@@ -95,6 +96,14 @@ class IndependentClients:
         """Probability that anybody is available."""
         return float(-np.expm1(-self._exponents.sum()))
 
+    @cached_property
+    def _lift(self) -> float:
+        """What to multiply probabilities by so that dividing by `nonempty` cannot overflow.
+
+        Where rounds are empty all but always, the others have one member, whatever the factor.
+        """
+        return max(1.0, _LEAST_NONEMPTY / self.nonempty)
+
     def inclusion(self) -> Floats:
         """Return P(i ∈ A) for every client, shape (n_clients,)."""
         return self._probabilities / self.nonempty
@@ -134,8 +143,8 @@ class IndependentClients:
 
     def worst_order(self, importance: Floats) -> Integers:
         """Return the clients by falling p_i/a_i; clients without importance come last."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = importance / self._exponents
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            ratio = importance / (self._lift * self._exponents)
         ratio[importance == 0] = -1.0
         return np.argsort(-ratio)
 
@@ -154,11 +163,11 @@ class IndependentClients:
         """Return the law tilted by e^{−t s_A}: again independent clients."""
         absent = float(np.exp(-self._exponents[group.earlier].sum()))
         return _IndependentTilt(
-            self._probabilities[group.clients],
+            self._lift * self._probabilities[group.clients],
             self._copies[group.clients],
             potentials,
             nodes,
-            absent / self.nonempty,
+            absent / (self._lift * self.nonempty),
         )
 
 
@@ -202,8 +211,5 @@ class _IndependentTilt:
         """Return a column √dΩ a for each node that matters to some client, all of sign 1."""
         scale, inclusions = self.inclusions(slice(None))
         columns = scale * next(inclusions) * np.sqrt(self.weights[0])
-        # What a node adds to Σ_{j≠i} E[Y_i Y_j], as a share of the whole.
-        added = np.abs(columns * (columns.sum(axis=0) - columns))
-        whole = np.maximum(added.sum(axis=1, keepdims=True), 1e-300)
-        columns = columns[:, np.any(added > _NEGLIGIBLE * whole, axis=0)]
+        columns = columns[:, significant(columns)]
         return columns, np.ones(columns.shape[1])

@@ -43,8 +43,10 @@ class Mixture:
                 )
         used = np.flatnonzero(weights)
         self._laws = tuple(laws[int(state)] for state in used)
-        reporting = weights[used] * np.array([law.nonempty for law in self._laws])
-        self._nonempty = float(reporting.sum())
+        chances = np.array([law.nonempty for law in self._laws])
+        # Relative to the largest: products of tiny numbers would lose digits, or vanish.
+        reporting = weights[used] * (chances / chances.max())
+        self._nonempty = float(reporting.sum() * chances.max())
         self._weights: Floats = reporting / reporting.sum()
 
     @property

@@ -6,26 +6,30 @@ q{a,b} = r_a r_b/(1−r_a) + r_a r_b/(1−r_b); in general
 
     P(first k draws are B) = Σ_{a∈B} P(first k−1 draws are B∖{a}) r_a / (1 − r(B∖{a})).
 
-Cohorts of two are always listed exactly, larger ones as long as the list has at most a million
-cohorts. Beyond that the law is the empirical one of ``draws`` sampled cohorts: its probabilities
-carry a sampling error of at most 1/(2√draws) each.
+Cohorts are listed exactly as long as the list is short. Longer lists of pairs give way to closed
+forms, which are exact as well (`_two_draws`). For larger cohorts the law is then the empirical one
+of ``draws`` sampled cohorts: its probabilities carry a sampling error of at most 1/(2√draws) each.
 """
 
 import math
 from collections.abc import Iterable
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_floats, as_size, refuse_if_too_large
+from fedavot._checks import Floats, Integers, as_floats, as_seed, as_size, refuse_if_too_large
 from fedavot.errors import LawError
 from fedavot.laws._explicit import ExplicitSystem
-from fedavot.laws._law import Law
+from fedavot.laws._law import Law, as_levels, as_potentials, client_mask
+from fedavot.laws._two_draws import TwoDraws, TwoDrawsSystem
 from fedavot.laws.cohorts import Cohorts
 
 _EXACT_COHORTS = 1_000_000
+_LISTED_PAIRS = 200_000
+"""Up to here a pass over the pairs takes less time than the integrals."""
 _BYTES_A_MEMBER = 48
-"""Peak memory of listing, checking and merging cohorts, measured an entry."""
+"""Peak memory of listing, checking and merging cohorts, measured per member."""
 
 
 class SuccessiveDraws:
@@ -40,7 +44,7 @@ class SuccessiveDraws:
     draws : int, keyword-only
         How many cohorts to sample where the list would be too long to be exact.
     seed : int, keyword-only
-        Of that sample.
+        Seed for that sample.
 
     Attributes
     ----------
@@ -58,29 +62,28 @@ class SuccessiveDraws:
                 f"the rate of client {bad[0]} is {values[bad[0]]}; it must be finite and at least 0"
             )
         self._size = as_size(size, what="size", low=1)
-        draws = as_size(draws, what="draws", low=1)
+        self._draws = as_size(draws, what="draws", low=1)
+        self._seed = as_seed(seed)
         positive = int(np.count_nonzero(values))
         if positive < self._size:
             raise LawError(
                 f"cohorts of {self._size} need that many clients with positive rates, "
                 f"found {positive}"
             )
-        scaled = values / values.max()
-        self._rates: Floats = scaled / scaled.sum()
-        count = math.comb(positive, self._size)
-        self.exact = self._size <= 2 or count <= _EXACT_COHORTS
+        self._rates = _proportions(values)
+        self._count = math.comb(positive, self._size)
+        self.exact = self._size <= 2 or self._count <= _EXACT_COHORTS
+        pairs = self._size == 2 and self._count > _LISTED_PAIRS
+        self._pairs = TwoDraws.of(self._rates) if pairs else None
+        if self._pairs is None:
+            self._refuse_a_list_too_large()
+
+    def _refuse_a_list_too_large(self) -> None:
+        count = self._count if self.exact else self._draws
         refuse_if_too_large(
-            _BYTES_A_MEMBER * self._size * (count if self.exact else draws),
-            what=f"the list of {count if self.exact else draws:,} cohorts of {self._size}",
+            _BYTES_A_MEMBER * self._size * count,
+            what=f"the list of {count:,} cohorts of {self._size}",
             remedy="pass a sample of cohorts to Cohorts instead",
-        )
-        self._cohorts = (
-            _exact(self._rates, self._size)
-            if self.exact
-            else Cohorts(
-                _draw(self._rates, self._size, np.random.default_rng(seed), draws),
-                n_clients=values.size,
-            )
         )
 
     @property
@@ -98,34 +101,44 @@ class SuccessiveDraws:
         """How many clients a cohort has."""
         return self._size
 
-    @property
+    @cached_property
     def cohorts(self) -> Cohorts:
-        """The law as an explicit list."""
-        return self._cohorts
+        """The law as an explicit list, made when it is first asked for."""
+        self._refuse_a_list_too_large()
+        if self.exact:
+            return _exact(self._rates, self._size)
+        rng = np.random.default_rng(self._seed)
+        return Cohorts(_draw(self._rates, self._size, rng, self._draws), n_clients=self._rates.size)
 
     def inclusion(self) -> Floats:
         """Return P(i ∈ A) for every client, shape (n_clients,)."""
-        return self._cohorts.inclusion()
+        return self.cohorts.inclusion() if self._pairs is None else self._pairs.inclusion()
 
     def coverage(self, clients: Iterable[int]) -> float:
         """Return P(A ∩ clients ≠ ∅)."""
-        return self._cohorts.coverage(clients)
+        if self._pairs is None:
+            return self.cohorts.coverage(clients)
+        return self._pairs.coverage(client_mask(clients, self.n_clients))
 
     def expected_weights(self, potentials: ArrayLike, levels: ArrayLike | None = None) -> Floats:
         """Return E[Y_i] for softmax weights, lexicographic in the levels if given."""
-        return self._cohorts.expected_weights(potentials, levels)
+        point = as_potentials(potentials, self.n_clients)
+        return self.system(as_levels(levels, self.n_clients)).marginal(point)
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
         """Draw one cohort a round from the rates themselves, members ascending."""
         return list(_draw(self._rates, self._size, rng, as_size(rounds, what="rounds", low=0)))
 
-    def system(self, levels: Integers | None = None) -> ExplicitSystem:
+    def system(self, levels: Integers | None = None) -> ExplicitSystem | TwoDrawsSystem:
         """Return the map from potentials to expected weights within these levels."""
-        return self._cohorts.system(levels)
+        if self._pairs is None:
+            return self.cohorts.system(levels)
+        return TwoDrawsSystem(self._pairs, levels)
 
     def prefix_coverage(self, order: Integers) -> Floats:
         """Return the coverage of each prefix of an order of all clients, shape (n_clients,)."""
-        return self._cohorts.prefix_coverage(order)
+        known = self.cohorts if self._pairs is None else self._pairs
+        return known.prefix_coverage(order)
 
     def worst_order(self, importance: Floats) -> None:
         """Return None: no order is known to hold the worst set."""
@@ -136,6 +149,18 @@ def listed(law: Law | None) -> Cohorts | None:
     if isinstance(law, SuccessiveDraws):
         return law.cohorts
     return law if isinstance(law, Cohorts) else None
+
+
+def _proportions(rates: Floats) -> Floats:
+    """Return the rates divided by their sum, or name a client whose share is lost in rounding."""
+    scaled = rates / rates.max()
+    lost = np.flatnonzero((scaled == 0) & (rates > 0))
+    if lost.size:
+        raise LawError(
+            f"the rate of client {lost[0]} is {rates[lost[0]]}, but beside the largest, "
+            f"{rates.max()}, double precision cannot tell it from 0; set it to 0, or raise it"
+        )
+    return np.asarray(scaled / scaled.sum())
 
 
 def _draw(rates: Floats, size: int, rng: np.random.Generator, rounds: int) -> Integers:
