@@ -14,9 +14,10 @@ from grid import arrays_of, everybody, federation, record_of, rounds_in
 from runs import LISTED, N_CLIENTS, N_ROUNDS, Run, aligned, fate, fixed, model, update
 
 import fedavot as fa
-from fedavot.errors import CheckpointError, FileFormatError, OptionError
+from fedavot.errors import CheckpointError, FedavotWarning, FileFormatError, OptionError
 from fedavot.flower import FedAVOT, Weighting
 from fedavot.flower.checkpoint import Checkpoint
+from sealing import seal_archive, unseal_archive
 
 
 class Counter:
@@ -305,6 +306,69 @@ def test_an_archive_of_something_else_is_refused(tmp_path):
     np.savez(tmp_path / "checkpoint.npz", meta=text)
     with pytest.raises(FileFormatError, match="holds 'x' version 1, not"):
         resumed(tmp_path)
+
+
+def test_a_checkpoint_with_a_changed_array_is_refused(tmp_path):
+    Run("FedAvg", tmp_path).start(2)
+    path = tmp_path / "checkpoint.npz"
+    with np.load(path) as archive:
+        held = dict(archive)
+    np.savez(path, **(held | {"model/0": held["model/0"] + 1}))
+    with pytest.raises(FileFormatError, match="its arrays do not match its checksum"):
+        resumed(tmp_path, importance=LISTED)
+
+
+def test_a_checkpoint_that_lost_its_checksum_is_refused(tmp_path):
+    Run("FedAvg", tmp_path).start(2)
+    unseal_archive(tmp_path / "checkpoint.npz")
+    with pytest.raises(FileFormatError, match="has no checksum, unlike checkpoints of version 2"):
+        resumed(tmp_path, importance=LISTED)
+
+
+def meta_of(folder):
+    with np.load(folder / "checkpoint.npz") as archive:
+        return json.loads(archive["meta"].tobytes())
+
+
+def as_array(meta):
+    return np.frombuffer(json.dumps(meta).encode(), np.uint8)
+
+
+@pytest.mark.parametrize("way", ["FedAvg", "memory"])
+def test_a_checkpoint_from_before_there_were_checksums_is_gone_on_from_with_a_note(tmp_path, way):
+    whole = Run(way, tmp_path / "whole").start(5)
+    folder = tmp_path / "old"
+    Run(way, folder).start(2)
+    unseal_archive(folder / "checkpoint.npz", meta=as_array(meta_of(folder) | {"version": 1}))
+    with pytest.warns(FedavotWarning, match=r"checkpoint\.npz has no checksum"):
+        Run(way, folder, resume=True).start(4)
+    assert Run(way, folder, resume=True).start(5) == whole
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"weigher": None},
+        {"weigher": {}},
+        {"round": "two"},
+        {"model": 3},
+        {"strategy": [{}]},
+        {"strategy": None},
+        {"names": {"answers": [[1]]}},
+        {"norms": 1.0},
+        {"results": {}},
+        {"random": {"python": [3, [], None], "numpy": []}},
+    ],
+    ids=lambda change: f"{next(iter(change))}-{next(iter(change.values()))}",
+)
+def test_an_edited_checkpoint_with_a_fitting_checksum_is_refused(tmp_path, change):
+    Run("FedAvg", tmp_path).start(2)
+    path = tmp_path / "checkpoint.npz"
+    with np.load(path) as archive:
+        held = dict(archive)
+    seal_archive(path, held | {"meta": as_array(meta_of(tmp_path) | change)})
+    with pytest.raises(CheckpointError, match="does not hold what this run needs"):
+        resumed(tmp_path, importance=LISTED)
 
 
 def test_a_newer_checkpoint_is_refused(tmp_path):

@@ -15,6 +15,7 @@ from grid import arrays_of, everybody, federation, only, record_of
 from fedavot import OnlineAligner
 from fedavot.errors import CheckpointError, OptionError, TooLargeError
 from fedavot.flower import FedAVOT, Weighting
+from sealing import seal_archive, unseal_archive
 
 AGREE = 1e-12
 """Relative agreement of two ways to sum a few float64 vectors over some rounds."""
@@ -277,6 +278,74 @@ def test_a_memory_that_is_missing_or_cut_off_is_refused(tmp_path, left):
         remembered(tmp_path, 3)
     path.write_bytes(content)
     remembered(tmp_path, 3)
+
+
+def test_a_flipped_bit_in_any_row_is_refused(tmp_path):
+    remembered(tmp_path, 2)
+    path = tmp_path / "memory.bin"
+    content = path.read_bytes()
+    row = 500 * 8
+    for place in (0, row - 1, row, 3 * row + 17, 4 * row - 1):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :])
+        with pytest.raises(
+            CheckpointError, match=f"row {place // row} of .*memory.bin was damaged"
+        ):
+            remembered(tmp_path, 3)
+    path.write_bytes(content)
+    remembered(tmp_path, 3)
+
+
+@pytest.fixture
+def interrupted(tmp_path, monkeypatch):
+    """Leave a run whose last rows are in the journal and not in the file."""
+    with monkeypatch.context() as patch:
+        patch.setattr("fedavot.flower.memory.Memory.commit", crash)
+        with pytest.raises(RuntimeError, match="power"):
+            remembered(tmp_path, 2)
+    assert (tmp_path / "memory.journal.npz").exists()
+    return tmp_path
+
+
+def crash(*given):
+    raise RuntimeError("no power")
+
+
+def test_rows_left_in_the_journal_are_written_on_resuming(interrupted, tmp_path_factory):
+    whole = remembered(tmp_path_factory.mktemp("whole"), 4)
+    result = remembered(interrupted, 4)
+    assert arrays_of(result.arrays)["w"].tobytes() == arrays_of(whole.arrays)["w"].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"clients": np.array([0, 4])}, "of other clients than the 4"),
+        ({"clients": np.array([-1, 1])}, "of other clients than the 4"),
+        ({"clients": np.array([[0, 1]])}, "of other clients than the 4"),
+        ({"rows": np.zeros((2, 3))}, "journal.npz is not a journal of this run"),
+        ({"rows": np.array(["a", "b"])}, "journal.npz is not a journal of this run"),
+        ({"rows": np.zeros((2, 500))}, "row 0 of .*memory.bin was damaged"),
+    ],
+    ids=["too many", "negative", "square", "short", "text", "other"],
+)
+def test_an_edited_journal_is_refused(interrupted, changes, message):
+    path = interrupted / "memory.journal.npz"
+    with np.load(path) as archive:
+        held = dict(archive)
+    seal_archive(path, held | changes)
+    with pytest.raises(CheckpointError, match=message):
+        remembered(interrupted, 3)
+
+
+def test_a_journal_that_is_damaged_or_lost_its_checksum_is_refused(interrupted):
+    path = interrupted / "memory.journal.npz"
+    content = path.read_bytes()
+    unseal_archive(path)
+    with pytest.raises(CheckpointError, match="it has no checksum"):
+        remembered(interrupted, 3)
+    path.write_bytes(content[:-30])
+    with pytest.raises(CheckpointError, match="is not a journal of this run, or damaged"):
+        remembered(interrupted, 3)
 
 
 class Declining(FedAvg):

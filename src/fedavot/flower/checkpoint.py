@@ -22,7 +22,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import Strategy
 
-from fedavot._files import ARCHIVE_FAILURES, write_whole
+from fedavot._files import ARCHIVE_FAILURES, SEALED_FROM, note_unsealed, read_archive, write_archive
 from fedavot.errors import CheckpointError, FileFormatError
 from fedavot.flower.packing import Arrays, Packer, is_same, unpack
 from fedavot.flower.records import view
@@ -30,7 +30,7 @@ from fedavot.flower.wrapped import layers
 
 FILE = "checkpoint.npz"
 FORMAT = "fedavot-flower-checkpoint"
-VERSION = 1
+VERSION = 2
 
 CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, functools.partial)
 """What a strategy is made of rather than keeps: it comes from the code, not from a file."""
@@ -46,25 +46,31 @@ class Checkpoint:
     def save(self, folder: Path) -> None:
         """Write the file."""
         text = json.dumps({"format": FORMAT, "version": VERSION, **self.meta})
-        content: Any = {"meta": np.frombuffer(text.encode(), dtype=np.uint8), **self.arrays}
-        write_whole(folder / FILE, lambda stream: np.savez(stream, **content))
+        meta = np.frombuffer(text.encode(), dtype=np.uint8)
+        write_archive(folder / FILE, {"meta": meta, **self.arrays})
 
     @classmethod
     def load(cls, folder: Path) -> "Checkpoint":
         """Read what :meth:`save` wrote."""
         path = folder / FILE
         try:
-            # Opened here: NumPy leaves a file it cannot read open.
-            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-                arrays = {key: archive[key] for key in archive.files}
-            meta = json.loads(arrays.pop("meta").tobytes())
-        except (*ARCHIVE_FAILURES, KeyError) as cause:
+            arrays, sealed = read_archive(path)
+            meta = dict(json.loads(arrays.pop("meta").tobytes()))
+        except ARCHIVE_FAILURES as cause:
             raise FileFormatError(f"{path} is not a checkpoint, or cut off: {cause}") from None
-        if meta.get("format") != FORMAT or meta.get("version") != VERSION:
+        version = meta.get("version")
+        if meta.get("format") != FORMAT or type(version) is not int or not 1 <= version <= VERSION:
             raise FileFormatError(
-                f"{path} holds {meta.get('format')!r} version {meta.get('version')!r}, not "
-                f"{FORMAT!r} version {VERSION}"
+                f"{path} holds {meta.get('format')!r} version {version!r}, not {FORMAT!r} version "
+                f"{VERSION}"
             )
+        if sealed != (version >= SEALED_FROM):
+            raise FileFormatError(
+                f"{path} has {'a' if sealed else 'no'} checksum, unlike checkpoints of version "
+                f"{version}; it was damaged or edited: start in another folder"
+            )
+        if not sealed:
+            note_unsealed(path, stacklevel=3)
         return cls(meta, arrays)
 
 

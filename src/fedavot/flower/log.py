@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedavot._files import write_whole
+from fedavot._files import parse_json, write_whole
 from fedavot.errors import CheckpointError
 
 FORMAT = "fedavot-participation"
@@ -115,13 +115,11 @@ class ParticipationLog:
 
     def cut(self, last: int) -> None:
         """Drop lines past round ``last`` and whatever a crash left of a line."""
-        kept = []
-        for line in self.path.read_bytes().splitlines(keepends=True):
-            number = _round_of(line)
-            if number is None:
+        kept: list[bytes] = []
+        for line in self.path.read_bytes().splitlines(keepends=True)[:last]:
+            if _round_of(line) != len(kept) + 1:
                 break
-            if number <= last:
-                kept.append(line)
+            kept.append(line)
         if len(kept) < last:
             raise CheckpointError(
                 f"{self.path} has {len(kept)} of the {last} rounds that the checkpoint beside it "
@@ -135,9 +133,10 @@ def _round_of(line: bytes) -> int | None:
     if not line.endswith(b"\n"):
         return None
     try:
-        return int(json.loads(line)["round"])
-    except (ValueError, KeyError, TypeError):
+        number = parse_json(line)["round"]
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
+    return number if type(number) is int else None
 
 
 def _finite(value: Any) -> Any:

@@ -9,9 +9,11 @@ change over the rounds, what the absent said last is of the step they took then.
 
 The rows are one memory-mapped file, n_clients × model size. A round's new rows go to a journal
 first and into the file once the round's checkpoint is written, so that a crash between the two
-leaves either the old rows or what it takes to write the new ones.
+leaves either the old rows or what it takes to write the new ones. The checkpoint has a digest of
+every row: a resumed run refuses rows that were damaged.
 """
 
+import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +24,7 @@ from flwr.app import Array, ArrayRecord, Message
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats
-from fedavot._files import write_whole
+from fedavot._files import ARCHIVE_FAILURES, read_archive, write_archive
 from fedavot.errors import CheckpointError, TooLargeError
 from fedavot.flower.records import view
 
@@ -56,6 +58,7 @@ class Memory:
         self._change: Floats = np.zeros(0)
         # Σ a_j m_j, with a_j the importance on its own scale: clients may join without a change.
         self.total: Floats = np.zeros(self._size)
+        self.digests: NDArray[np.uint64] = np.zeros(0, np.uint64)
 
     def bytes_for(self, n_clients: int) -> int:
         """Return how many bytes that many clients take on disk."""
@@ -117,10 +120,14 @@ class Memory:
             self._pending = ([], [])
 
     def write_journal(self, server_round: int) -> None:
-        """Write the round's new rows beside the file, whole or not at all."""
+        """Write the round's new rows beside the file, whole or not at all, and take digests."""
         clients, rows = self._pending
-        content: dict[str, Any] = {"round": server_round, "clients": clients, "rows": rows}
-        write_whole(self._folder / JOURNAL, lambda stream: np.savez(stream, **content))
+        table = np.array(rows, dtype=self._dtype).reshape(len(clients), self._size)
+        content = {"round": server_round, "clients": np.array(clients, np.int64), "rows": table}
+        write_archive(self._folder / JOURNAL, content)
+        if clients:
+            self._reach(max(clients) + 1)
+            self.digests[clients] = [_digest(row) for row in table]
 
     def commit(self, n_clients: int) -> None:
         """Write the round's new rows into the file."""
@@ -143,8 +150,10 @@ class Memory:
         path = self._folder / ROWS
         return path.stat().st_size if path.exists() else 0
 
-    def recover(self, server_round: int, n_clients: int, size: int) -> None:
-        """After a crash, finish the rows of the last round that has a checkpoint.
+    def recover(
+        self, server_round: int, n_clients: int, size: int, digests: NDArray[Any] | None
+    ) -> None:
+        """After a crash, finish the rows of the last round that has a checkpoint; check them all.
 
         Parameters
         ----------
@@ -154,6 +163,8 @@ class Memory:
             How many clients there were.
         size : int
             How many bytes the rows had.
+        digests : ndarray of uint64, or None
+            Of the rows of the first clients, 0 for none yet; None in checkpoints of version 1.
         """
         if self.size() < size:
             raise CheckpointError(
@@ -162,10 +173,57 @@ class Memory:
             )
         path = self._folder / JOURNAL
         if path.exists():
-            with np.load(path, allow_pickle=False) as journal:
-                if int(journal["round"]) == server_round:
-                    self._pending = (journal["clients"].tolist(), list(journal["rows"]))
+            number, clients, rows = self._read_journal(path, n_clients, digests is not None)
+            if number == server_round:
+                self._pending = (clients, rows)
         self.commit(n_clients)
+        self.digests = self._digests_of_rows(n_clients)
+        if digests is not None:
+            self._refuse_damaged(digests, n_clients)
+
+    def _read_journal(
+        self, path: Path, n_clients: int, seal: bool
+    ) -> tuple[int, list[int], list[NDArray[Any]]]:
+        """Return a journal's round, clients and rows; it must be sealed if the checkpoint is."""
+        try:
+            held, sealed = read_archive(path)
+            number, clients = int(held["round"]), held["clients"].astype(np.int64)
+            rows = held["rows"].astype(self._dtype).reshape(clients.size, self._size)
+            if seal and not sealed:
+                raise ValueError("it has no checksum")
+            if clients.ndim != 1 or not ((clients >= 0) & (clients < n_clients)).all():
+                raise ValueError(f"it is of other clients than the {n_clients} of the checkpoint")
+        except ARCHIVE_FAILURES as cause:
+            raise CheckpointError(
+                f"{path} is not a journal of this run, or damaged ({cause}); put it back, or start "
+                "in another folder"
+            ) from None
+        return number, clients.tolist(), list(rows)
+
+    def _digests_of_rows(self, n_clients: int) -> NDArray[np.uint64]:
+        """Return the digests of all rows in the file, 0 for clients that have none yet."""
+        table = self._table(n_clients) if n_clients else []
+        return np.array([_digest(row) for row in table], dtype=np.uint64)
+
+    def _refuse_damaged(self, wanted: NDArray[Any], n_clients: int) -> None:
+        """Raise if a row has another digest than the checkpoint says."""
+        if wanted.dtype != np.uint64 or wanted.ndim != 1 or wanted.size > n_clients:
+            raise CheckpointError(
+                f"the checkpoint in {self._folder} has no digests of {n_clients} rows; start in "
+                "another folder"
+            )
+        padded = np.concatenate([wanted, np.zeros(n_clients - wanted.size, np.uint64)])
+        damaged = np.flatnonzero(self.digests != padded)
+        if damaged.size:
+            raise CheckpointError(
+                f"row {damaged[0]} of {self._folder / ROWS} was damaged or changed since the "
+                "checkpoint; put the file back, or start in another folder"
+            )
+
+    def _reach(self, n_clients: int) -> None:
+        """Have a digest for so many clients, 0 for those that have no row yet."""
+        more = max(n_clients - self.digests.size, 0)
+        self.digests = np.concatenate([self.digests, np.zeros(more, np.uint64)])
 
     def _table(self, n_clients: int) -> Any:
         """Return the rows of all clients, the file grown to hold them; new rows are zero."""
@@ -190,3 +248,12 @@ class Memory:
             values = flat[place : place + size].reshape(shape)
             record[key] = Array(np.asarray(values, dtype=record[key].dtype))
             place += size
+
+
+def _digest(row: NDArray[Any]) -> int:
+    """Return 64 bits that tell a row from a damaged one; 0 for a row of zeros, as before any."""
+    # A zero with its sign bit flipped equals zero: what is compared are the bytes.
+    content = row.tobytes()
+    if content.count(0) == len(content):
+        return 0
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")

@@ -12,7 +12,8 @@ from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import Result, Strategy
 
 import fedavot.flower.checkpoint as saved
-from fedavot.errors import CheckpointError
+from fedavot._files import SEALED_FROM
+from fedavot.errors import CheckpointError, FedavotError
 from fedavot.flower.identity import Names
 from fedavot.flower.log import ParticipationLog, Round
 from fedavot.flower.memory import ROWS, Memory
@@ -159,8 +160,8 @@ class Run:
         }
         arrays |= model_arrays
         if self.memory is not None:
-            arrays["memory"] = self.memory.total
             self.memory.write_journal(number)
+            arrays |= {"memory": self.memory.total, "memory/digests": self.memory.digests}
         saved.Checkpoint(meta, arrays).save(self._folder)
         if self.memory is not None:
             self.memory.commit(len(self._parts.weigher.names))
@@ -177,6 +178,21 @@ class Run:
                 self.memory.clear()
             return model, Result(), 0, True
         checkpoint = saved.Checkpoint.load(self._folder)
+        try:
+            return self._restore(checkpoint, model)
+        except FedavotError:
+            raise
+        except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as cause:
+            raise CheckpointError(
+                f"the checkpoint in {self._folder} does not hold what this run needs ({cause!r}); "
+                "start in another folder"
+            ) from cause
+
+    def _restore(
+        self, checkpoint: saved.Checkpoint, model: ArrayRecord
+    ) -> tuple[ArrayRecord, Result, int, bool]:
+        """Set the parts to what a checkpoint holds, if it is of this run."""
+        assert self._log is not None
         meta = checkpoint.meta
         difference = self._parts.weigher.differs(meta["weigher"])
         remembered = meta["memory"] is not None
@@ -196,10 +212,14 @@ class Run:
         number = int(meta["round"])
         if self.memory is not None:
             self.memory.total = checkpoint.arrays["memory"]
-            self.memory.recover(number, len(self._parts.weigher.names), meta["memory"])
+            n_clients, digests = len(self._parts.weigher.names), None
+            if meta["version"] >= SEALED_FROM:
+                digests = checkpoint.arrays["memory/digests"]
+            self.memory.recover(number, n_clients, meta["memory"], digests)
         self._log.cut(number)
         saved.set_random_state(meta["random"])
         result = Result()
-        for kind, history in meta["results"].items():
-            getattr(result, kind).update({at: MetricRecord(values) for at, values in history})
+        for kind in _HISTORIES:
+            history = {at: MetricRecord(values) for at, values in meta["results"][kind]}
+            getattr(result, kind).update(history)
         return arrays, result, number, bool(meta["evaluated"])

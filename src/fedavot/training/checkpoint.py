@@ -1,8 +1,8 @@
 """Checkpoints: a run under way as one file, written whole or not at all.
 
-A NumPy archive with the carry's arrays in order, the records so far, and a fingerprint of
+A sealed NumPy archive with the carry's arrays in order, the records so far, and a fingerprint of
 everything the run follows from: data, cohorts, weights, steps, seeds, and what is computed of them.
-A file with another fingerprint is refused; so is one that is cut off.
+A file with another fingerprint is refused; so is one that is cut off, damaged or edited.
 """
 
 import hashlib
@@ -14,10 +14,18 @@ from typing import Any
 import numpy as np
 
 from fedavot._checks import Floats, Integers
-from fedavot._files import ARCHIVE_FAILURES, PathLike, write_whole
+from fedavot._files import (
+    ARCHIVE_FAILURES,
+    PathLike,
+    note_unsealed,
+    read_archive,
+    write_archive,
+)
 from fedavot.errors import FileFormatError, OptionError
 
-_FORMAT = "fedavot-training-2"
+_FORMAT = "fedavot-training-3"
+_UNSEALED = "fedavot-training-2"
+"""What checkpoints were called before they had a checksum."""
 
 
 def fingerprint(words: Iterable[str], arrays: Iterable[Any]) -> str:
@@ -75,7 +83,7 @@ class Checkpoint:
             "recorded": np.asarray(recorded, dtype=np.int64),
             "losses": losses,
         }
-        write_whole(self._path, lambda stream: np.savez(stream, allow_pickle=False, **arrays))
+        write_archive(self._path, arrays)
 
     def load(self) -> Saved | None:
         """Return what was saved, or None if there is no file yet."""
@@ -84,8 +92,8 @@ class Checkpoint:
 
         if not self._path.exists():
             return None
-        held = self._read()
-        if str(held.get("format")) != _FORMAT:
+        held, sealed = self._read()
+        if str(held.get("format")) != (_FORMAT if sealed else _UNSEALED):
             raise FileFormatError(f"{self._path} is not a checkpoint of this version of fedavot")
         if str(held.get("fingerprint")) != self._fingerprint:
             raise FileFormatError(
@@ -99,17 +107,42 @@ class Checkpoint:
             raise FileFormatError(
                 f"{self._path} lacks {sorted(missing)}; remove it to start afresh"
             )
-        carry = jax.tree.unflatten(structure, [jnp.asarray(held[name]) for name in names])
+        leaves = [held[name] for name in names]
+        self._refuse_unlike(leaves, held["recorded"], held["losses"])
+        if not sealed:
+            note_unsealed(self._path, stacklevel=3)
+        carry = jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in leaves])
         recorded: Integers = held["recorded"]
         return Saved(carry, int(recorded[-1]), recorded.tolist(), held["losses"])
 
-    def _read(self) -> dict[str, Any]:
-        with self._path.open("rb") as stream:
-            try:
-                with np.load(stream, allow_pickle=False) as archive:
-                    return dict(archive)
-            except ARCHIVE_FAILURES as cause:
-                raise FileFormatError(
-                    f"{self._path} is not a complete checkpoint ({cause}); remove it to start "
-                    "afresh"
-                ) from None
+    def _refuse_unlike(self, leaves: list[Any], recorded: Any, losses: Any) -> None:
+        """Refuse arrays that no run of this kind has: other shapes or types, records at odds."""
+        import jax
+
+        wanted = [np.asarray(leaf) for leaf in jax.tree.leaves(self._like)]
+        rows = {array.shape[:1] for array in wanted[:1]} or {losses.shape[:1]}
+        fits = (
+            [(leaf.shape, leaf.dtype) for leaf in leaves]
+            == [(array.shape, array.dtype) for array in wanted]
+            and (recorded.dtype, losses.dtype) == (np.int64, np.float64)
+            and recorded.ndim == 1
+            and recorded.size > 0
+            and (np.diff(recorded, prepend=0) > 0).all()
+            and losses.shape in {(*row, recorded.size) for row in rows}
+            and np.isfinite(losses).all()
+        )
+        if not fits:
+            raise FileFormatError(
+                f"{self._path} holds arrays that this run cannot have saved; remove it to start "
+                "afresh"
+            )
+
+    def _read(self) -> tuple[dict[str, Any], bool]:
+        try:
+            return read_archive(self._path)
+        except FileNotFoundError:
+            raise
+        except ARCHIVE_FAILURES as cause:
+            raise FileFormatError(
+                f"{self._path} is not a complete checkpoint ({cause}); remove it to start afresh"
+            ) from None
