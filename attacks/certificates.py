@@ -24,7 +24,6 @@ import fedavot as fa
 from attacks.certificate_problems import KINDS, SHARES, Problem, generate, importance
 from attacks.references import Reference, as_set
 from attacks.tamperings import FIELDS, Case
-from fedavot.certificate import Certificate
 
 TOL = 1e-9
 """The tolerance of `verify`, and of what counts as true."""
@@ -67,30 +66,49 @@ class Tally:
         return "\n".join(lines)
 
 
+def makes_sense(certificate: Any, n_clients: int) -> bool:
+    """Say whether every field is of its kind, without which neither claim nor evidence counts."""
+    clients = certificate.deficient
+    if not isinstance(certificate.feasible, bool) or not isinstance(clients, np.ndarray):
+        return False
+    if clients.ndim != 1 or clients.dtype.kind != "i" or len(set(clients)) != clients.size:
+        return False
+    if not all(0 <= client < n_clients for client in clients):
+        return False
+    if not all(isinstance(x, float) for x in (certificate.deficiency, certificate.hall_ratio)):
+        return False
+    potentials, levels = certificate.potentials, certificate.levels
+    if potentials is None or levels is None:
+        return potentials is levels
+    kinds = potentials.dtype.kind == "f" and levels.dtype.kind == "i"
+    shapes = potentials.shape == levels.shape == (n_clients,)
+    return bool(kinds and shapes and np.isfinite(potentials).all())
+
+
 def is_true(certificate: Any, reference: Reference) -> bool:
     """Say whether a claim is true to the tolerance, by exact arithmetic that knows no evidence."""
+    if not makes_sense(certificate, len(reference.wanted)):
+        return False
     answer, tol = reference.answer, Fraction(TOL) * SLACK
-    if certificate.feasible is True:
-        plain = certificate.deficiency == 0 and certificate.hall_ratio == 1
-        return plain and not len(certificate.deficient) and 2 * answer.deficiency <= tol
-    clients = [int(client) for client in certificate.deficient]
-    if certificate.feasible is not False or len(set(clients)) < len(clients):
-        return False
-    claimed, worst = Fraction(float(certificate.deficiency)), as_set(clients)
+    if certificate.feasible:
+        plain = certificate.deficiency == 0.0 and certificate.hall_ratio == 1.0
+        return plain and not certificate.deficient.size and 2 * answer.deficiency <= tol
+    worst = as_set(certificate.deficient)
     violation = reference.importance(worst) - reference.coverage(worst)
-    if not violation > 0 or max(abs(violation - claimed), abs(answer.deficiency - claimed)) > tol:
+    if not (violation > 0 and math.isfinite(certificate.deficiency)):
         return False
-    largest = answer.hall_ratio
-    if largest is None or largest > sys.float_info.max or math.isinf(certificate.hall_ratio):
-        return math.isinf(certificate.hall_ratio) and (
-            largest is None or largest > sys.float_info.max
-        )
-    ratio = Fraction(float(certificate.hall_ratio))
-    return abs(largest - ratio) <= tol * max(ratio, largest)
+    claimed = Fraction(certificate.deficiency)
+    if max(abs(violation - claimed), abs(answer.deficiency - claimed)) > tol:
+        return False
+    ratio, largest = certificate.hall_ratio, answer.hall_ratio
+    if largest is None or largest > sys.float_info.max:
+        return ratio == math.inf
+    return math.isfinite(ratio) and abs(largest - Fraction(ratio)) <= tol * max(largest, 1)
 
 
-def certified(tally: Tally, problem: Problem, name: str, exact: bool) -> Certificate | None:
-    """Certify a problem and check what comes back."""
+def certified(tally: Tally, name: str, problem: Problem, rng: np.random.Generator) -> Case | None:
+    """Certify a problem, check what comes back, and return it if there is a reference."""
+    exact = problem.kind in EXPLICIT and rng.random() < EXACT_SHARE
     wanted, law = problem.importance, problem.setting.law
     try:
         certificate = fa.certify(wanted, law)
@@ -113,12 +131,13 @@ def certified(tally: Tally, problem: Problem, name: str, exact: bool) -> Certifi
         tally.add(problem.kind, "not verified", found)
     if not exactly:
         tally.add(problem.kind, "not verified exactly", found)
-    if problem.setting.referee is not None:
-        tally.add(problem.kind, "referenced")
-        reference = problem.setting.referee(wanted)
-        if not is_true(certificate, reference):
-            tally.add(problem.kind, "untrue", f"{found}; by the reference {_words(reference)}")
-    return certificate
+    if problem.setting.referee is None:
+        return None
+    reference = problem.setting.referee(wanted)
+    tally.add(problem.kind, "referenced")
+    if not is_true(certificate, reference):
+        tally.add(problem.kind, "untrue", f"{found}; by the reference {_words(reference)}")
+    return Case(name, certificate, problem, reference, rng)
 
 
 def _words(reference: Reference) -> str:
@@ -132,11 +151,13 @@ def tampered(tally: Tally, case: Case) -> None:
     """Falsify a certificate once, and see whether it is found out."""
     fields = [*FIELDS, "problem"]
     rng, setting = case.rng, case.problem.setting
-    wanted, changed, field, choice = case.problem.importance, None, "", 0
+    wanted, reference = case.problem.importance, case.reference
+    changed, field, choice = None, "", 0
     while changed is None:
         field = fields[rng.integers(len(fields))]
         if field == "problem":
             wanted = rng.permutation(wanted) if rng.random() < 0.5 else importance(rng, setting.law)
+            reference = case.problem.setting.referee(wanted)
             changed = case.certificate
         else:
             choice = int(rng.integers(len(FIELDS[field])))
@@ -150,10 +171,10 @@ def tampered(tally: Tally, case: Case) -> None:
         return
     if not accepted:
         tally.add(field, "rejected")
-    elif is_true(changed, setting.referee(wanted)):
+    elif is_true(changed, reference):
         tally.add(field, "still true")
     else:
-        tally.add(field, "ACCEPTED THOUGH FALSE", f"{where}; {_words(setting.referee(wanted))}")
+        tally.add(field, "ACCEPTED THOUGH FALSE", f"{where}; {_words(reference)}")
 
 
 def attack(options: argparse.Namespace) -> Tally:
@@ -165,13 +186,9 @@ def attack(options: argparse.Namespace) -> Tally:
     for number in range(options.start, options.start + options.problems):
         rng = np.random.default_rng((options.seed, number))
         problem = generate(rng, str(rng.choice(kinds, p=shares / shares.sum())))
-        exact = problem.kind in EXPLICIT and rng.random() < EXACT_SHARE
-        name = f"problem {number}"
-        certificate = certified(tally, problem, name, exact)
-        owed += options.tamperings / options.problems
         # Whether a falsified certificate is true all the same, only a reference can say.
-        if certificate is not None and problem.setting.referee is not None:
-            case = Case(name, certificate, problem, rng)
+        case = certified(tally, f"problem {number}", problem, rng) or case
+        owed += options.tamperings / options.problems
         last = number == options.start + options.problems - 1
         while case is not None and owed >= (0.5 if last else 1.0):
             tampered(tally, case)

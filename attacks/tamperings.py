@@ -12,15 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attacks.certificate_problems import Problem
+from attacks.references import Reference
 from fedavot.certificate import Certificate
 
 
 class Case(NamedTuple):
-    """A certificate, the problem it was made for, and a source of chance."""
+    """A certificate, the problem it was made for, the truth about it, and a source of chance."""
 
     name: str
     certificate: Certificate
     problem: Problem
+    reference: Reference
     rng: np.random.Generator
 
 

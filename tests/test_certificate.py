@@ -159,6 +159,130 @@ def test_a_feasible_certificate_verifies_for_no_infeasible_importance(problem, s
     assert not fa.certify(problem.importance, problem.law).verify(other, problem.law)
 
 
+@every_law
+@pytest.mark.parametrize("ratio", [1e9, 1e12, 1e154, 1e155, 1e200, 1.7e308])
+def test_a_huge_hall_ratio_does_not_verify_for_being_huge(law, ratio):
+    assert not replace(fa.certify(INFEASIBLE, law), hall_ratio=ratio).verify(INFEASIBLE, law)
+
+
+HUGE_RATIOS = [
+    fa.IndependentClients([1e-160, 1.0]),
+    fa.Cohorts([[0], [1]], [1e-160, 1.0]),
+    fa.Cohorts([[0, 1], [1]], [1e-300, 1.0]),
+]
+
+
+@pytest.mark.parametrize("law", HUGE_RATIOS)
+def test_ratios_whose_square_is_no_float_verify_and_no_others_do(law):
+    importance = [0.5, 0.5]
+    certificate = fa.certify(importance, law)
+    assert 1e154 < certificate.hall_ratio < np.inf
+    assert certificate.verify(importance, law)
+    for factor in (1 - TAMPERED, 1 + TAMPERED, 2.0, 1e-3, np.inf):
+        tampered = replace(certificate, hall_ratio=factor * certificate.hall_ratio)
+        assert not tampered.verify(importance, law)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_only_an_infinite_ratio_verifies_for_a_wanted_client_that_never_takes_part(exact):
+    law = fa.Cohorts([[0], [1]], [0.5, 0.5], n_clients=3)
+    importance = [0.4, 0.4, 0.2]
+    certificate = fa.certify(importance, law)
+    assert certificate.hall_ratio == np.inf
+    assert certificate.verify(importance, law, exact=exact)
+    for ratio in (1.0, 2.0, 1e308):
+        assert not replace(certificate, hall_ratio=ratio).verify(importance, law, exact=exact)
+
+
+def test_a_set_that_names_a_client_twice_does_not_count_it_twice():
+    importance, law = [0.5, 0.25, 0.25], fa.UniformCohorts(3, 1)
+    certificate = fa.certify(importance, law)
+    for deficient in ([0, 0], [1, 1], [0, 1, 1]):
+        assert not replace(certificate, deficient=np.array(deficient)).verify(importance, law)
+
+
+MALFORMED = {
+    "feasible": [1, 0, None, "no", np.nan, np.array([False])],
+    "deficient": [
+        *(np.array([4]), np.array([-1]), np.array([0.0]), np.array([[0]]), np.array([0, 10**30])),
+        *(None, 0, "0", [[0], [0, 1]], np.array([True]), np.ma.array([0], mask=[False])),
+    ],
+    "deficiency": [np.nan, np.inf, -np.inf, -0.1, 0.0, None, "0.4", 10**400, 1j, np.ones(1), True],
+    "hall_ratio": [np.nan, -np.inf, -2.0, 0.0, 0.99, None, "2", 10**400, 1j, np.ones(1), True],
+    "potentials": [
+        *(None, np.full(4, np.nan), np.full(4, np.inf), np.zeros(3), np.zeros(5), np.zeros((4, 1))),
+        *(0.0, list("abcd"), np.zeros(4) + 0j, [[0], [1, 2]], np.ma.zeros(4)),
+    ],
+    "levels": [
+        *(None, np.zeros(4), np.zeros(3, int), np.zeros((4, 1), int), 0, list("abcd")),
+        *([[0], [1, 2]], np.full(4, True), np.ma.zeros(4, int), [10**30] * 4),
+    ],
+}
+
+
+@every_law
+@pytest.mark.parametrize("field", MALFORMED)
+@pytest.mark.parametrize("importance", [FEASIBLE, INFEASIBLE], ids=["feasible", "infeasible"])
+def test_a_claim_that_makes_no_sense_is_rejected_and_never_raised(law, field, importance):
+    certificate = fa.certify(importance, law)
+    if field in ("potentials", "levels"):
+        evidence = {"potentials": np.zeros(4), "levels": np.zeros(4, dtype=int)}
+        certificate = replace(certificate, **evidence)
+    for value in MALFORMED[field]:
+        if field == "deficiency" and certificate.feasible and value == 0.0:
+            continue
+        assert not replace(certificate, **{field: value}).verify(importance, law)
+
+
+@every_law
+def test_a_wrong_importance_law_or_tolerance_is_the_callers_mistake(law):
+    certificate = fa.certify(FEASIBLE, law)
+    with pytest.raises(fa.errors.ImportanceError, match="3 entries"):
+        certificate.verify([0.5, 0.25, 0.25], law)
+    with pytest.raises(fa.errors.LawError, match="is not an availability law"):
+        certificate.verify(FEASIBLE, "every day")
+    for tol in (0.0, -1e-9, np.nan, np.inf):
+        with pytest.raises(fa.errors.OptionError, match="tol is"):
+            certificate.verify(FEASIBLE, law, tol=tol)
+
+
+@searched_law
+def test_only_the_order_of_levels_matters(law):
+    certificate = fa.certify(INFEASIBLE, law)
+    for levels in (7 * certificate.levels - 100, certificate.levels.astype(np.uint8)):
+        assert replace(certificate, levels=levels).verify(INFEASIBLE, law)
+
+
+@every_law
+def test_any_evidence_that_proves_the_claim_will_do(law):
+    # Client 0 is wanted more than it takes part: whoever gives it all it can get has a proof.
+    coverage = law.coverage([0])
+    certificate = fa.Certificate(
+        False,
+        np.array([0]),
+        0.9 - coverage,
+        0.9 / coverage,
+        potentials=np.zeros(4),
+        levels=np.array([0, 1, 1, 1]),
+    )
+    assert certificate.verify(INFEASIBLE, law)
+
+
+@settings(max_examples=40)
+@given(infeasible_problems(), st.integers(0, 2**32 - 1))
+def test_no_evidence_proves_more_than_the_truth(problem, seed):
+    rng = np.random.default_rng(seed)
+    count = problem.importance.size
+    truth = brute.hall(problem.importance, problem.cohorts)
+    certificate = replace(
+        fa.certify(problem.importance, problem.law),
+        potentials=3.0 * rng.normal(size=count),
+        levels=rng.integers(0, 3, count),
+        hall_ratio=truth.ratio * rng.choice([0.5, 1 - TAMPERED, 1 + TAMPERED, 2.0]),
+    )
+    assert not certificate.verify(problem.importance, problem.law)
+
+
 def test_a_feasible_certificate_reads_as_a_sentence():
     assert "exact alignment is possible" in str(fa.certify(FEASIBLE, LAWS[0]))
 
@@ -167,6 +291,18 @@ def test_an_infeasible_certificate_names_the_clients_and_the_remedy():
     text = str(fa.certify(INFEASIBLE, fa.UniformCohorts(4, 2)))
     assert text.startswith("clients {0} are wanted 0.4 more than cohorts")
     assert "1.8 times too much; lower their importance" in text
+
+
+@every_law
+@pytest.mark.parametrize("importance", [FEASIBLE, INFEASIBLE], ids=["feasible", "infeasible"])
+def test_a_certificate_that_is_not_proven_says_so_and_is_verified_all_the_same(law, importance):
+    certificate = fa.certify(importance, law)
+    doubtful = replace(certificate, proven=False)
+    assert str(doubtful).startswith("not proven")
+    assert str(doubtful).endswith(str(certificate))
+    assert doubtful.verify(importance, law)
+    tampered = replace(certificate, deficiency=certificate.deficiency + TAMPERED, proven=True)
+    assert not tampered.verify(importance, law)
 
 
 def test_a_long_deficient_set_is_cut_short_in_words():
