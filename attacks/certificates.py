@@ -14,6 +14,7 @@ import math
 import sys
 import time
 import traceback
+import warnings
 from collections import Counter, defaultdict
 from fractions import Fraction
 from typing import Any
@@ -206,7 +207,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", choices=list(KINDS), help="problems of this kind alone")
     options = parser.parse_args(arguments)
     started = time.process_time()
-    tally = attack(options)
+    with warnings.catch_warnings():
+        # A warning that reaches a caller is a defect as well.
+        warnings.simplefilter("error")
+        tally = attack(options)
     columns = ["problems", "feasible", "infeasible", "exactly too", "referenced", *DEFECTS[:5]]
     print(tally.table([options.only] if options.only else list(KINDS), columns))
     print()
