@@ -2,22 +2,24 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 from fedavot import UniformCohorts
-from fedavot.errors import FileFormatError, InputError, InterruptedStudyError
+from fedavot.errors import FedavotWarning, FileFormatError, InputError, InterruptedStudyError
 from fedavot.experiments import study as studies
 from fedavot.experiments.figures import LOOKS
 from fedavot.experiments.outcome import METRICS, Outcome, row, write_results
 from fedavot.experiments.report import Page, reopen, report, sheet_of
-from fedavot.experiments.study import Case, Instance, conduct
+from fedavot.experiments.study import Case, Instance, conduct, file_name
 from fedavot.experiments.summary import findings, plus_minus, table
 from fedavot.rules import NAMES, build
 from fedavot.rules.catalogue import Known
 from fedavot.training import Problem, Training, constant, train
 from fedavot.training.tasks.linear import heterogeneous_regression, least_squares_optimum
+from sealing import sealed, unsealed
 
 N = 6
 IMPORTANCE = np.arange(N, 0, -1.0) / np.arange(N, 0, -1.0).sum()
@@ -167,7 +169,7 @@ def test_an_outcome_comes_back_as_it_was_saved(finished, tmp_path):
 
 def test_a_file_that_is_no_outcome_is_refused(tmp_path):
     path = tmp_path / "one.json"
-    path.write_text('{"format": "fedavot-outcome", "version": 1}')
+    path.write_text(sealed({"format": "fedavot-outcome", "version": 2}))
     with pytest.raises(FileFormatError, match="not a valid outcome"):
         Outcome.load(path)
 
@@ -224,6 +226,18 @@ def test_files_of_others_among_the_runs_are_left_alone(tmp_path):
         ("recorded", [1, 2], "losses of shape"),
         ("optimum", [1.0], "optimum of shape"),
         ("metrics", {"tail_loss": []}, "metrics not of 2 seeds"),
+        ("metrics", {"tail_loss": ["1", "2"]}, "not a list of numbers"),
+        ("metrics", [], "not a valid outcome"),
+        ("setting", 3, "3 is not text"),
+        ("seeds", [0, 0], "not distinct numbers from 0"),
+        ("seeds", [0.0, 1.0], "not a list of integers"),
+        ("seeds", [-1, 1], "not distinct numbers from 0"),
+        ("recorded", [0] * 12, "losses of shape|do not increase"),
+        ("recorded", [10**200], "not a valid outcome"),
+        ("losses", [["1"], ["2"]], "not a list of numbers"),
+        ("losses", 1.0, "not a valid outcome"),
+        ("seconds", -1.0, "seconds are -1"),
+        ("seconds", "1", "not a list of numbers"),
     ],
 )
 def test_an_edited_outcome_whose_arrays_do_not_belong_together_is_refused(
@@ -231,7 +245,7 @@ def test_an_edited_outcome_whose_arrays_do_not_belong_together_is_refused(
 ):
     finished[1][0].save(tmp_path / "one.json")
     held = json.loads((tmp_path / "one.json").read_text())
-    (tmp_path / "one.json").write_text(json.dumps(held | {key: value}))
+    (tmp_path / "one.json").write_text(sealed(held | {key: value}))
     with pytest.raises(FileFormatError, match=told):
         Outcome.load(tmp_path / "one.json")
 
@@ -245,12 +259,76 @@ def test_a_folder_without_the_study_is_not_redrawn(finished, tmp_path):
         reopen(dataclasses.replace(PAGE, name="other"), folder)
 
 
-@pytest.mark.parametrize("damage", ['{"settings": [{}]', '{"settings": 3'])
-def test_a_damaged_study_is_refused(damage, tmp_path):
-    text = f'{damage}, "format": "fedavot-study", "version": 1, "name": "tiny"}}'
-    (tmp_path / "study.json").write_text(text)
+@pytest.mark.parametrize("settings", [[{}], 3])
+def test_a_damaged_study_is_refused(settings, tmp_path):
+    held = {"format": "fedavot-study", "version": 2, "name": "tiny", "settings": settings}
+    (tmp_path / "study.json").write_text(sealed(held))
     with pytest.raises(FileFormatError, match="not a valid study"):
         reopen(PAGE, tmp_path)
+
+
+@pytest.fixture
+def told(finished, tmp_path):
+    """Return a folder with a study that was told, free to be edited."""
+    folder = tmp_path / "study"
+    shutil.copytree(finished[0] / "runs", folder / "runs")
+    report(PAGE, [sheet_of(case("full", "fedavot", "uniform"))], finished[1], folder)
+    return folder
+
+
+def edited(path, change):
+    held = json.loads(path.read_text())
+    change(held)
+    path.write_text(sealed(held))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda held: held["settings"][0].update(setting="other"), "run of none of its settings"),
+        (lambda held: held["settings"][0].update(importance=[0.5, 0.6]), "importance"),
+        (lambda held: held["settings"][0].update(importance=[["1"]]), "not a list of numbers"),
+        (lambda held: held["settings"][0].update(inclusion=[0.5]), "one probability per client"),
+        (lambda held: held["settings"][0].update(excess=1), "excess must be true or false"),
+        (lambda held: held["settings"][0].update(rules="fedavot"), "rules a list"),
+        (lambda held: held["settings"][0].update(caption=None), "None is not text"),
+        (lambda held: held["runs"].update({"../x.json": "0"}), "run of none of its settings"),
+        (lambda held: held.update(runs=[]), "not a valid study"),
+        (lambda held: held.update(title=7), "7 is not text"),
+    ],
+)
+def test_a_study_edited_with_care_is_refused(told, change, message):
+    edited(told / "study.json", change)
+    with pytest.raises(FileFormatError, match=message):
+        reopen(PAGE, told)
+
+
+def test_a_study_or_a_run_edited_without_care_is_refused(told):
+    for path in (told / "study.json", next((told / "runs").glob("*uniform.json"))):
+        before = path.read_text()
+        path.write_text(before.replace("0.", "1.", 1))
+        with pytest.raises(FileFormatError, match="does not match its checksum"):
+            reopen(PAGE, told)
+        path.write_text(before)
+    reopen(PAGE, told)
+
+
+def test_a_run_that_is_missing_or_of_another_rule_is_refused(told):
+    one, other = (told / "runs" / file_name("tiny", rule) for rule in ("full", "uniform"))
+    one.write_bytes(other.read_bytes())
+    with pytest.raises(FileFormatError, match="the run of 'uniform' on 'tiny', which belongs"):
+        reopen(PAGE, told)
+    one.unlink()
+    with pytest.raises(InputError, match="is missing; run the study without --redraw"):
+        reopen(PAGE, told)
+
+
+def test_results_from_before_there_were_checksums_are_redrawn_with_a_note(told):
+    for path in (told / "study.json", *(told / "runs").glob("*.json")):
+        path.write_text(unsealed(json.loads(path.read_text())))
+    with pytest.warns(FedavotWarning, match="has no checksum"):
+        _, sheets, outcomes = reopen(PAGE, told)
+    assert (len(sheets), len(outcomes)) == (1, 3)
 
 
 def test_a_combined_page_has_one_table_of_excesses_and_what_follows(finished, tmp_path):

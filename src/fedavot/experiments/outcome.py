@@ -1,9 +1,9 @@
 """Outcomes: what one rule did on one setting, as a file and as rows of results.
 
-An outcome file is a versioned JSON document with the records of every seed. ``results.json`` is a
-plain list of rows with the keys setting, rule, metric, mean, std and seeds (how many). The
-standard deviation is that of a sample (n − 1), 0 for one seed. Where a run diverged its metrics are
-null. A metric that some seed never reached, such as a target loss, is null as well.
+An outcome file is a versioned and sealed JSON document with the records of every seed.
+``results.json`` is a plain list of rows with the keys setting, rule, metric, mean, std and seeds
+(how many). The standard deviation is that of a sample (n − 1), 0 for one seed. Where a run diverged
+its metrics are null. A metric that some seed never reached, such as a target loss, is null as well.
 """
 
 import json
@@ -19,7 +19,7 @@ from fedavot.errors import FileFormatError, UnavailableError
 
 METRICS = ("tail_loss", "final_loss", "excess", "realised_gap", "rounds_to_target", "seconds")
 _FORMAT = "fedavot-outcome"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +103,12 @@ class Outcome:
             raise ValueError(f"optimum of shape {self.optimum.shape}")
         if any(len(values) != n_seeds for values in self.metrics.values()):
             raise ValueError(f"metrics not of {n_seeds} seeds")
+        if not n_seeds or len(set(self.seeds)) < n_seeds or min(self.seeds) < 0:
+            raise ValueError(f"seeds are {self.seeds[:5]}, not distinct numbers from 0")
+        if not (np.diff(self.recorded, prepend=0) > 0).all():
+            raise ValueError("recorded rounds do not increase from 1")
+        if self.seconds < 0:
+            raise ValueError(f"seconds are {self.seconds}")
 
     def save(self, path: PathLike) -> None:
         """Write it, whole or not at all."""
@@ -132,28 +138,51 @@ class Outcome:
         try:
             optimum = held["optimum"]
             outcome = cls(
-                setting=str(held["setting"]),
-                rule=str(held["rule"]),
-                knows=str(held["knows"]),
-                stores=str(held["stores"]),
-                seeds=tuple(int(seed) for seed in held["seeds"]),
-                recorded=np.array(held["recorded"], dtype=np.int64),
-                losses=np.array(held["losses"], dtype=np.float64).reshape(len(held["seeds"]), -1),
-                optimum=None if optimum is None else np.array(optimum, dtype=np.float64),
+                setting=as_text(held["setting"]),
+                rule=as_text(held["rule"]),
+                knows=as_text(held["knows"]),
+                stores=as_text(held["stores"]),
+                seeds=tuple(_integers(held["seeds"])),
+                recorded=np.array(_integers(held["recorded"]), dtype=np.int64),
+                losses=np.array([as_numbers(row) for row in held["losses"]], dtype=np.float64),
+                optimum=None if optimum is None else as_numbers(optimum),
                 metrics={
-                    name: [np.inf if value is None else float(value) for value in values]
+                    name: [
+                        np.inf if value is None else float(as_numbers([value])[0])
+                        for value in values
+                    ]
                     for name, values in held["metrics"].items()
                 },
-                seconds=float(held["seconds"]),
-                message=str(held["message"]),
-                fingerprint=str(held["fingerprint"]),
+                seconds=float(as_numbers([held["seconds"]])[0]),
+                message=as_text(held["message"]),
+                fingerprint=as_text(held["fingerprint"]),
             )
             outcome._refuse_if_ragged()
             return outcome
-        except (KeyError, TypeError, ValueError, AttributeError) as cause:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as cause:
             raise FileFormatError(
                 f"{path} is not a valid outcome ({cause!r}); remove it to run it again"
             ) from None
+
+
+def as_text(value: Any) -> str:
+    """Return what a document has for text, or raise TypeError."""
+    if not isinstance(value, str):
+        raise TypeError(f"{str(value)[:40]} is not text")
+    return value
+
+
+def as_numbers(values: Any) -> Floats:
+    """Return what a document has for a list of numbers, or raise TypeError."""
+    if not isinstance(values, list) or any(type(value) not in (int, float) for value in values):
+        raise TypeError(f"{str(values)[:40]} is not a list of numbers")
+    return np.array(values, dtype=np.float64)
+
+
+def _integers(values: Any) -> list[int]:
+    if not isinstance(values, list) or any(type(value) is not int for value in values):
+        raise TypeError(f"{str(values)[:40]} is not a list of integers")
+    return values
 
 
 def row(setting: str, rule: str, metric: str, values: Floats | None, seeds: int) -> dict[str, Any]:

@@ -11,17 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from fedavot._checks import SUM_SLACK, as_distribution
 from fedavot._files import read_document, write_document, write_whole
 from fedavot.errors import FileFormatError, InputError
 from fedavot.experiments.figures import LOOKS, Sheet, draw_curves, drawing
-from fedavot.experiments.outcome import Outcome, write_results
+from fedavot.experiments.outcome import Outcome, as_numbers, as_text, write_results
 from fedavot.experiments.study import Case, file_name
 from fedavot.experiments.summary import combined, derived_table, excess_table, summary
 
 _FORMAT = "fedavot-study"
-_VERSION = 1
+_VERSION = 2
 
 Draw = Callable[[Sequence[Outcome], Path], list[Path]]
 
@@ -118,34 +117,53 @@ def reopen(page: Page, folder: Path) -> tuple[Page, list[Sheet], list[Outcome]]:
     if held.get("name") != page.name:
         raise InputError(f"{folder} holds the study {held.get('name')!r}, not {page.name!r}")
     try:
-        sheets = [
-            Sheet(
-                str(one["setting"]),
-                np.array(one["importance"], dtype=np.float64),
-                None if one["inclusion"] is None else np.array(one["inclusion"], np.float64),
-                bool(one["excess"]),
-                str(one["caption"]),
-                tuple(map(str, one["rules"])),
-            )
-            for one in held["settings"]
-        ]
-        told = {str(name): str(mark) for name, mark in held["runs"].items()}
-        page = dataclasses.replace(page, title=str(held["title"]))
-        if any(sheet.importance.ndim != 1 for sheet in sheets):
-            raise ValueError("importance must be flat")
-    except (AttributeError, KeyError, TypeError, ValueError) as cause:
+        sheets = [_sheet(one) for one in held["settings"]]
+        told = {name: as_text(mark) for name, mark in held["runs"].items()}
+        page = dataclasses.replace(page, title=as_text(held["title"]))
+        known = {file_name(sheet.setting, rule) for sheet in sheets for rule in sheet.rules}
+        if not told.keys() <= known:
+            raise ValueError(f"{min(told.keys() - known)!r} is a run of none of its settings")
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as cause:
         raise FileFormatError(
             f"{path} is not a valid study ({cause!r}); run it again without --redraw"
         ) from None
-    found = [Outcome.load(folder / "runs" / name) for name in told]
-    changed = [one for one in found if told[file_name(one.setting, one.rule)] != one.fingerprint]
-    if changed:
-        one = changed[0]
+    return page, sheets, [_told(folder, name, mark) for name, mark in told.items()]
+
+
+def _sheet(one: Any) -> Sheet:
+    """Return a setting as a document has it, or raise what a wrong one makes of itself."""
+    importance = as_numbers(one["importance"])
+    as_distribution(importance, what="importance", item="client", error=InputError)
+    inclusion = None if one["inclusion"] is None else as_numbers(one["inclusion"])
+    if inclusion is not None and (
+        inclusion.shape != importance.shape
+        or not ((inclusion >= 0) & (inclusion <= 1 + SUM_SLACK)).all()
+    ):
+        raise ValueError("inclusion is not one probability per client")
+    if not isinstance(one["excess"], bool) or not isinstance(one["rules"], list):
+        raise TypeError("excess must be true or false, and rules a list")
+    rules = tuple(map(as_text, one["rules"]))
+    setting, caption = as_text(one["setting"]), as_text(one["caption"])
+    return Sheet(setting, importance, inclusion, one["excess"], caption, rules)
+
+
+def _told(folder: Path, name: str, mark: str) -> Outcome:
+    """Return the outcome of a file, or raise if it is not the one the study told of."""
+    path = folder / "runs" / name
+    if not path.is_file():
+        raise InputError(f"{path} is missing; run the study without --redraw")
+    one = Outcome.load(path)
+    if file_name(one.setting, one.rule) != name:
+        raise FileFormatError(
+            f"{path} holds the run of {one.rule!r} on {one.setting!r}, which belongs elsewhere; "
+            "remove it and run the study without --redraw"
+        )
+    if one.fingerprint != mark:
         raise InputError(
             f"the run of {one.rule!r} on {one.setting!r} in {folder} was made with other options "
             "since; run the study without --redraw"
         )
-    return page, sheets, found
+    return one
 
 
 def in_order(outcomes: Sequence[Outcome], sheets: Sequence[Sheet]) -> list[Outcome]:
