@@ -20,8 +20,9 @@ from fedavot.audit.document import (
 )
 from fedavot.audit.findings import Estimate
 from fedavot.audit.wanted import federation_of
-from fedavot.errors import FileFormatError
+from fedavot.errors import FedavotWarning, FileFormatError
 from fedavot.flower import Weighting
+from sealing import sealed, unsealed
 
 WRITERS = (write_findings, write_alignment, write_clients)
 ASKED = (
@@ -146,7 +147,7 @@ def written(tmp_path):
     def write(**changes):
         document = {**findings_document(made.findings()), **changes}
         path = tmp_path / "findings.json"
-        path.write_text(json.dumps(document))
+        path.write_text(sealed(document))
         return path
 
     return write
@@ -160,7 +161,7 @@ def test_further_keys_are_kept(written):
     ("changes", "words"),
     [
         ({"format": "fedavot-alignment"}, "holds 'fedavot-alignment', not 'fedavot-findings'"),
-        ({"version": 2}, "version 2 of 'fedavot-findings', .*upgrade fedavot"),
+        ({"version": 3}, "version 3 of 'fedavot-findings', .*upgrade fedavot"),
         ({"rounds": 3.5}, "rounds is 3.5; it must be a whole number from 0: take a findings.json"),
         ({"rounds": True}, "rounds is True"),
         ({"clients": -1}, "clients is -1"),
@@ -181,10 +182,17 @@ def test_a_document_that_no_audit_wrote_is_refused(written, changes, words):
         read_findings(written(**changes))
 
 
+def test_findings_from_before_there_were_checksums_are_read_with_a_note(tmp_path):
+    document = findings_document(made.findings())
+    (tmp_path / "old.json").write_text(unsealed(document))
+    with pytest.warns(FedavotWarning, match=r"old\.json has no checksum"):
+        assert read_findings(tmp_path / "old.json") == document | {"version": 1}
+
+
 def test_missing_keys_are_named(tmp_path):
     document = findings_document(made.findings())
     del document["rounds"], document["law"]
-    (tmp_path / "old.json").write_text(json.dumps(document))
+    (tmp_path / "old.json").write_text(sealed(document))
     with pytest.raises(FileFormatError, match=r"old\.json lacks law, rounds; take a findings.json"):
         read_findings(tmp_path / "old.json")
 

@@ -21,7 +21,7 @@ from fedavot.audit.findings import Behaviour, Estimate, Findings, Shares, Standi
 from fedavot.errors import FileFormatError
 
 FORMAT = "fedavot-findings"
-VERSION = 1
+VERSION = 2
 COLUMNS = (
     *("client", "group", "importance", "owed", "takes_part", "plain_average", "attained"),
     "level",
@@ -95,12 +95,7 @@ def read_findings(path: PathLike) -> dict[str, Any]:
     dict from str
         As `findings_document` gives it; keys that this version does not know are kept.
     """
-    try:
-        document = read_document(path, format=FORMAT, version=VERSION)
-    except FileFormatError:
-        raise
-    except ValueError as cause:  # a number of thousands of digits is no fault of the syntax
-        raise FileFormatError(f"{path} is not a valid document: {cause}") from None
+    document = read_document(path, format=FORMAT, version=VERSION)
     missing = [key for key in _CHECKS if key not in document]
     if missing:
         raise FileFormatError(
