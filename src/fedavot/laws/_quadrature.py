@@ -128,7 +128,7 @@ class Tilt(Protocol):
         ...
 
     def sums(self) -> Floats:
-        """Return ∫ a dΩ and ∫ t u a dΩ, shape (2, n_clients); `blockwise_sums` is one way."""
+        """Return ∫ a dΩ and ∫ t u a dΩ, shape (2, n_clients)."""
         ...
 
     def inclusions(self, block: slice) -> tuple[Floats, Iterator[Any]]:
@@ -287,15 +287,3 @@ def client_blocks(n_clients: int, n_times: int) -> Iterator[slice]:
     size = max(1, BLOCK_ENTRIES // n_times)
     for first in range(0, n_clients, size):
         yield slice(first, min(first + size, n_clients))
-
-
-def blockwise_sums(tilt: Tilt, n_clients: int) -> Floats:
-    """Return ∫ a dΩ and ∫ t u a dΩ for every client of the group, shape (2, n_clients)."""
-    sums = np.zeros((2, n_clients))
-    for block in client_blocks(n_clients, tilt.weights.shape[1]):
-        scale, inclusions = tilt.inclusions(block)
-        for layer, inclusion in enumerate(inclusions):
-            mass = scale * inclusion
-            sums[0, block] += (mass @ tilt.weights[layer]).real
-            sums[1, block] += ((mass * scale) @ tilt.weights[layer]).real
-    return sums

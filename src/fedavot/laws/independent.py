@@ -23,7 +23,6 @@ from fedavot.laws._quadrature import (
     Nodes,
     ProductSystem,
     Tilt,
-    blockwise_sums,
     client_blocks,
     scaled_times,
     significant,
@@ -195,9 +194,18 @@ class _IndependentTilt:
         """Return ∫ a dΩ and ∫ t u a dΩ, shape (2, n_clients)."""
         narrow = float(np.ptp(self.potentials)) < _COMPILED_SPREAD
         if self.potentials.size < _COMPILED_CLIENTS or not narrow:
-            return blockwise_sums(self, self.potentials.size)
+            return self._plain_sums()
         times = (np.exp(self.nodes.log_times), self.outside * self.nodes.steps)
         return independent_sums(self.probabilities, self.copies, self.potentials, times)
+
+    def _plain_sums(self) -> Floats:
+        sums = np.zeros((2, self.potentials.size))
+        for block in client_blocks(self.potentials.size, self.nodes.steps.size):
+            scale, inclusions = self.inclusions(block)
+            mass = scale * next(inclusions)
+            sums[0, block] = mass @ self.weights[0]
+            sums[1, block] = (mass * scale) @ self.weights[0]
+        return sums
 
     def inclusions(self, block: slice) -> tuple[Floats, Iterator[Floats]]:
         """Return t·u and π e^{−tu} / (1 − π + π e^{−tu})."""

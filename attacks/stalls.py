@@ -1,0 +1,180 @@
+"""Attack the solvers with problems of moderate size that have no business taking long.
+
+    python -m attacks.stalls [NAME ...] [--size N]
+    python -m attacks.stalls --growth [NAME ...] [--sizes N ...]
+
+Every scenario (`stall_scenarios`; `--list` says what each is) is aligned and certified in a process
+of its own, with one thread on one core. Found is what takes more than 10 CPU seconds or 1 GB, ends
+unconverged, or has a certificate that does not verify. `--growth` runs scenarios at several sizes
+instead, and fits the exponent of CPU time over the number of clients: at most 1.5.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+import fedavot as fa
+from attacks.stall_scenarios import SCENARIOS
+
+CPU_SECONDS, GIGABYTES, EXPONENT = 10.0, 1.0, 1.5
+PATIENCE = 180.0
+"""Seconds after which a process is stopped; the row then has no status."""
+MOST_BYTES = 8 << 30
+"""Address space of a process, so that a runaway ends itself and not the machine."""
+GROWING = (
+    *("nested", "chain", "chain-steep", "chain-random", "chain-uniform"),
+    *("mixture-day-night", "mixture-hours", "mixture-infeasible", "mixture-regions"),
+    *("mixture-tight", "mixture-uniform"),
+)
+LADDER = (500, 1_000, 2_000, 4_000)
+SOLVED = ("exact", "nearest", "soft")
+
+
+def measure(name, size):
+    """Align and certify a scenario here and now, and return the row of the table."""
+    scenario = SCENARIOS[name]
+    importance, law = scenario.problem(size)
+    start = time.process_time()
+    alignment = fa.align(importance, law, **scenario.options)
+    aligned = time.process_time()
+    certificate = fa.certify(importance, law)
+    verified = certificate.verify(importance, law)
+    return {
+        "align": aligned - start,
+        "certify": time.process_time() - aligned,
+        "memory": _peak_gigabytes(),
+        "status": str(alignment.status),
+        "residual": float(alignment.residual),
+        "verified": bool(verified),
+    }
+
+
+def _peak_gigabytes():
+    import resource
+
+    unit = 1.0 if sys.platform == "darwin" else 1024.0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
+
+
+def _child(name, size):
+    """Measure in this process, which was started for it, and print the row."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    print(json.dumps(measure(name, size)))
+
+
+def run(name, size, patience=PATIENCE):
+    """Measure in a process of its own; a failure is a row that says what happened."""
+    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    command = [sys.executable, "-m", "attacks.stalls", "--child", name, "--size", str(size)]
+    try:
+        done = subprocess.run(
+            command,
+            env=os.environ | threads,
+            capture_output=True,
+            text=True,
+            timeout=patience,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"failure": f"stopped after {patience:.0f} s"}
+    if done.returncode:
+        last = done.stderr.strip().splitlines() or ["no message"]
+        return {"failure": f"ended with {done.returncode}: {last[-1][:60]}"}
+    return json.loads(done.stdout)
+
+
+def faults(row):
+    """Say what is wrong with a row."""
+    if "failure" in row:
+        return [row["failure"]]
+    found = {
+        f"more than {CPU_SECONDS:.0f} CPU seconds": max(row["align"], row["certify"]) > CPU_SECONDS,
+        f"more than {GIGABYTES:.0f} GB": row["memory"] > GIGABYTES,
+        "not solved": row["status"] not in SOLVED,
+        "certificate does not verify": not row["verified"],
+    }
+    return [fault for fault, there in found.items() if there]
+
+
+def stalls(names, size, patience):
+    """Run scenarios one after the other, print the table, and return how many have faults."""
+    print(
+        f"{'scenario':<26}{'clients':>8}{'align, s':>10}{'certify, s':>12}{'memory, GB':>12}"
+        f"  {'status':<12}{'residual':>10}  verified  faults"
+    )
+    count = 0
+    for name in names:
+        n_clients = size or SCENARIOS[name].size
+        row = run(name, n_clients, patience)
+        found = faults(row)
+        count += bool(found)
+        print(f"{name:<26}{n_clients:>8}", end="")
+        if "failure" not in row:
+            print(
+                f"{row['align']:>10.2f}{row['certify']:>12.2f}{row['memory']:>12.2f}"
+                f"  {row['status']:<12}{row['residual']:>10.1e}  {row['verified']!s:<8}",
+                end="",
+            )
+        print(f"  {'; '.join(found)}", flush=True)
+    print(f"{count} of {len(names)} scenarios have faults")
+    return count
+
+
+def growth(names, sizes, patience):
+    """Print CPU seconds by size and their exponents, and return how many are beyond the limit."""
+    print(f"{'CPU seconds of align':<26}" + "".join(f"{size:>9,}" for size in sizes) + "  exponent")
+    count = 0
+    for name in names:
+        rows = [run(name, size, patience) for size in sizes]
+        seconds = [row.get("align", np.inf) for row in rows]
+        finite = bool(np.all(np.isfinite(seconds)))
+        exponent = np.polyfit(np.log(sizes), np.log(seconds), 1)[0] if finite else np.inf
+        unsolved = any(row.get("status") not in SOLVED for row in rows)
+        count += not exponent <= EXPONENT or unsolved
+        times = "".join(f"{value:>9.2f}" for value in seconds)
+        print(f"{name:<26}{times}{exponent:>10.2f}{'  not solved' * unsolved}", flush=True)
+    print(f"{count} of {len(names)} scenarios grow faster than N^{EXPONENT}, or end unsolved")
+    return count
+
+
+def main(arguments=None):
+    """Run the attack from the command line; return 1 if it found anything."""
+    parser = argparse.ArgumentParser(prog="python -m attacks.stalls", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("names", nargs="*", metavar="NAME", help="scenarios; all by default")
+    parser.add_argument("--size", type=int, help="number of clients, for all scenarios")
+    parser.add_argument("--growth", action="store_true", help="fit the growth of CPU time")
+    parser.add_argument("--sizes", type=int, nargs="+", default=LADDER, help="for --growth")
+    parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds per process")
+    parser.add_argument("--list", action="store_true", help="say what the scenarios are")
+    parser.add_argument("--child", metavar="NAME", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    names = options.names or list(GROWING if options.growth else SCENARIOS)
+    unknown = [name for name in names if name not in SCENARIOS]
+    if unknown:
+        parser.error(f"no scenario is called {unknown[0]!r}; --list names them")
+    if options.list:
+        for name in names:
+            scenario = SCENARIOS[name]
+            extra = ", ".join(f"{key}={value}" for key, value in scenario.options.items())
+            print(f"{name:<26}{scenario.size:>6,}  {scenario.meaning} {extra}".rstrip())
+        return 0
+    if options.child:
+        _child(options.child, options.size)
+        return 0
+    if options.growth:
+        return int(growth(names, options.sizes, options.patience) > 0)
+    return int(stalls(names, options.size, options.patience) > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
