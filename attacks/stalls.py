@@ -11,7 +11,9 @@ instead, and fits the exponent of CPU time over the number of clients: at most 1
 
 import argparse
 import json
+import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -23,7 +25,7 @@ from attacks.stall_scenarios import SCENARIOS
 
 CPU_SECONDS, GIGABYTES, EXPONENT = 10.0, 1.0, 1.5
 PATIENCE = 180.0
-"""Seconds after which a process is stopped; the row then has no status."""
+"""CPU seconds after which a process is stopped; the row then has no status."""
 MOST_BYTES = 8 << 30
 """Address space of a process, so that a runaway ends itself and not the machine."""
 GROWING = (
@@ -61,11 +63,12 @@ def _peak_gigabytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
-def _child(name, size):
+def _child(name, size, patience):
     """Measure in this process, which was started for it, and print the row."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(patience), math.ceil(patience)))
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     print(json.dumps(measure(name, size)))
@@ -75,17 +78,12 @@ def run(name, size, patience=PATIENCE):
     """Measure in a process of its own; a failure is a row that says what happened."""
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     command = [sys.executable, "-m", "attacks.stalls", "--child", name, "--size", str(size)]
-    try:
-        done = subprocess.run(
-            command,
-            env=os.environ | threads,
-            capture_output=True,
-            text=True,
-            timeout=patience,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return {"failure": f"stopped after {patience:.0f} s"}
+    command += ["--patience", str(patience)]
+    done = subprocess.run(
+        command, env=os.environ | threads, capture_output=True, text=True, check=False
+    )
+    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        return {"failure": f"stopped after {patience:g} CPU seconds"}
     if done.returncode:
         last = done.stderr.strip().splitlines() or ["no message"]
         return {"failure": f"ended with {done.returncode}: {last[-1][:60]}"}
@@ -154,7 +152,7 @@ def main(arguments=None):
     parser.add_argument("--size", type=int, help="number of clients, for all scenarios")
     parser.add_argument("--growth", action="store_true", help="fit the growth of CPU time")
     parser.add_argument("--sizes", type=int, nargs="+", default=LADDER, help="for --growth")
-    parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds per process")
+    parser.add_argument("--patience", type=float, default=PATIENCE, help="CPU seconds per process")
     parser.add_argument("--list", action="store_true", help="say what the scenarios are")
     parser.add_argument("--child", metavar="NAME", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -169,7 +167,7 @@ def main(arguments=None):
             print(f"{name:<26}{scenario.size:>6,}  {scenario.meaning} {extra}".rstrip())
         return 0
     if options.child:
-        _child(options.child, options.size)
+        _child(options.child, options.size, options.patience)
         return 0
     if options.growth:
         return int(growth(names, options.sizes, options.patience) > 0)

@@ -190,7 +190,7 @@ class UniformTilt:
         order = np.argsort(self.potentials, kind="stable")
         values = self.potentials[order]
         places = _representatives(values)
-        joint = self._joint(order[places])
+        joint = self.joint(order[places])
         scale = np.sqrt(np.maximum(np.abs(joint).sum(axis=1), 1e-300))
         eigenvalues, vectors = np.linalg.eigh(joint / np.multiply.outer(scale, scale))
         kept = np.abs(eigenvalues) > _NEGLIGIBLE * np.abs(eigenvalues).max()
@@ -205,14 +205,15 @@ class UniformTilt:
         ] + (share * np.exp(values - values[places[right]]))[:, None] * heads[right]
         return columns, np.sign(eigenvalues[kept])
 
-    def _joint(self, clients: Integers) -> Floats:
-        """Return ∫ a_i a_j dΩ of some clients, shape (n, n)."""
-        scale, inclusions = self.inclusions(clients)
-        joint = np.zeros((clients.size, clients.size))
+    def joint(self, block: slice | Integers) -> Floats:
+        """Return ∫ a_i a_j dΩ for a block of clients, shape (n_block, n_block)."""
+        scale, inclusions = self.inclusions(block)
+        joint = np.zeros((len(scale), len(scale)))
         for weight, inclusion in zip(self.weights, inclusions, strict=True):
             mass = scale * inclusion
             other = mass * weight
-            joint += other.real @ mass.real.T - other.imag @ mass.imag.T
+            joint += other.real @ mass.real.T
+            joint -= other.imag @ mass.imag.T
         return joint
 
 

@@ -135,6 +135,10 @@ class Tilt(Protocol):
         """Return t·u, and layer by layer ρ, for a block of clients, each (n_block, n_times)."""
         ...
 
+    def joint(self, block: slice) -> Floats:
+        """Return ∫ a_i a_j dΩ for a block of clients, shape (n_block, n_block)."""
+        ...
+
     def factor(self) -> tuple[Floats, Floats]:
         """Return the columns and the signs of a `Factor`."""
         ...
@@ -260,12 +264,7 @@ class _Point:
     def dense(self) -> Floats:
         joint = np.zeros((self.potentials.size, self.potentials.size))
         for (clients, _, _), tilt in self._tilts:
-            inner = np.zeros((clients.size, clients.size))
-            scale, inclusions = tilt.inclusions(slice(None))
-            for layer, inclusion in enumerate(inclusions):
-                mass = scale * inclusion
-                inner += ((mass * tilt.weights[layer]) @ mass.T).real
-            joint[np.ix_(clients, clients)] = inner
+            joint[np.ix_(clients, clients)] = tilt.joint(slice(None))
         return as_laplacian(joint)
 
     def factors(self) -> list[Factor]:

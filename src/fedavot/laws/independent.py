@@ -215,6 +215,12 @@ class _IndependentTilt:
         share = np.divide(present, either, out=np.zeros_like(present), where=either > 0)
         return scale, iter((self.copies[block, None] * share,))
 
+    def joint(self, block: slice) -> Floats:
+        """Return ∫ a_i a_j dΩ for a block of clients, shape (n_block, n_block)."""
+        scale, inclusions = self.inclusions(block)
+        mass = scale * next(inclusions)
+        return np.asarray((mass * self.weights[0]) @ mass.T)
+
     def factor(self) -> tuple[Floats, Floats]:
         """Return a column √dΩ a for each node that matters to some client, all of sign 1."""
         scale, inclusions = self.inclusions(slice(None))

@@ -1,7 +1,8 @@
 """Uniformly drawn cohorts of one size, in closed form.
 
 f(I) = 1 − C(N−|I|, K)/C(N, K) depends on |I| alone and is concave in it, so only prefixes in the
-order of falling importance can be worst. `_circle` has the expected weights.
+order of falling importance can be worst. `_circle` has the expected weights; pairs are two draws by
+equal rates.
 """
 
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from fedavot._checks import Floats, Integers, as_size, refuse_if_too_large
 from fedavot.laws._circle import UniformTilt
 from fedavot.laws._law import as_levels, as_potentials, client_mask
 from fedavot.laws._quadrature import Group, Nodes, ProductSystem, Tilt
+from fedavot.laws._two_draws import TwoDraws, TwoDrawsSystem
 
 _BYTES_A_CLIENT = 64
 """Peak memory of evaluating the law once, measured a client."""
@@ -81,8 +83,11 @@ class UniformCohorts:
             for _ in range(as_size(rounds, what="rounds", low=0))
         ]
 
-    def system(self, levels: Integers | None = None) -> ProductSystem:
+    def system(self, levels: Integers | None = None) -> ProductSystem | TwoDrawsSystem:
         """Return the map from potentials to expected weights within these levels."""
+        if self._size == 2:
+            equal = np.full(self._n_clients, 1.0 / self._n_clients)
+            return TwoDrawsSystem(TwoDraws.of(equal), levels)
         return ProductSystem(self, self._n_clients, levels)
 
     def prefix_coverage(self, order: Integers) -> Floats:
