@@ -121,8 +121,8 @@ def certified(tally: Tally, name: str, problem: Problem, rng: np.random.Generato
     tally.add(problem.kind, "problems")
     tally.add(problem.kind, "feasible" if certificate.feasible else "infeasible")
     found = (
-        f"{name}: feasible {certificate.feasible}, deficiency {certificate.deficiency:.6g}, "
-        + (f"Hall ratio {certificate.hall_ratio:.6g}, {wanted.size} clients")
+        f"{name}: feasible {certificate.feasible}, deficiency {certificate.deficiency:.12g}, "
+        + (f"Hall ratio {certificate.hall_ratio:.12g}, {wanted.size} clients")
     )
     if exact:
         tally.add(problem.kind, "exactly too")
@@ -144,8 +144,8 @@ def certified(tally: Tally, name: str, problem: Problem, rng: np.random.Generato
 def _words(reference: Reference) -> str:
     answer = reference.answer
     ratio = math.inf if answer.hall_ratio is None else answer.hall_ratio
-    shown = f"{float(ratio):.9g}" if ratio <= sys.float_info.max else "infinite"
-    return f"deficiency {float(answer.deficiency):.9g}, Hall ratio {shown}"
+    shown = f"{float(ratio):.12g}" if ratio <= sys.float_info.max else "infinite"
+    return f"deficiency {float(answer.deficiency):.12g}, Hall ratio {shown}"
 
 
 def tampered(tally: Tally, case: Case) -> None:

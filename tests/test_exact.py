@@ -41,14 +41,15 @@ def test_exact_arithmetic_sees_the_last_digit(change):
     assert not replace(CLAIM, **change).verify(DYADIC, DYADIC_LAW, tol=1e-20, exact=True)
 
 
-def test_a_violation_too_small_for_floats_to_prove_is_proved_exactly():
-    importance = np.array([0.5 + 2.0**-50, 0.5 - 2.0**-50])
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_violation_within_the_rounding_of_the_inputs_proves_nothing(exact):
     law = fa.Cohorts([[0], [1]], [0.5, 0.5])
-    claim = fa.Certificate(
-        False, np.array([0]), 2.0**-50, 1.0 + 2.0**-49, np.zeros(2), np.array([0, 1])
-    )
-    assert claim.verify(importance, law, tol=1e-20, exact=True)
-    assert not claim.verify(importance, law)
+    for violation, proves in ((2.0**-50, False), (2.0**-40, True)):
+        importance = np.array([0.5 + violation, 0.5 - violation])
+        claim = fa.Certificate(
+            False, np.array([0]), violation, 1.0 + 2 * violation, np.zeros(2), np.array([0, 1])
+        )
+        assert claim.verify(importance, law, exact=exact) == proves
 
 
 @settings(max_examples=50)

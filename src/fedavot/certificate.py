@@ -41,8 +41,9 @@ from fedavot.laws._law import Law, as_law
 FEASIBLE_SLACK = 1e-12
 """A deficiency up to here is rounding in the inputs, and counts as none."""
 _ROUNDING = 1e-13
-"""A violation up to here may be rounding in two sums of a few thousand floats, and proves nothing;
-small enough that one above `FEASIBLE_SLACK` always shows."""
+"""A violation up to here proves nothing: it may come from adding up floats, or from dividing the
+importance and the probabilities by their sums, which rounds them before anybody can verify. One
+above `FEASIBLE_SLACK` always shows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +120,7 @@ class Certificate:
                 if cohorts is None
                 else exact_bounds(wanted, cohorts, claim.deficient, *evidence)
             )
-        rounding = _ROUNDING if cohorts is None else 0.0
-        return bounds is not None and _holds(claim, bounds, Fraction(allowed), rounding)
+        return bounds is not None and _holds(claim, bounds, Fraction(allowed))
 
     def __str__(self) -> str:
         """Say it in a sentence."""
@@ -155,13 +155,13 @@ class _Claim(NamedTuple):
     hall_ratio: float
 
 
-def _holds(claim: _Claim, bounds: Bounds, tol: Fraction, rounding: float) -> bool:
+def _holds(claim: _Claim, bounds: Bounds, tol: Fraction) -> bool:
     """Compare a claim with the bounds on either side of it; the comparison itself is exact."""
     if claim.feasible:
         return bounds.distance <= tol
     deficiency = Fraction(claim.deficiency)
     return (
-        bounds.violation > rounding
+        bounds.violation > _ROUNDING
         and abs(bounds.violation - deficiency) <= tol
         and bounds.excess - deficiency <= tol
         and _attains(claim.hall_ratio, bounds, tol)
