@@ -150,10 +150,8 @@ def read_archive(path: PathLike) -> tuple[dict[str, Any], bool]:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
         if len(set(names)) < len(names):
             raise ValueError("it has an entry more than once")
-        arrays = {
-            name: np.lib.format.read_array(io.BytesIO(archive.read(entry)), allow_pickle=False)
-            for name, entry in zip(names, archive.namelist(), strict=True)
-        }
+        entries = zip(names, archive.namelist(), strict=True)
+        arrays = {name: _array(archive.read(entry)) for name, entry in entries}
     found = arrays.pop("checksum", None)
     if found is not None and str(found) != _archive_checksum(arrays):
         raise ValueError("it was damaged or edited: its arrays do not match its checksum")
@@ -272,6 +270,13 @@ def _integer(digits: str) -> int:
 
 def _constant(word: str) -> Any:
     raise ValueError(f"{word} is not a JSON number")
+
+
+def _array(data: bytes) -> Any:
+    """Return the array of an .npy file's bytes."""
+    if re.search(rb"\dL\b", data.split(b"\n", 1)[0]):
+        raise ValueError("an array has a header of Python 2")  # which NumPy reads with a warning
+    return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
 
 
 def _archive_checksum(arrays: Mapping[str, Any]) -> str:

@@ -187,18 +187,24 @@ class Memory:
         """Return a journal's round, clients and rows; it must be sealed if the checkpoint is."""
         try:
             held, sealed = read_archive(path)
-            number, clients = int(held["round"]), held["clients"].astype(np.int64)
-            rows = held["rows"].astype(self._dtype).reshape(clients.size, self._size)
+            number, clients, rows = held["round"], held["clients"], held["rows"]
             if seal and not sealed:
                 raise ValueError("it has no checksum")
-            if clients.ndim != 1 or not ((clients >= 0) & (clients < n_clients)).all():
+            if number.ndim or number.dtype.kind != "i":
+                raise ValueError("it does not say of which round it is")
+            if not clients.size:
+                return int(number), [], []
+            if (rows.shape, rows.dtype) != ((clients.size, self._size), self._dtype):
+                raise ValueError(f"its rows are of shape {rows.shape} and type {rows.dtype}")
+            known = clients.dtype.kind == "i" and ((clients >= 0) & (clients < n_clients)).all()
+            if clients.ndim != 1 or not known:
                 raise ValueError(f"it is of other clients than the {n_clients} of the checkpoint")
         except ARCHIVE_FAILURES as cause:
             raise CheckpointError(
                 f"{path} is not a journal of this run, or damaged ({cause}); put it back, or start "
                 "in another folder"
             ) from None
-        return number, clients.tolist(), list(rows)
+        return int(number), clients.tolist(), list(rows)
 
     def _digests_of_rows(self, n_clients: int) -> NDArray[np.uint64]:
         """Return the digests of all rows in the file, 0 for clients that have none yet."""
