@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from unittest import mock
 
 import numpy as np
@@ -10,6 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedavot.audit import intervals, read_log
+from fedavot.audit.draws import ONE_BY_ONE, some_of
+from fedavot.audit.intervals import MOST_ROUNDS
+from fedavot.audit.participation import Ragged
 from fedavot.errors import FileFormatError, OptionError
 
 TIMES = st.integers(0, 60)
@@ -238,3 +242,45 @@ def test_a_coverage_on_another_clock_is_refused(tmp_path):
 def test_wrong_options_are_refused_by_name(tmp_path, options, words):
     with pytest.raises(OptionError, match=words):
         read_log(saved(tmp_path, [("a", 0, 1)]), **options)
+
+
+def test_draws_of_many_rounds_are_uniform_and_do_not_depend_on_later_rounds(tmp_path):
+    last = ONE_BY_ONE + 4000
+    rows = [(i, 0, last) for i in range(8)] + [(8, ONE_BY_ONE + 500, ONE_BY_ONE + 502)]
+    log = read_log(saved(tmp_path, rows), period=1, cohort_size=3, seed=4)
+    assert np.all(np.diff(log.offsets) == 3)
+    late = log.rounds_between(ONE_BY_ONE, last)
+    # 4,000 rounds, chance 3/8: five standard deviations are 153.
+    assert np.all(np.abs(np.bincount(late.members, minlength=9)[:8] - 1500) < 153)
+    assert all(len(set(late.cohort(t))) == 3 for t in range(0, 4000, 7))
+    assert all(set(late.cohort(t)) <= set(late.available.row(t)) for t in range(490, 510))
+    longer = read_log(
+        saved(tmp_path, [*rows, (0, last, last + 50)]), period=1, cohort_size=3, seed=4
+    )
+    assert log.members.tolist() == longer.rounds_between(0, last).members.tolist()
+    pairs = {tuple(late.cohort(t)) for t in range(4000)}
+    assert len(pairs) == 56  # all cohorts of three of eight
+
+
+@pytest.mark.parametrize(("slab", "size"), [(1, 2), (7, 2), (1 << 20, 1)])
+def test_some_of_each_round_are_drawn_in_slabs_of_any_size(monkeypatch, slab, size):
+    monkeypatch.setattr("fedavot.audit.draws.SLAB", slab)
+    offsets = np.array([0, 3, 3, 5, 9])
+    available = Ragged(offsets, np.array([0, 4, 6, 1, 2, 0, 1, 2, 9], dtype=np.int32))
+    sizes = np.minimum(np.diff(offsets), size)
+    members = some_of(available, sizes, np.random.default_rng(0))
+    assert members.size == sizes.sum()
+    for row, there in zip(np.split(members, np.cumsum(sizes)[:-1]), range(4), strict=True):
+        assert np.all(np.diff(row) > 0)
+        assert set(row) <= set(available.row(there))
+
+
+def test_a_period_that_makes_too_many_rounds_is_refused_with_their_number(tmp_path):
+    path = saved(tmp_path, [("a", 0, 31_536_000), ("b", 5, 1000)])
+    words = r"makes 3,153,600,001 rounds .* raise the period to ([0-9.]+) s"
+    with pytest.raises(OptionError, match=words) as caught:
+        read_log(path, period=0.01)
+    found = re.search(words, str(caught.value))
+    assert 31_536_000 / float(found[1]) < MOST_ROUNDS - 1
+    with pytest.raises(OptionError, match=r"makes inf rounds"):
+        read_log(path, period=5e-324)

@@ -207,5 +207,8 @@ def _notes(case: Case, shortfall: Shortfall) -> list[str]:
     if window.large or entries > MOST_FOR_VARIANCE:
         notes.append("the plan of least variance was left out: the log is too large for it")
     if window.n_rounds > MOST_REPLAYED:
-        notes.append(f"online weights were replayed over the last {MOST_REPLAYED:,} rounds")
+        notes.append(
+            f"online weights were replayed over the last {MOST_REPLAYED:,} rounds, and choosing "
+            "whom to ask was not"
+        )
     return notes

@@ -13,6 +13,7 @@ from fedavot.audit.evidence import ROOM
 from fedavot.audit.federation import Federation
 from fedavot.audit.fitting import Fitting
 from fedavot.audit.participation import Ragged
+from fedavot.audit.weighing import MOST_REPLAYED
 from fedavot.audit.window import Window, rows_of, whole
 from fedavot.errors import OptionError
 
@@ -79,7 +80,11 @@ class Case:
         """Return who could have taken part in each round, if that left the server a choice."""
         cohort = self.window.incidence.sizes.mean()
         everyone = self.available(self.window)
-        small = everyone is not None and everyone.members.size <= MOST_CHOSEN
+        small = (
+            everyone is not None
+            and everyone.members.size <= MOST_CHOSEN
+            and self.window.n_rounds <= MOST_REPLAYED
+        )
         return everyone if small and self.mean_available >= ROOM * cohort else None
 
 

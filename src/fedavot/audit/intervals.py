@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers, refuse_if_too_large
 from fedavot.audit.blocks import cut_off
+from fedavot.audit.draws import ONE_BY_ONE, some_of
 from fedavot.audit.moments import Clock
 from fedavot.audit.names import Codes, counted, gathered, lookalikes, ordered
 from fedavot.audit.participation import Participation, Ragged, ragged
@@ -24,6 +25,8 @@ from fedavot.audit.rows import has_all
 from fedavot.audit.tables import Batch
 from fedavot.errors import FileFormatError, OptionError
 
+MOST_ROUNDS = 5_000_000
+"""Rounds that are made of intervals at most: with more, an audit would take many minutes."""
 SLAB = 1 << 20
 """About how many intervals are sorted at a time, to save memory."""
 
@@ -263,12 +266,14 @@ def _windows(spans: Spans, coverage: Spans | None, n_clients: int, notes: list[s
 
 
 def _instants(first: float, last: float, period: float) -> Floats:
-    count = np.ceil((last - first) / period) + 1
-    refuse_if_too_large(
-        16.0 * count,
-        what=f"{count:,.0f} rounds, one every {period:g} s,",
-        remedy="raise the period",
-    )
+    with np.errstate(over="ignore"):
+        count = np.ceil((last - first) / period) + 1
+    if not count <= MOST_ROUNDS:
+        raise OptionError(
+            f"a round every {period:g} s makes {count:,.0f} rounds of {last - first:,.0f} s, and "
+            f"an audit takes at most {MOST_ROUNDS:,}; raise the period to "
+            f"{1.001 * (last - first) / MOST_ROUNDS:.4g} s"
+        )
     times = first + np.arange(int(count), dtype=np.float64) * period
     return times[times < last]
 
@@ -300,15 +305,19 @@ def _rounds_in(spans: Spans, times: Floats, n_clients: int) -> Ragged:
 
 
 def _drawn(available: Ragged, draw: Draw) -> Ragged:
-    """Draw at most ``cohort_size`` of the available in each round, by (seed, round)."""
+    """Draw at most ``cohort_size`` of the available in each round, by seed and round."""
     size = draw.cohort_size or 0
     counts = np.minimum(np.diff(available.offsets), size)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     members = np.empty(offsets[-1], dtype=np.int32)
-    for t in range(counts.size):
+    first = min(counts.size, ONE_BY_ONE)
+    for t in range(first):
         there = available.row(t)
         if there.size > size:
             rng = np.random.default_rng([draw.seed, t])
             there = np.sort(rng.choice(there, size, replace=False))
         members[offsets[t] : offsets[t + 1]] = there
+    rest = available.between(first, counts.size)
+    rng = np.random.default_rng([draw.seed, first])
+    members[offsets[first] :] = some_of(rest, counts[first:], rng)
     return Ragged(offsets, members)

@@ -15,9 +15,10 @@ from fedavot.audit.columns import check_named
 from fedavot.audit.flower_log import is_flower_log, read_flower_log
 from fedavot.audit.intervals import Draw, collect, collect_coverage, read_intervals
 from fedavot.audit.json_lines import objects, open_json
+from fedavot.audit.parquet import open_parquet
 from fedavot.audit.participation import Participation
 from fedavot.audit.rows import read_rows
-from fedavot.audit.tables import Table, open_csv, open_parquet
+from fedavot.audit.tables import Table, open_csv
 from fedavot.errors import OptionError
 
 

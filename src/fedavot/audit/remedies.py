@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedavot._checks import Floats, Integers
+from fedavot.audit.draws import ONE_BY_ONE, some_of
 from fedavot.audit.fitting import Fitting
 from fedavot.audit.participation import Ragged, ragged
 from fedavot.audit.shortfall import shortfall
@@ -113,9 +114,9 @@ def _asked(
         return None
     sizes = np.minimum(times * window.incidence.sizes, available.sizes)
     there = Ragged(available.offsets, available.members)
-    rows = [
-        rng.choice(there.row(t), size=size, replace=False) for t, size in enumerate(sizes.tolist())
-    ]
+    first = min(sizes.size, ONE_BY_ONE)
+    rows = [rng.choice(there.row(t), size=sizes[t], replace=False) for t in range(first)]
+    rows.append(some_of(there.between(first, sizes.size), sizes[first:], rng))
     rounds = np.repeat(np.arange(window.n_rounds), sizes)
     return _grouped(window, rounds, np.concatenate(rows), window.n_rounds)
 

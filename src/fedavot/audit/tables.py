@@ -1,4 +1,4 @@
-"""A table in a file, as batches of text columns: CSV and Parquet; JSON lines are in `json_lines`.
+"""A table in a file, as batches of text columns: CSV; others are in `json_lines` and `parquet`.
 
 Every value comes as text, the empty one for what is missing, and every row knows its line. A block
 of CSV without quotes, all of whose rows have the header's width, goes to Polars. Any other is read
@@ -17,18 +17,11 @@ import numpy as np
 import polars as pl
 
 from fedavot._checks import Integers
-from fedavot.audit.blocks import PARQUET, Block, Report, cut_off, text_blocks
+from fedavot.audit.blocks import Block, Report, cut_off, text_blocks
 from fedavot.audit.columns import Layout, called, find_layout, unread
 from fedavot.errors import FileFormatError
 
 DELIMITERS = ",;\t|"
-BATCH = 1 << 19
-NAMED = ("round", "client", "status", "state")
-"""What a column of names may mean; the others are times."""
-EXACT = 2.0**53
-"""Up to here every whole number is a float."""
-PARQUET_FAILURES = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
-"""What Polars raises on a file that is damaged; a panic is no Exception of Python's."""
 
 
 @dataclass(frozen=True)
@@ -241,69 +234,3 @@ class _Csv:
     def _last_column(self) -> str | None:
         last = len(self.header) - 1
         return next((role for role, at in self.layout.places.items() if at == last), "")
-
-
-def open_parquet(
-    source: Path, named: Mapping[str, str], kinds: Sequence[str], report: Report
-) -> Table:
-    """Read the schema of a Parquet file, and its rows as they are asked for."""
-    with source.open("rb") as stream:
-        stream.seek(-min(4, source.stat().st_size), io.SEEK_END)
-        if stream.read() != PARQUET or source.stat().st_size < 12:
-            raise FileFormatError(f"{source} is cut off: Parquet without its end; write it again")
-    try:
-        scan = pl.scan_parquet(source, glob=False)
-        header = list(scan.collect_schema())
-        total = int(scan.select(pl.len()).collect().item())
-    except PARQUET_FAILURES as cause:
-        raise _damaged(source, cause) from None
-    layout = find_layout(header, named, kinds, source)
-    return Table(layout.kind, _parquet_batches(source, scan, layout, total, report))
-
-
-def _parquet_batches(
-    source: Path, scan: pl.LazyFrame, layout: Layout, total: int, report: Report
-) -> Iterator[Batch]:
-    header = list(scan.collect_schema())
-    names = {role: header[at] for role, at in layout.places.items()}
-    n_bytes, done = source.stat().st_size, 0
-    frames = scan.select(sorted(set(names.values()))).collect_batches(chunk_size=BATCH)
-    while True:
-        try:
-            frame = next(frames, None)
-        except PARQUET_FAILURES as cause:
-            raise _damaged(source, cause) from None
-        if frame is None:
-            return
-        columns = {role: _as_text(frame[name], role, source) for role, name in names.items()}
-        yield Batch(source, columns, range(done + 1, done + frame.height + 1), unit="row")
-        done += frame.height
-        report(n_bytes * done // max(total, 1), n_bytes)
-
-
-def _as_text(values: pl.Series, role: str, source: Path) -> pl.Series:
-    """Return a column as text: times in seconds, dates that are names as dates."""
-    kind = values.dtype
-    if kind.is_nested() or kind == pl.Binary:
-        raise FileFormatError(
-            f"{source}: column {values.name!r} holds {kind}; write it as text or numbers"
-        )
-    if isinstance(kind, pl.Datetime | pl.Date):
-        moments = values.cast(pl.Datetime("us"))
-        if role not in NAMED:
-            values = moments.dt.epoch("us") / 1e6
-        elif isinstance(kind, pl.Datetime):
-            values = moments.dt.replace_time_zone(None).dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ")
-    elif kind == pl.Duration:
-        values = values.dt.total_microseconds() / 1e6
-    elif kind.is_float():
-        values = values.fill_nan(None)
-        if role in NAMED and ((values % 1 == 0) & (values.abs() < EXACT)).all():
-            values = values.cast(pl.Int64)
-    return values.cast(pl.String).fill_null("")
-
-
-def _damaged(source: Path, cause: BaseException) -> FileFormatError:
-    return FileFormatError(
-        f"{source} is damaged or not Parquet ({str(cause).partition(chr(10))[0]}); write it again"
-    )

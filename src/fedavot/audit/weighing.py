@@ -18,8 +18,9 @@ from fedavot.online import OnlineAligner
 from fedavot.rules.online import STEP
 from fedavot.selection import select
 
-MOST_REPLAYED = 100_000
-"""Rounds that online weights are replayed over, the last ones."""
+MOST_REPLAYED = 60_000
+"""Rounds that online weights are replayed over, the last ones: more than a year of one every ten
+minutes. They depend on each other, and are replayed one by one."""
 
 
 class Weights(Protocol):
