@@ -1,8 +1,11 @@
 """Both plans have the marginals they promise, and none has less variance than the second."""
 
+import itertools
+
 import clarabel
 import numpy as np
 import pytest
+from attacks import convergence as attack
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -10,7 +13,11 @@ from scipy import sparse
 import brute
 import fedavot as fa
 from agreement import EXACT, close
-from fedavot.solve import variance
+from fedavot._simplex import excess
+from fedavot.solve import quadratic, variance
+from fedavot.solve._problem import Run
+from fedavot.solve.decompose import Effort, Solution
+from fedavot.solve.levels import Partition
 from strategies import (
     enumerate_cohorts,
     explicit_laws,
@@ -18,6 +25,7 @@ from strategies import (
     importances,
     infeasible_problems,
     normalised,
+    potentials,
     successive_laws,
     tight_problems,
 )
@@ -151,16 +159,108 @@ def test_any_importance_at_all_has_a_plan_of_least_variance(law, data):
     assert np.abs(alignment.attained - base.attained).sum() <= ATTAINED
 
 
-def test_conjugate_gradients_reach_the_plan_that_a_dense_factorisation_does(monkeypatch):
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"_AT_ONCE": 0, "_SPARSE_PAIRS": np.inf},
+        {"_AT_ONCE": 0, "_SPARSE_PAIRS": 0},
+        {"_AT_ONCE": 0, "_SPARSE_PAIRS": 0, "_CG_STEPS": 1},
+        {"_AT_ONCE": 0, "_SPARSE_PAIRS": 0, "_MOST_DENSE": 0},
+        {"_AT_ONCE": 0, "_SPARSE_PAIRS": 0, "_CG_STEPS": 1, "_DENSE_FROM": np.inf},
+    ],
+    ids=["sparse", "iterative", "iterative, then dense", "iterative only", "dense from sparse"],
+)
+def test_every_way_to_solve_a_linear_system_reaches_the_same_plan(limits, monkeypatch):
     rng = np.random.default_rng(5)
     law = fa.Cohorts(np.argsort(rng.random((300, 40)), axis=1)[:, :4], n_clients=40)
     importance = law.expected_weights(rng.normal(size=40))
     dense = aligned(importance, law)
-    monkeypatch.setattr(variance, "DENSE_CLIENTS", 0)
-    free = aligned(importance, law)
-    assert dense.status == free.status == "exact"
-    squares = [expected_square(plan.plan().toarray(), law.probabilities) for plan in (dense, free)]
+    for name, limit in limits.items():
+        monkeypatch.setattr(quadratic, name, limit)
+    other = aligned(importance, law)
+    assert dense.status == other.status == "exact"
+    squares = [expected_square(plan.plan().toarray(), law.probabilities) for plan in (dense, other)]
     assert abs(squares[0] - squares[1]) <= 10 * TOL
+
+
+def test_along_a_chain_the_first_client_of_each_pair_gives_way_evenly():
+    count = 400
+    first = np.arange(count - 1)
+    law = fa.Cohorts(np.stack([first, first + 1], axis=1))
+    alignment = fa.align(np.full(count, 1 / count), law, objective="variance")
+    # Each pair passes on what the clients before it leave: (count − 1 − i)/count stays with i.
+    found = [alignment.weights([client, client + 1])[0] for client in first]
+    assert alignment.status == "exact"
+    assert np.abs(found - (count - 1 - first) / count).max() <= count * TOL
+
+
+def test_nested_cohorts_of_two_sizes_leave_everyone_the_same():
+    # The last half is only in the large cohort, which therefore is theirs alone.
+    law = fa.Cohorts([range(300), range(600)], [0.5, 0.5])
+    alignment = fa.align(np.full(600, 1 / 600), law, objective="variance")
+    weights = alignment.weights(np.arange(600))
+    assert alignment.status == "exact"
+    assert np.abs(weights[:300]).max() <= TOL
+    assert np.abs(weights[300:] - 1 / 300).max() <= TOL
+
+
+def test_cohorts_over_many_orders_of_probability_have_their_plan():
+    members = [[3], [5], [1, 3], [5, 7], [2, 3, 5, 6], [1, 3, 5], [0, 4, 8]]
+    chances = normalised([1.4e-3, 1.8e-2, 9.8e-6, 1.9e-6, 0.206, 0.774, 5.3e-5])
+    law = fa.Cohorts(members, chances)
+    x = np.array([-4.5, 8.6, 4.5, 2.4, 13.0, -6.2, 1.7, 0.9, 0.1])
+    importance = brute.expected_weights(enumerate_cohorts(law), x)
+    alignment = aligned(importance / importance.sum(), law)
+    assert alignment.status == "exact"
+    assert np.ptp(alignment.potentials) <= law.n_clients
+    found = expected_square(alignment.plan().toarray(), law.probabilities)
+    assert abs(found - least_square_by_clarabel(enumerate_cohorts(law), importance)) <= OPTIMUM
+
+
+def test_a_tight_problem_taken_for_one_level_has_its_plan_too():
+    # Pairs (0, 1) and (2, 3) take all of theirs: their cohorts with others leave those nothing.
+    law = fa.Cohorts([[0, 1], [2, 3], [0, 2], [1, 4, 5], [4, 5]], [0.3, 0.2, 0.1, 0.2, 0.2])
+    target = np.array([0.3, 0.3, 0.1, 0.1, 0.1, 0.1])
+    one = Solution(
+        Partition(np.zeros(6, dtype=np.int64), np.ones(1), target),
+        Run(np.zeros(6), target, 0.0, 0),
+    )
+    found = variance.least_variance(target, law, one, Effort(TOL, BUDGET, "auto"))
+    assert found.run.residual <= TOL
+
+
+def test_a_target_out_of_reach_ends_with_the_client_that_misses_it():
+    law = fa.Cohorts([[0, 1], [1, 2]], [0.25, 0.75])
+    target = np.array([0.4, 0.3, 0.3])
+    wrong = Solution(
+        Partition(np.zeros(3, dtype=np.int64), np.ones(1), target),
+        Run(np.zeros(3), target, 0.0, 0),
+    )
+    found = variance.least_variance(target, law, wrong, Effort(TOL, 100_000, "auto"))
+    # Client 0 can have a quarter at most; the others keep what they are asked to and no less.
+    assert found.run.residual == pytest.approx(0.3, abs=0.01)
+    assert np.argmax(np.abs(target - found.run.marginal)) == 0
+    assert found.run.evaluations < 10_000
+
+
+@given(st.data())
+def test_a_projection_does_not_depend_on_where_its_threshold_is_sought(data):
+    sizes = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=5))
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    values = data.draw(potentials(int(offsets[-1]), (1e-3, 1.0, 50.0)))
+    highest = np.maximum.reduceat(values, offsets[:-1])
+    back = [data.draw(st.floats(1 / size, 1.0)) for size in sizes]
+    found = excess(values, offsets, highest - back)
+    for start, end in itertools.pairwise(offsets):
+        assert close(
+            found[start:end],
+            attack.projection(np.arange(end - start), values[start:end], np.zeros(end - start)),
+        )
+
+
+def test_a_slice_of_the_attack_on_convergence_finds_nothing():
+    found = [attack.attack(1, number) for number in range(60)]
+    assert [each for label, each in found if each and label.startswith("variance")] == []
 
 
 def test_a_rare_cohort_with_all_the_little_importance_has_its_plan_too():

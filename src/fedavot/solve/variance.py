@@ -1,10 +1,13 @@
 """The plan of least variance: the Euclidean counterpart of the softmax plan.
 
 Among plans with the same marginal, E‖Y_A‖² is least for weights Y_A = projection of x_A onto the
-simplex. The potentials maximise D(x) = Σ p̃_i x_i − E_A ψ(x_A), ψ(v) = max_{y∈Δ} ⟨y,v⟩ − ½‖y‖², a
-concave piecewise quadratic, by a semismooth Newton method: on the members with positive weight the
-Hessian is E[diag(1) − 1 1ᵀ/n_A], again a Laplacian. Levels and target are the entropic plan's: a
-plan with marginal p̃ cannot cross a level, whatever it minimises.
+simplex. The potentials maximise D(x) = Σ p̃_i x_i − E_A ψ(x_A), ψ(v) = max_{y∈Δ} ⟨y,v⟩ − ½‖y‖²,
+concave and piecewise quadratic, with flat and steep pieces side by side. The method is that of
+proximal points: maximise D(x) − Σ π_i (x_i − c_i)²/(2t) with π_i = P(i ∈ A), move the centre c to
+where that ends, and let the reach t grow. In this metric D curves by at most one, whatever the
+probabilities, and each inner problem is strongly concave: Newton's method with an exact line search
+ends it after finitely many steps. Levels and target are the entropic plan's: a plan with marginal
+p̃ cannot cross a level, whatever it minimises.
 """
 
 from dataclasses import dataclass
@@ -12,126 +15,202 @@ from functools import cached_property
 
 import numpy as np
 
-from fedavot._checks import Floats
-from fedavot._simplex import sparsemax
-from fedavot.laws._explicit import laplacian
+from fedavot._checks import Floats, Integers
 from fedavot.laws._incidence import Incidence, total_by
 from fedavot.laws.cohorts import Cohorts
-from fedavot.solve._problem import Problem, Run
-from fedavot.solve.decompose import Effort, Solution, within
-from fedavot.solve.newton import DENSE_CLIENTS, conjugate_gradients, solve_dense
+from fedavot.solve._problem import Run
+from fedavot.solve.decompose import Effort, Solution
+from fedavot.solve.quadratic import Point, Projections, linked
 
-_LONGEST_SEARCH = 40
+_GROWTH = 10.0
+_LONGEST_REACH = 1e10
+"""Beyond it a singular Hessian's Cholesky factors would be rounding."""
+_SETTLED = 0.2
+"""Share of the pull towards the centre that the gradient may still have when the centre moves."""
+_FLAT = 0.3
+"""Share of the first slope at which a line search ends."""
+_LONGEST_SEARCH = 60
+_GROUP_SEARCH = 4
+_PATIENCE = 200
+"""Newton steps without a smaller residual, after which none is to be expected."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Point:
-    """Projections, their mean and the dual's curvature at one vector of potentials."""
+class _Choice:
+    """Where there is something to choose: the cohorts with several members of their lowest level.
 
-    incidence: Incidence
-    probabilities: Floats
-    potentials: Floats
+    Attributes
+    ----------
+    clients : int array, shape (n_members,)
+        The clients in such cohorts; everything below numbers them from 0.
+    projections : Projections
+        The cohorts.
+    target : float array, shape (n_members,)
+        What their expected weights should be.
+    parts : int array, shape (n_members,)
+        From 0; clients of different parts share no cohort, even indirectly.
+    """
 
-    @cached_property
-    def weights(self) -> Floats:
-        """The projection in every cohort, one number an entry."""
-        return sparsemax(self.potentials[self.incidence.members], self.incidence.offsets)
-
-    @cached_property
-    def marginal(self) -> Floats:
-        mass = self.weights * self.incidence.spread_over_members(self.probabilities)
-        return total_by(self.incidence.members, mass, self.incidence.n_clients)
-
-    @cached_property
-    def _even(self) -> Floats:
-        """√q/n on the members with positive weight, so that its outer products average."""
-        inside = self.weights > 0
-        count = np.add.reduceat(inside, self.incidence.offsets[:-1], dtype=np.int64)
-        return np.where(
-            inside, self.incidence.spread_over_members(np.sqrt(self.probabilities / count)), 0.0
-        )
-
-    def dense(self) -> Floats:
-        pairs = self.incidence.pairs
-        starts = self.incidence.offsets[:-1][pairs.cohorts]
-        return laplacian(
-            self.incidence, self._even[starts] * self._even[starts + 1], lambda: self._even
-        )
+    clients: Integers
+    projections: Projections
+    target: Floats
+    parts: Integers
 
     @cached_property
-    def diagonal(self) -> Floats:
-        """The diagonal of the Hessian."""
-        root = self.incidence.spread_over_members(np.sqrt(self.probabilities))
-        own = np.where(self._even > 0, root**2 - self._even**2, 0.0)
-        return total_by(self.incidence.members, own, self.incidence.n_clients)
+    def n_parts(self) -> int:
+        """How many parts there are."""
+        return int(self.parts.max(initial=-1)) + 1
 
-    def product(self, direction: Floats) -> Floats:
-        entries = direction[self.incidence.members]
-        total = np.add.reduceat(self._even * entries, self.incidence.offsets[:-1])
-        inside = self._even > 0
-        mass = np.where(inside, self.incidence.spread_over_members(self.probabilities), 0.0)
-        moved = mass * entries - self._even * self.incidence.spread_over_members(total)
-        return total_by(self.incidence.members, moved, self.incidence.n_clients)
+    def by_part(self, values: Floats) -> Floats:
+        """Add up values by part, shape (n_parts,)."""
+        return total_by(self.parts, values, self.n_parts)
+
+
+@dataclass(frozen=True, eq=False)
+class _Inner:
+    """One proximal problem: maximise D(x) − ½ Σ ridge_i (x_i − centre_i)²."""
+
+    choice: _Choice
+    ridge: Floats
+    centre: Floats
+
+    def gradient(self, point: Point) -> Floats:
+        """Return target − marginal − ridge ∘ (x − centre)."""
+        pull = self.ridge * (point.potentials - self.centre)
+        return np.asarray(self.choice.target - point.marginal - pull)
+
+    def bend(self, point: Point, direction: Floats) -> Floats:
+        """Return the Hessian times a direction, shape (n_members,)."""
+        return np.asarray(point.product(direction) + self.ridge * direction)
 
 
 def least_variance(
     importance: Floats, law: Cohorts, solution: Solution, effort: Effort
 ) -> Solution:
     """Replace the entropic plan within its levels by the one of least variance."""
-    problem = within(importance, law, solution.parts)
-    incidence = law.incidence.within(solution.parts.levels)
-    start = np.where(problem.free, solution.run.potentials, 0.0)
-    # Half the entropic potentials' spread is about where projections give the same weights.
-    point = _Point(incidence, law.probabilities, 0.5 * np.clip(start, -2.0, 2.0))
-    evaluations = solution.run.evaluations + 1
-    while evaluations < effort.max_iter:
-        error = problem.error(point.marginal)
-        if np.abs(error).sum() <= effort.tol:
-            break
-        direction = _direction(problem, point, error)
-        point, spent = _line_search(problem, point, direction, error)
+    choice, marginal = _reduce(importance, law, solution)
+    wanted = importance > 0
+    target = solution.parts.target
+    potentials = np.zeros(importance.size)
+    evaluations = solution.run.evaluations
+    if choice.clients.size:
+        settled = wanted.copy()
+        settled[choice.clients] = False
+        # Clients without a choice have the error they have; the others' is added to it.
+        error = float(np.abs(target - marginal)[settled].sum())
+        tol = max(effort.tol - error, effort.tol / 2)
+        point, spent = _climb(choice, tol, effort.max_iter - evaluations)
+        potentials[choice.clients] = point.potentials
+        marginal[choice.clients] += point.marginal
         evaluations += spent
-    residual = float(np.abs(problem.error(point.marginal)).sum())
-    run = Run(point.potentials, point.marginal, residual, evaluations)
-    return Solution(solution.parts, run)
+    residual = float(np.abs(target - marginal)[wanted].sum())
+    return Solution(solution.parts, Run(potentials, marginal, residual, evaluations))
 
 
-def _direction(problem: Problem, point: _Point, error: Floats) -> Floats:
-    free = problem.free
-    # Where no two members share positive weight the dual is linear; a ridge that shrinks with the
-    # error keeps such steps finite and vanishes at the solution.
-    ridge = problem.target * min(1e-2, float(np.abs(error).sum())) + 1e-15
-    direction = np.zeros_like(error)
-    if np.count_nonzero(free) <= DENSE_CLIENTS:
-        hessian = point.dense()[np.ix_(free, free)]
-        hessian[np.diag_indices_from(hessian)] += ridge[free]
-        direction[free] = solve_dense(hessian, error[free])
-        return direction
-    aim = min(0.1, float(np.sqrt(np.abs(error).sum())))
-    return conjugate_gradients(
-        lambda vector: np.where(free, point.product(vector) + ridge * vector, 0.0),
-        np.where(free, error, 0.0),
-        np.where(free, point.diagonal + ridge, 1.0),
-        aim,
-    )
+def _reduce(importance: Floats, law: Cohorts, solution: Solution) -> tuple[_Choice, Floats]:
+    """Return the cohorts with a choice, and what the others contribute to the marginal.
+
+    Members of equal potential share equally, which is all that cohorts of one member and cohorts
+    of clients without importance need.
+    """
+    incidence = law.incidence.within(solution.parts.levels)
+    sizes, probabilities = incidence.sizes, law.probabilities
+    first = incidence.members[incidence.offsets[:-1]]
+    several = (sizes > 1) & (probabilities > 0) & (importance[first] > 0)
+    kept = np.repeat(several, sizes)
+    shares = np.repeat(probabilities / sizes, sizes)
+    fixed = total_by(incidence.members[~kept], shares[~kept], incidence.n_clients)
+    clients, members = np.unique(incidence.members[kept], return_inverse=True)
+    offsets = np.concatenate(([0], np.cumsum(sizes[several])))
+    reduced = Incidence(members.astype(np.int32), offsets, clients.size)
+    projections = Projections(reduced, probabilities[several])
+    target = (solution.parts.target - fixed)[clients]
+    return _Choice(clients.astype(np.int64), projections, target, reduced.components()), fixed
+
+
+def _climb(choice: _Choice, tol: float, budget: int) -> tuple[Point, int]:
+    """Return the best point found and how many evaluations that took."""
+    metric, parts = choice.projections.inclusion, choice.parts
+    # A client's mean weight where it takes part: the right scale for cohorts of every size.
+    centre = choice.target / metric
+    reach = np.ones(choice.n_parts)
+    point = best = choice.projections.at(centre)
+    least, evaluations, idle = np.inf, 1, 0
+    while True:
+        error = choice.target - point.marginal
+        residual, idle = float(np.abs(error).sum()), idle + 1
+        if residual < least:
+            best, least, idle = point, residual, 0
+        if least <= tol or evaluations >= budget or idle > _PATIENCE:
+            return best, evaluations
+        pull = metric / reach[parts] * (point.potentials - centre)
+        over = choice.by_part(np.abs(error - pull)) <= _SETTLED * choice.by_part(np.abs(pull))
+        reach = np.where(over, np.minimum(_GROWTH * reach, _LONGEST_REACH), reach)
+        centre = np.where(over[parts], point.potentials, centre)
+        inner = _Inner(choice, metric / reach[parts], centre)
+        gradient = inner.gradient(point)
+        # Parts that are done stay: their gradient is rounding, and a long reach would enlarge it.
+        open_ = choice.by_part(np.abs(gradient)) > 1e-2 * tol / choice.n_parts
+        gradient = np.where(open_[parts], gradient, 0.0)
+        direction = point.solve(inner.ridge, gradient)
+        point, spent = _line_search(inner, point, direction, gradient)
+        evaluations += spent
 
 
 def _line_search(
-    problem: Problem, point: _Point, direction: Floats, error: Floats
-) -> tuple[_Point, int]:
-    """Go along the direction until the dual's slope has fallen by half, either way.
+    inner: _Inner, point: Point, direction: Floats, gradient: Floats
+) -> tuple[Point, int]:
+    """Go along the direction, part by part, to where the slope is nearly zero.
 
-    The slope falls continuously from its start to below zero, so halving between a step too short
-    and one too long ends.
+    A part whose supports fall into groups, as a chain's do, would stop at the first new support of
+    any of them. So groups get lengths of their own first; whether they were independent enough is
+    then seen along the direction that results.
     """
-    slope = float(error @ direction)
-    short, long, length = 0.0, np.inf, 1.0
-    spent = 0
-    while True:
-        moved = _Point(point.incidence, point.probabilities, point.potentials + length * direction)
-        end = float(problem.error(moved.marginal) @ direction)
-        spent += 1
-        if abs(end) <= 0.5 * slope or spent >= _LONGEST_SEARCH:
-            return moved, spent
-        short, long = (length, long) if end > 0 else (short, length)
-        length = 2 * length if np.isinf(long) else (short + long) / 2
+    parts = inner.choice.parts
+    moved = point.projections.at(point.potentials + direction, point)
+    slope, end = (inner.choice.by_part(direction * at) for at in (gradient, inner.gradient(moved)))
+    spent = 1
+    if np.all(np.abs(end) <= _FLAT * slope):
+        return moved, spent
+    groups = linked(point, moved)
+    if groups.max() >= inner.choice.n_parts:
+        moved, lengths, tried = _lengths(
+            inner, (point, moved), direction, gradient, groups, _GROUP_SEARCH
+        )
+        direction = lengths * direction
+        spent += tried
+    moved, _, tried = _lengths(inner, (point, moved), direction, gradient, parts, _LONGEST_SEARCH)
+    return moved, spent + tried
+
+
+def _lengths(
+    inner: _Inner,
+    ends: tuple[Point, Point],
+    direction: Floats,
+    gradient: Floats,
+    labels: Integers,
+    budget: int,
+) -> tuple[Point, Floats, int]:
+    """Search for one length per label, from the second end, where it is one.
+
+    Along a direction the slope falls and is piecewise linear, so Newton's method within a bracket
+    ends after a few steps.
+    """
+    count = int(labels.max()) + 1
+    start, moved = ends
+    slope = total_by(labels, direction * gradient, count)
+    length, low, high = np.ones(count), np.zeros(count), np.full(count, np.inf)
+    for spent in range(budget + 1):
+        end = total_by(labels, direction * inner.gradient(moved), count)
+        done = (np.abs(end) <= _FLAT * slope) | (slope <= 0)
+        if done.all() or spent == budget:
+            break
+        low = np.where(~done & (end > 0), length, low)
+        high = np.where(~done & (end < 0), length, high)
+        bend = total_by(labels, direction * inner.bend(moved, direction), count)
+        step = length + end / np.where(bend > 0, bend, np.inf)
+        middle = np.where(np.isinf(high), 4 * length, (low + np.minimum(high, 1e300)) / 2)
+        within = (step > low) & (step < high)
+        length = np.where(done, length, np.where(within, step, middle))
+        moved = start.projections.at(start.potentials + length[labels] * direction, moved)
+    return moved, length[labels], spent

@@ -1,0 +1,253 @@
+"""Mean projections onto the simplex, their derivative, and its linear systems.
+
+m(x) = Σ_A q_A proj(x_A) is piecewise linear. Where S_A are the members of A with positive weight,
+n_A of them, its derivative is H = Σ_A q_A (diag(1_S) − 1_S 1_Sᵀ/n_A), a Laplacian of the pairs that
+share a support. Supports are often far smaller than the cohorts, so H is built from them alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from fedavot._checks import Floats, Integers
+from fedavot._simplex import excess
+from fedavot.laws._incidence import Incidence, total_by
+
+_AT_ONCE = 300
+"""Up to here a dense factorisation costs less than a few dozen products."""
+_MOST_DENSE = 5_000
+"""Up to here it fits in memory, where conjugate gradients fail."""
+_SPARSE_PAIRS = 10
+"""Pairs per client up to which a sparse factorisation is the cheaper one."""
+_DENSE_FROM = 1 / 30
+"""Share of a dense product's work from which on the sparse one takes longer."""
+_BLOCK_ENTRIES = 1 << 20
+_CG_STEPS = 200
+_CG_AIM = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Projections:
+    """Cohorts whose members' potentials are projected, and their probabilities.
+
+    Attributes
+    ----------
+    incidence : Incidence
+        Cohorts of two members or more.
+    probabilities : float array, shape (n_cohorts,)
+        Of each cohort.
+    """
+
+    incidence: Incidence
+    probabilities: Floats
+
+    @cached_property
+    def inclusion(self) -> Floats:
+        """Σ_{A∋i} q(A) for each client, a bound on H: the metric of the space."""
+        spread = np.repeat(self.probabilities, self.incidence.sizes)
+        return total_by(self.incidence.members, spread, self.incidence.n_clients)
+
+    def at(self, potentials: Floats, near: "Point | None" = None) -> "Point":
+        """Project all cohorts, with the thresholds of a point nearby as a first guess."""
+        incidence = self.incidence
+        starts, sizes = incidence.offsets[:-1], incidence.sizes
+        values = potentials[incidence.members]
+        highest = np.maximum.reduceat(values, starts)
+        values -= np.repeat(highest, sizes)
+        guess = np.full(sizes.size, -1.0)
+        if near is not None:
+            # The largest weight is at least 1/n and at most one.
+            guess = np.clip(near.thresholds - highest, -1.0, -1.0 / sizes)
+        weights = excess(values, incidence.offsets, guess)
+        thresholds = highest - np.maximum.reduceat(weights, starts)
+        return Point(self, potentials, weights, thresholds)
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """The projections at one vector of potentials.
+
+    Attributes
+    ----------
+    projections : Projections
+        What is projected.
+    potentials : float array, shape (n_clients,)
+        Where.
+    weights : float array, shape (n_entries,)
+        The projection in every cohort, entry by entry.
+    thresholds : float array, shape (n_cohorts,)
+        The potential up to which a member has no weight.
+    """
+
+    projections: Projections
+    potentials: Floats
+    weights: Floats
+    thresholds: Floats
+
+    @cached_property
+    def marginal(self) -> Floats:
+        """The mean projection, shape (n_clients,)."""
+        incidence = self.projections.incidence
+        mass = self.weights * np.repeat(self.projections.probabilities, incidence.sizes)
+        return total_by(incidence.members, mass, incidence.n_clients)
+
+    @cached_property
+    def _supports(self) -> "_Supports":
+        incidence = self.projections.incidence
+        inside = self.weights > 0
+        count = np.add.reduceat(inside, incidence.offsets[:-1], dtype=np.int64)
+        several = count > 1
+        inside &= np.repeat(several, incidence.sizes)
+        count = count[several]
+        rows = sparse.csr_array(
+            (
+                np.ones(int(count.sum())),
+                incidence.members[inside],
+                np.concatenate(([0], np.cumsum(count))).astype(np.int32),
+            ),
+            shape=(count.size, incidence.n_clients),
+        )
+        return _Supports(rows, count, self.projections.probabilities[several])
+
+    def product(self, direction: Floats) -> Floats:
+        """Return H times a direction."""
+        return self._supports.product(direction)
+
+    def solve(self, ridge: Floats, right: Floats) -> Floats:
+        """Solve (H + diag(ridge)) d = right by whatever is cheapest and accurate enough."""
+        supports, width = self._supports, right.size
+        if width <= _AT_ONCE:
+            return _solve_dense(supports, ridge, right)
+        if supports.pairs <= _SPARSE_PAIRS * width:
+            return _solve_sparse(supports, ridge, right)
+        dense = width <= _MOST_DENSE
+        found, good = _conjugate_gradients(
+            lambda vector: supports.product(vector) + ridge * vector,
+            right,
+            supports.diagonal + ridge,
+            _CG_STEPS if dense else 10 * _CG_STEPS,
+        )
+        return _solve_dense(supports, ridge, right) if dense and not good else found
+
+
+def linked(first: Point, second: Point) -> Integers:
+    """Return a label for each client, equal where supports of either point link them."""
+    incidence = first.projections.incidence
+    inside = (first.weights > 0) | (second.weights > 0)
+    count = np.add.reduceat(inside, incidence.offsets[:-1], dtype=np.int64)
+    offsets = np.concatenate(([0], np.cumsum(count)))
+    return Incidence(incidence.members[inside], offsets, incidence.n_clients).components()
+
+
+class _Supports:
+    """Supports of two members or more: alone, a member moves nothing.
+
+    Parameters
+    ----------
+    rows : sparse array, shape (n_supports, n_clients)
+        A one for every member.
+    count : int array, shape (n_supports,)
+        How many members each has.
+    probabilities : float array, shape (n_supports,)
+        The probability of each support's cohort.
+    """
+
+    def __init__(self, rows: Any, count: Integers, probabilities: Floats) -> None:
+        self.rows, self.across = rows, rows.T
+        self.count = count
+        self.share = probabilities / count
+        self.whole = self.across @ probabilities
+        # A sum of positive terms: taking q/n from q would lose what little a rare cohort adds.
+        self.diagonal = self.across @ (probabilities * (1.0 - 1.0 / count))
+
+    @property
+    def pairs(self) -> float:
+        """How many ordered pairs share a support, counted once per support."""
+        return float(np.square(self.count, dtype=np.float64).sum())
+
+    def product(self, direction: Floats) -> Floats:
+        """Return H times a direction."""
+        mean = self.share * (self.rows @ direction)
+        return np.asarray(self.whole * direction - self.across @ mean)
+
+    def joint(self) -> Any:
+        """Return Σ_A q/n 1_S 1_Sᵀ as a sparse array."""
+        scaled = self.rows.copy()
+        scaled.data = np.repeat(np.sqrt(self.share), self.count)
+        return scaled.T @ scaled
+
+    def dense_joint(self) -> Floats:
+        """Return the same as a matrix, by whichever product is cheaper."""
+        height, width = self.rows.shape
+        if width > _AT_ONCE and self.pairs < height * float(width) ** 2 * _DENSE_FROM:
+            return np.asarray(self.joint().toarray())
+        total = np.zeros((width, width))
+        step = max(1, _BLOCK_ENTRIES // width)
+        starts, root = self.rows.indptr, np.sqrt(self.share)
+        for first in range(0, height, step):
+            last = min(first + step, height)
+            block = np.zeros((last - first, width))
+            row = np.repeat(np.arange(last - first), self.count[first:last])
+            block[row, self.rows.indices[starts[first] : starts[last]]] = root[first + row]
+            total += block.T @ block
+        return total
+
+
+def _solve_sparse(supports: _Supports, ridge: Floats, right: Floats) -> Floats:
+    from scipy.sparse.linalg import splu
+
+    matrix = supports.joint().tocsr()
+    matrix.setdiag(0.0)
+    matrix = sparse.diags_array(supports.diagonal + ridge) - matrix
+    # Positive definite, so the order may follow the pattern alone and no pivot need be sought.
+    factors = splu(
+        matrix.tocsc(),
+        permc_spec="MMD_AT_PLUS_A",
+        diag_pivot_thresh=0.0,
+        options={"SymmetricMode": True},
+    )
+    return np.asarray(factors.solve(right))
+
+
+def _solve_dense(supports: _Supports, ridge: Floats, right: Floats) -> Floats:
+    from scipy.linalg import lapack
+
+    diagonal = supports.diagonal + ridge
+    # Scaled to a unit diagonal, the ridge alone keeps it far enough from singular.
+    scale = 1.0 / np.sqrt(diagonal)
+    matrix = supports.dense_joint()
+    matrix *= -scale[:, None]
+    matrix *= scale
+    np.fill_diagonal(matrix, 1.0)
+    factor, _ = lapack.dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)
+    solution, _ = lapack.dpotrs(factor, scale * right, lower=1)
+    return np.asarray(scale * solution)
+
+
+def _conjugate_gradients(
+    product: Callable[[Floats], Floats], right: Floats, diagonal: Floats, steps: int
+) -> tuple[Floats, bool]:
+    """Solve by conjugate gradients; say whether they met their aim within so many steps."""
+    solution = np.zeros_like(right)
+    residual = right
+    scaled = residual / diagonal
+    search = scaled
+    energy = float(residual @ scaled)
+    goal = _CG_AIM**2 * energy
+    for _ in range(steps):
+        image = product(search)
+        bend = float(search @ image)
+        if not bend > 0.0:
+            break
+        solution = solution + (energy / bend) * search
+        residual = residual - (energy / bend) * image
+        scaled = residual / diagonal
+        previous, energy = energy, float(residual @ scaled)
+        if energy <= goal:
+            return solution, True
+        search = scaled + (energy / previous) * search
+    return solution, False
