@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import made
 import pytest
@@ -224,3 +226,89 @@ def test_a_folder_that_may_not_be_written_into_is_refused(tmp_path, monkeypatch)
 def test_an_earlier_audit_is_told_by_its_first_bytes(first):
     assert document.FORMAT in (first / "findings.json").read_text()[:200]
     check_folder(first)
+
+
+def test_a_link_in_the_folder_is_replaced_and_not_written_through(earlier, tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text("mine")
+    (earlier / "report.html").unlink()
+    (earlier / "report.html").symlink_to(other)
+    (earlier / "clients.csv").unlink()
+    (earlier / "clients.csv").symlink_to(tmp_path / "nowhere")
+    write_audit(made.findings(), earlier)
+    assert other.read_text() == "mine"
+    assert not (tmp_path / "nowhere").exists()
+    for name in ("report.html", "clients.csv"):
+        assert not (earlier / name).is_symlink()
+        assert (earlier / name).stat().st_size > 100
+
+
+def test_links_are_there_again_after_an_audit_that_fails(earlier, tmp_path, monkeypatch):
+    (earlier / "clients.csv").unlink()
+    (earlier / "clients.csv").symlink_to(tmp_path / "nowhere")
+    replaced = os.replace
+
+    def failing(source, target):
+        if str(target).endswith("figures/drift.png") and ".audit-" in str(source):
+            raise OSError("no room")
+        replaced(source, target)
+
+    monkeypatch.setattr(os, "replace", failing)
+    with pytest.raises(OSError, match="no room"):
+        write_audit(made.findings(), earlier)
+    assert (earlier / "clients.csv").is_symlink()
+    assert sorted(os.listdir(earlier)) == FILES
+
+
+def test_a_folder_of_pictures_that_is_a_link_is_refused(earlier, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    for name in os.listdir(earlier / "figures"):
+        (earlier / "figures" / name).unlink()
+    (earlier / "figures").rmdir()
+    (earlier / "figures").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OptionError, match=r"figures is a link"):
+        write_audit(made.findings(), earlier)
+    assert not os.listdir(tmp_path / "elsewhere")
+
+
+def test_a_folder_that_is_itself_a_link_is_the_users_choice(earlier, tmp_path):
+    (tmp_path / "link").symlink_to(earlier)
+    write_audit(made.findings(), tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert sorted(os.listdir(earlier)) == FILES
+
+
+KILLED = """
+import os, sys, pathlib
+sys.path.insert(0, {tests!r})
+import made
+from fedavot.audit import outputs
+make = outputs._make
+def killed(*arguments):
+    make(*arguments)
+    os.kill(os.getpid(), 9)
+outputs._make = killed
+outputs.write_audit(made.findings(), {place!r})
+"""
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_a_killed_audit_left_is_removed_by_the_next(earlier, tmp_path, there):
+    place = earlier if there else tmp_path / "new"
+    parent = earlier if there else tmp_path
+    code = KILLED.format(tests=os.path.dirname(__file__), place=str(place))
+    done = subprocess.run([sys.executable, "-c", code], check=False)
+    assert done.returncode == -9
+    assert [name for name in os.listdir(parent) if name.startswith(".audit-")]
+    write_audit(made.findings(), place)
+    assert not [name for name in os.listdir(parent) if name.startswith(".audit-")]
+    assert sorted(os.listdir(place)) == FILES
+
+
+def test_the_folder_of_an_audit_under_way_is_left_alone(tmp_path):
+    mine = tmp_path / ".audit-notours"
+    mine.mkdir()
+    with outputs._made_aside(tmp_path / "slow") as aside:
+        write_audit(made.findings(), tmp_path / "quick")
+        assert aside.is_dir()
+    assert mine.is_dir()

@@ -78,8 +78,14 @@ def test_a_last_line_that_is_cut_off_is_dropped(tmp_path):
 @pytest.mark.parametrize(
     ("second", "words"),
     [
-        (line(2, ["a"], {"a": 1e308}), "line 2: .*a weight is not a number from 0 to 1,000,000"),
-        (line(2, ["a"], {"a": -0.5}), "line 2: .*a weight is not a number from 0 to 1,000,000"),
+        (
+            line(2, ["a"], {"a": 1e308}),
+            r"line 2: .*weight of 'a' is 1e\+308, not a .* to 1,000,000",
+        ),
+        (line(2, ["a"], {"a": -0.5}), r"line 2: .*weight of 'a' is -0\.5, not a .* to 1,000,000"),
+        (line(2, ["a"], {"a": 10**400}), "line 2: .*weight of 'a' is an integer of about 400 dig"),
+        (line(2, ["a"], {"a": 1.0}, round=10**400), "line 2: .*round is an integer of about 400"),
+        (line(2, ["a"], {"a": 1.0}, round=-(2**63)), "line 2: .*round is -9223372036854775808"),
         (line(2, ["a"], {}, replied=["a"]), "line 2: .*weights are not of those who replied"),
         (line(2, ["a"], {"a": 1.0}, version=2), "line 2: .*version 2; this library reads 1"),
         (line(2, ["a"], {"a": 1.0}, round="x"), "line 2: .*round is 'x'"),

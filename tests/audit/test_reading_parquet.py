@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedavot.audit import parquet, parquet_child, read_log
+from fedavot.audit import parquet, read_log
 from fedavot.errors import FileFormatError, TooLargeError
 
 ABORTING = sorted(Path(__file__).parents[3].glob("shared/attacks/parquet/*.parquet"))
@@ -28,7 +28,7 @@ def instead(monkeypatch, tmp_path, code):
     """Put a program in the child's place."""
     program = tmp_path / "program.py"
     program.write_text(code)
-    monkeypatch.setattr(parquet_child, "__file__", str(program))
+    monkeypatch.setattr(parquet, "CHILD", str(program))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ parquet_child.main(sys.argv[1])
     [("os.abort()", FileFormatError), ("os.kill(os.getpid(), 9)", TooLargeError)],
 )
 def test_a_reader_that_ends_between_batches_is_an_error(log, tmp_path, monkeypatch, end, error):
-    folder = str(Path(parquet_child.__file__).parent)
+    folder = str(Path(parquet.CHILD).parent)
     instead(monkeypatch, tmp_path, AFTER_ONE_BATCH.format(folder=folder, end=end))
     with pytest.raises(error, match=r"log\.parquet"):
         read_log(log)

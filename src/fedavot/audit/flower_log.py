@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedavot._checks import Floats
+from fedavot._checks import LARGEST_SIZE, Floats, as_double, shown
 from fedavot.audit.json_lines import Objects, first_of, objects, plain
 from fedavot.audit.moments import as_moments
 from fedavot.audit.names import Codes, ordered
@@ -63,24 +63,31 @@ def read_flower_log(source: Path, blocks: Iterator[Objects], notes: list[str]) -
 
 def _number(found: dict[str, Any]) -> int:
     if found.get("format") != FORMAT:
-        raise ValueError(f"format is {found.get('format')!r}")
+        raise ValueError(f"format is {shown(found.get('format'))}")
     if found["version"] != VERSION:
-        raise ValueError(f"version {found['version']!r}; this library reads {VERSION}: upgrade it")
-    if type(found["round"]) is not int:
-        raise ValueError(f"round is {found['round']!r}")
-    return int(found["round"])
+        raise ValueError(
+            f"version {shown(found['version'])}; this library reads {VERSION}: upgrade it"
+        )
+    number = found["round"]
+    if type(number) is not int or abs(number) > LARGEST_SIZE:
+        raise ValueError(f"round is {shown(number)}")
+    return int(number)
 
 
 def _round(found: dict[str, Any], codes: Codes) -> _Round:
     given = found["weights"]
     if not isinstance(given, dict) or given.keys() != set(found["replied"]):
         raise ValueError("weights are not of those who replied")
-    weights = [float(given[name]) for name in found["replied"]]
-    if not all(0 <= weight <= LARGEST for weight in weights):
-        raise ValueError(f"a weight is not a number from 0 to {LARGEST:,.0f}")
+    weights = [as_double(given[name]) for name in found["replied"]]
+    for name, weight in zip(found["replied"], weights, strict=True):
+        if not 0 <= weight <= LARGEST:
+            raise ValueError(
+                f"the weight of {shown(name)} is {shown(given[name])}, not a number from 0 to "
+                f"{LARGEST:,.0f}"
+            )
     time = found.get("time", "")
     if not isinstance(time, str):
-        raise ValueError(f"time is {time!r}")
+        raise ValueError(f"time is {shown(time)}")
     replied, order = np.unique(_coded(found["replied"], codes), return_index=True)
     everyone = _coded([*found["available"], *found["replied"]], codes)
     # Who was asked and did not reply could not have taken part.

@@ -1,17 +1,21 @@
 """The files of an audit, written all or none.
 
 Every file is made first, in a hidden folder on the same disk, and put in its place when all are
-there. If that fails, or is interrupted, whatever was there before is there again.
+there. If that fails, or is interrupted, whatever was there before is there again. A hidden folder
+that a killed audit left is removed by the next one that succeeds. Links are replaced, and never
+written through.
 """
 
 import os
+import re
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from fedavot._files import PathLike, write_whole
+from fedavot._files import STALE_SECONDS, PathLike, _lock, write_whole
 from fedavot.audit.comparison import Change
 from fedavot.audit.document import FORMAT, write_alignment, write_clients, write_findings
 from fedavot.audit.findings import Findings
@@ -19,6 +23,7 @@ from fedavot.errors import OptionError
 
 REPORT, ALIGNMENT, FINDINGS = "report.html", "alignment.json", "findings.json"
 CLIENTS, FIGURES = "clients.csv", "figures"
+_ASIDE = re.compile(r"\.audit-[0-9a-f]{16}")
 PICTURES = ("shares", "hours", "weekdays", "drift", "held-out", "price")
 """What pictures may be called; those of an earlier audit that this one has not are removed."""
 
@@ -41,6 +46,11 @@ def check_folder(folder: PathLike) -> None:
         raise OptionError(f"{nearest} is a file, so that {place} cannot be made; name another")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise OptionError(f"{nearest} may not be written into; name another folder")
+    if (place / FIGURES).is_symlink():
+        raise OptionError(
+            f"{place / FIGURES} is a link, and pictures would go where it leads; remove it, or "
+            "name another folder"
+        )
     names = (REPORT, ALIGNMENT, FINDINGS, CLIENTS, *(_png(name) for name in PICTURES))
     taken = [name for name in names if (place / name).exists()]
     folders = [name for name in taken if (place / name).is_dir()]
@@ -80,6 +90,9 @@ def write_audit(
             _put(aside, place, names)
         else:
             os.rename(aside, place)
+    # Only now: until then it may hold the files of an earlier audit.
+    _remove_leftovers(place)
+    _remove_leftovers(place.absolute().parent)
     return tuple(place / name for name in names)
 
 
@@ -110,7 +123,8 @@ def _made_aside(place: Path) -> Iterator[Path]:
     try:
         parent.mkdir(parents=True, exist_ok=True)
         aside.mkdir()
-        yield aside
+        with _locked(aside):
+            yield aside
         if inside:
             shutil.rmtree(aside)
     except BaseException:
@@ -119,6 +133,31 @@ def _made_aside(place: Path) -> Iterator[Path]:
             with suppress(OSError):
                 one.rmdir()
         raise
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool | None]:
+    """Lock a folder where there are locks; give what `_lock` says."""
+    try:
+        number = os.open(folder, os.O_RDONLY)
+    except OSError:
+        yield None
+        return
+    try:
+        yield _lock(number)
+    finally:
+        os.close(number)
+
+
+def _remove_leftovers(parent: Path) -> None:
+    """Remove hidden folders of audits that are no longer under way."""
+    with suppress(OSError):
+        for entry in list(os.scandir(parent)):
+            if _ASIDE.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
+                old = time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_SECONDS
+                with _locked(Path(entry)) as locked:
+                    if locked or (locked is None and old):
+                        shutil.rmtree(entry, ignore_errors=True)
 
 
 def _make(findings: Findings, changes: Sequence[Change], folder: Path) -> list[str]:
@@ -143,7 +182,7 @@ def _put(aside: Path, place: Path, names: Sequence[str]) -> None:
     """Move files into a folder that is there, or put back what was in it."""
     old = aside / "old"
     every = dict.fromkeys([*names, *map(_png, PICTURES)])
-    before = {name for name in every if (place / name).exists()}
+    before = {name for name in every if os.path.lexists(place / name)}
     had_figures = (place / FIGURES).exists()
     try:
         (old / FIGURES).mkdir(parents=True)
@@ -156,7 +195,7 @@ def _put(aside: Path, place: Path, names: Sequence[str]) -> None:
     except BaseException:
         # Told from what is where, as an interruption may come between any two steps.
         for name in every:
-            if (old / name).exists():
+            if os.path.lexists(old / name):
                 os.replace(old / name, place / name)
             elif name not in before:
                 (place / name).unlink(missing_ok=True)

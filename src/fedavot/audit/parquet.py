@@ -16,7 +16,6 @@ from typing import Any
 
 import polars as pl
 
-from fedavot.audit import parquet_child
 from fedavot.audit.blocks import PARQUET, Report
 from fedavot.audit.columns import find_layout
 from fedavot.audit.tables import Batch, Table
@@ -26,6 +25,7 @@ NAMED = ("round", "client", "status", "state")
 """What a column of names may mean; the others are times."""
 EXACT = 2.0**53
 """Up to here every whole number is a float."""
+CHILD = str(Path(__file__).with_name("parquet_child.py"))
 END = "Z"
 KILLED = 9
 """The signal by which a system ends what takes too much memory."""
@@ -75,7 +75,7 @@ class _Child:
         # Where this process found Polars, the child finds it.
         paths = os.pathsep.join(filter(None, sys.path))
         self._process: subprocess.Popen[bytes] = subprocess.Popen(
-            [sys.executable, "-P", parquet_child.__file__, os.path.abspath(source)],
+            [sys.executable, "-P", CHILD, os.path.abspath(source)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedavot._checks import Floats
+from fedavot._checks import Floats, shown
 from fedavot.audit.moments import as_moments
 
 _WHOLE = re.compile(r"\s*([+-]?[0-9]{1,4000})(\.0*)?\s*")
@@ -82,7 +82,7 @@ def unlogged(values: list[int]) -> list[str]:
         return []
     words = "number" if missing == 1 else "numbers"
     return [
-        f"{missing} round {words} between {values[0]} and {values[-1]} "
+        f"{shown(missing)} round {words} between {shown(values[0])} and {shown(values[-1])} "
         f"{'does' if missing == 1 else 'do'} not appear: taken as not logged, not as rounds in "
         "which nobody took part"
     ]
@@ -93,6 +93,6 @@ def _mixed(labels: list[str], whole: list[bool]) -> list[str]:
         return []
     other = labels[whole.index(False)]
     return [
-        f"not all round labels are numbers ({other!r} is not): rounds are in the order in which "
-        "they first appear"
+        f"not all round labels are numbers ({other[:60]!r} is not): rounds are in the order in "
+        "which they first appear"
     ]
