@@ -386,11 +386,25 @@ def test_a_log_that_lacks_rounds_of_the_checkpoint_is_refused(tmp_path):
         resumed(tmp_path, importance=LISTED)
 
 
-def test_a_log_with_a_line_that_is_none_of_ours_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"edited by hand",
+        b'{"round": 3}',
+        b'{"round": 2.0}',
+        b'{"round": 2, "round": 2}',
+        b'{"round": 1e999}',
+        b'{"round": ' + b"9" * 5000 + b"}",
+        b"[" * 100_000,
+        b"[2]",
+    ],
+    ids=range(8),
+)
+def test_a_log_with_a_line_that_is_none_of_ours_is_refused(tmp_path, line):
     Run("FedAvg", tmp_path).start(3)
     path = tmp_path / "participation.jsonl"
     first, *rest = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([first, b"edited by hand\n", *rest]))
+    path.write_bytes(b"".join([first, line + b"\n", *rest]))
     with pytest.raises(CheckpointError, match="has 1 of the 3 rounds"):
         resumed(tmp_path, importance=LISTED)
 
