@@ -11,6 +11,7 @@ import pytest
 import fedavot as fa
 from fedavot import errors, importance
 from fedavot._checks import as_seed, shown
+from fedavot.audit import audit, federation_of, read_log
 from fedavot.laws._law import as_levels, as_potentials, client_mask
 from fedavot.rules import Known, build
 from fedavot.training import Problem, Task, Training, constant, from_clients
@@ -235,6 +236,35 @@ def test_masked_arrays_without_masked_entries_are_plain_data():
 def test_seeds_that_are_no_integers_from_zero_are_refused(made, seed):
     with pytest.raises(errors.OptionError, match="seed"):
         made(seed)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"seed": -1},
+        {"seed": 0.5},
+        {"seed": 10**5000},
+        {"period": 10**5000},
+        {"period": np.ma.masked},
+        {"cohort_size": 10**5000},
+        {"columns": {"client": 10**5000}},
+    ],
+)
+def test_options_of_intervals_are_refused(tmp_path, options):
+    path = tmp_path / "log.csv"
+    path.write_text("client,start,end\na,0,100\nb,0,50\n")
+    with pytest.raises(errors.OptionError, match=next(iter(options)).removesuffix("s")):
+        read_log(path, **{"period": 10, "cohort_size": 1, **options})
+
+
+@pytest.mark.parametrize("options", ["seed", "tolerance"])
+def test_options_of_an_audit_are_refused(tmp_path, options):
+    path = tmp_path / "log.csv"
+    path.write_text("round,client\n1,a\n2,b\n")
+    federation = federation_of(read_log(path))
+    for value in (-1, 10**5000, np.ma.masked, "a"):
+        with pytest.raises(errors.OptionError, match=options):
+            audit(federation, **{options: value})
 
 
 @pytest.mark.parametrize("seed", [0, np.int64(5), 2**128 - 1])

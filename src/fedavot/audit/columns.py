@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from fedavot._checks import shown
 from fedavot.errors import FileFormatError, OptionError
 
 NAMES = {
@@ -46,6 +47,9 @@ def check_named(columns: Mapping[str, str] | None) -> dict[str, str]:
             f"columns names {unknown[0]!r}; it may name {', '.join(NAMES)}, as in "
             'columns={"client": "device_id"}'
         )
+    for role, name in named.items():
+        if not isinstance(name, str):
+            raise OptionError(f"the column for the {role} is {shown(name)}; give its name as text")
     return named
 
 
