@@ -53,11 +53,16 @@ def main(arguments=None):
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--problems", type=int, default=10_000)
     parser.add_argument("--only", type=int, help="run this one problem of the seed")
+    parser.add_argument("--kind", choices=("variance", "soft"), help="leave out the other kind")
     options = parser.parse_args(arguments)
     numbers = range(options.problems) if options.only is None else [options.only]
     counts, findings = Counter(), []
     for number in numbers:
-        label, found = attack(options.seed, number)
+        problem = generate(np.random.default_rng([options.seed, number]))
+        label = problem.label
+        if options.kind is not None and not label.startswith(options.kind):
+            continue
+        found = attack(problem)
         counts[label, "problems"] += 1
         for kind, detail in found:
             counts[label, kind] += 1
@@ -70,9 +75,8 @@ def main(arguments=None):
     return 1 if findings else 0
 
 
-def attack(seed, number):
-    """Solve and check one problem; return its label and what was found, kind and detail."""
-    problem = generate(np.random.default_rng([seed, number]))
+def attack(problem):
+    """Solve and check one problem; return what was found, kind and detail."""
     start = time.process_time()
     alignment = fa.align(problem.importance, problem.law, tol=TOL, **problem.options)
     spent = time.process_time() - start
@@ -82,7 +86,7 @@ def attack(seed, number):
     found += [("wrong", fault) for fault in faults(problem, alignment)]
     if spent > SLOW:
         found.append(("slow", f"{spent:.1f} s"))
-    return problem.label, found
+    return found
 
 
 def generate(rng):
