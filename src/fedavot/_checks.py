@@ -195,7 +195,8 @@ def _refuse_masked(values: Any, *, what: str, item: str, error: type[InputError]
     if masked is None:
         return
     if isinstance(values, list | tuple):
-        if any(issubclass(kind, masked.MaskedArray) for kind in set(map(type, values))):
+        kinds = set(map(type, values))
+        if kinds != {int} and any(issubclass(kind, masked.MaskedArray) for kind in kinds):
             for place, value in enumerate(values):
                 _refuse_masked(value, what=f"{what}, {item} {place}", item="entry", error=error)
     elif masked.is_masked(values):
