@@ -94,11 +94,10 @@ def least_variance(
     potentials = np.zeros(importance.size)
     evaluations = solution.run.evaluations
     if choice.clients.size:
-        settled = wanted.copy()
-        settled[choice.clients] = False
-        # Clients without a choice have the error they have; the others' is added to it.
-        error = float(np.abs(target - marginal)[settled].sum())
-        tol = max(effort.tol - error, effort.tol / 2)
+        # What no choice can mend counts towards the tolerance.
+        error = target - marginal
+        error[choice.clients] -= choice.target
+        tol = max(effort.tol - float(np.abs(error[wanted]).sum()), effort.tol / 2)
         point, spent = _climb(choice, tol, effort.max_iter - evaluations)
         potentials[choice.clients] = point.potentials
         marginal[choice.clients] += point.marginal
@@ -124,7 +123,9 @@ def _reduce(importance: Floats, law: Cohorts, solution: Solution) -> tuple[_Choi
     offsets = np.concatenate(([0], np.cumsum(sizes[several])))
     reduced = Incidence(members.astype(np.int32), offsets, clients.size)
     projections = Projections(reduced, probabilities[several])
-    target = (solution.parts.target - fixed)[clients]
+    # Rounding elsewhere may ask for more than a rare cohort has: what is out of reach is an error
+    # whatever the potentials, which would run away after it.
+    target = np.clip((solution.parts.target - fixed)[clients], 0.0, projections.inclusion)
     return _Choice(clients.astype(np.int64), projections, target, reduced.components()), fixed
 
 
