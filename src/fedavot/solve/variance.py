@@ -25,6 +25,8 @@ from fedavot.solve.quadratic import Point, Projections, linked
 _GROWTH = 10.0
 _LONGEST_REACH = 1e10
 """Beyond it a singular Hessian's Cholesky factors would be rounding."""
+_INNER_STEPS = 6
+"""Newton steps after which an inner problem has too long a reach."""
 _SETTLED = 0.2
 """Share of the pull towards the centre that the gradient may still have when the centre moves."""
 _FLAT = 0.3
@@ -134,7 +136,7 @@ def _climb(choice: _Choice, tol: float, budget: int) -> tuple[Point, int]:
     metric, parts = choice.projections.inclusion, choice.parts
     # A client's mean weight where it takes part: the right scale for cohorts of every size.
     centre = choice.target / metric
-    reach = np.ones(choice.n_parts)
+    reach, steps = np.ones(choice.n_parts), np.zeros(choice.n_parts, dtype=np.int64)
     point = best = choice.projections.at(centre)
     least, evaluations, idle = np.inf, 1, 0
     while True:
@@ -146,8 +148,12 @@ def _climb(choice: _Choice, tol: float, budget: int) -> tuple[Point, int]:
             return best, evaluations
         pull = metric / reach[parts] * (point.potentials - centre)
         over = choice.by_part(np.abs(error - pull)) <= _SETTLED * choice.by_part(np.abs(pull))
+        steps = steps + 1
+        lost = ~over & (steps > _INNER_STEPS)
         reach = np.where(over, np.minimum(_GROWTH * reach, _LONGEST_REACH), reach)
-        centre = np.where(over[parts], point.potentials, centre)
+        reach = np.where(lost, reach / _GROWTH, reach)
+        steps = np.where(over | lost, 0, steps)
+        centre = np.where((over | lost)[parts], point.potentials, centre)
         inner = _Inner(choice, metric / reach[parts], centre)
         gradient = inner.gradient(point)
         # Parts that are done stay: their gradient is rounding, and a long reach would enlarge it.
