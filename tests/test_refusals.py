@@ -78,7 +78,7 @@ def test_a_wanted_client_in_no_cohort_leaves_the_nearest_importance(law):
 
 def test_too_many_pairs_are_refused_with_the_estimate():
     with pytest.raises(errors.TooLargeError, match=r"499,999,500,000 cohorts of 2 .* GB"):
-        fa.SuccessiveDraws(np.ones(1_000_000), 2)
+        _ = fa.SuccessiveDraws(np.ones(1_000_000), 2).cohorts
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def _weighed(importance: Floats, law: Law, deficient: Integers, given: _Evidence
         _violation(importance, law, deficient),
         np.maximum(importance - attained, 0.0).sum(),
         np.abs(importance - attained).sum(),
-        _least_ratio(law.prefix_coverage(order), np.cumsum(importance[order])),
+        _least_ratio(np.cumsum(law.prefix_gains(order)), np.cumsum(importance[order])),
         _least_ratio(attained, importance),
     )
 
@@ -194,7 +194,7 @@ def _scanned(importance: Floats, law: Law, deficient: Integers) -> Bounds | None
     order = law.worst_order(importance)
     if order is None:
         return None
-    wanted, covered = np.cumsum(importance[order]), law.prefix_coverage(order)
+    wanted, covered = np.cumsum(importance[order]), np.cumsum(law.prefix_gains(order))
     excess = max(0.0, float(np.max(wanted - covered)))
     share = _least_ratio(covered, wanted)
     # No importance nearer than the deficiency in total variation is attainable, and one is.

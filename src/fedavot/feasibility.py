@@ -2,9 +2,12 @@
 
 Laws with a worst order are decided by one scan of its prefixes, N log N; where many independent
 clients have slack to spare, a histogram of p_i/a_i shows it without sorting. For the other laws,
-levels and potentials are found first and handed over as evidence: `certificate` checks them.
+levels and potentials are found first and handed over as evidence. No certificate is returned as
+proven before its own `verify` has accepted it; evidence that is refused is solved for again, by the
+method that does not depend on potentials to find the levels.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -14,13 +17,14 @@ from fedavot._checks import Floats, as_importance
 from fedavot.certificate import FEASIBLE_SLACK, Certificate
 from fedavot.laws._law import Law, as_law
 from fedavot.laws.independent import IndependentClients
-from fedavot.solve.decompose import Effort, decompose
+from fedavot.solve.decompose import Effort, Solution, decompose, refine, resolve
 from fedavot.solve.levels import Partition, partition
 
 _MANY = 100_000
 """Clients from which on avoiding a sort is worth a second method."""
 _FEASIBLE = Certificate(True, np.empty(0, dtype=np.int64), 0.0, 1.0)
-_EFFORT = Effort(tol=1e-10, max_iter=2000, method="auto")
+_EFFORT = Effort(tol=1e-10, max_iter=2000, method="auto", relative=2e-10)
+"""A Hall ratio is proved by each client's own ratio, so every client must be met closely."""
 
 
 def certify(importance: ArrayLike, law: Law) -> Certificate:
@@ -36,7 +40,8 @@ def certify(importance: ArrayLike, law: Law) -> Certificate:
     Returns
     -------
     Certificate
-        Its ``verify`` checks it against the law with code that imports no solver.
+        Its ``verify`` checks it against the law with code that imports no solver, and has accepted
+        it unless ``proven`` is False.
 
     Examples
     --------
@@ -50,16 +55,31 @@ def certify(importance: ArrayLike, law: Law) -> Certificate:
         return _FEASIBLE
     order = law.worst_order(wanted)
     if order is not None:
-        slack = law.prefix_coverage(order) - np.cumsum(wanted[order])
+        slack = np.cumsum(law.prefix_gains(order)) - np.cumsum(wanted[order])
         if slack.min() >= -FEASIBLE_SLACK:
             return _FEASIBLE
-        return _claim(wanted, partition(wanted, law, order), None)
-    solution = decompose(wanted, law, _EFFORT)
-    potentials = solution.run.potentials
+        return _checked(_claim(wanted, partition(wanted, law, order), None), wanted, law)
+    for solution in _solutions(wanted, law):
+        certificate = _claim(wanted, solution.parts, solution.run.potentials)
+        if certificate.verify(wanted, law):
+            return certificate
+    return replace(certificate, proven=False)
+
+
+def _checked(certificate: Certificate, importance: Floats, law: Law) -> Certificate:
+    return replace(certificate, proven=certificate.verify(importance, law))
+
+
+def _solutions(importance: Floats, law: Law) -> Iterator[Solution]:
+    """Give evidence to be checked, the likeliest to hold first."""
+    found = decompose(importance, law, _EFFORT)
     # A deficiency below the solver's tolerance hides from the residual, but not from the order of
     # the potentials: read the levels once more.
-    order = np.lexsort((-potentials, solution.parts.levels))
-    return _claim(wanted, partition(wanted, law, order), potentials)
+    yield refine(importance, law, found, _EFFORT)
+    yield found
+    sure = resolve(importance, law, _EFFORT, found.run)
+    yield refine(importance, law, sure, _EFFORT)
+    yield sure
 
 
 def _claim(importance: Floats, parts: Partition, potentials: Floats | None) -> Certificate:

@@ -209,8 +209,8 @@ def test_a_looser_tolerance_stops_earlier():
 def test_a_list_of_all_pairs_is_aligned_as_uniform_pairs_are():
     importance = normalised(np.arange(100.0, 0.0, -1))
     listed = fa.Cohorts(np.array(list(itertools.combinations(range(100), 2))))
-    by_list = fa.align(importance, listed)
-    closed = fa.align(importance, fa.UniformCohorts(100, 2))
+    by_list = fa.align(importance, listed, tol=1e-12)
+    closed = fa.align(importance, fa.UniformCohorts(100, 2), tol=1e-12)
     assert distance(by_list.attained, closed.attained) <= TOL
-    # Both are centred, and the last step of Newton's method leaves far less than its residual.
-    assert np.ptp(by_list.potentials - closed.potentials) <= 1e-9
+    # Both are centred; weights of a few per cent make potentials less sharp than marginals.
+    assert np.ptp(by_list.potentials - closed.potentials) <= 1e-8

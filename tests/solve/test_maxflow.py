@@ -37,7 +37,9 @@ def random_problem(n_clients, n_cohorts, skew):
 
 
 def by_flow(importance, law):
-    return split_by_flow(importance, listed(law), one_level(importance, law))
+    return split_by_flow(
+        importance, listed(law), one_level(importance, law), np.zeros(importance.size)
+    )
 
 
 @sizes
@@ -96,6 +98,6 @@ def test_flow_attains_the_lexicographically_optimal_base(law, data):
 def test_splitting_what_is_split_changes_nothing(law, data):
     importance = data.draw(importances(law.n_clients))
     once = by_flow(importance, law)
-    again = split_by_flow(importance, listed(law), once)
+    again = split_by_flow(importance, listed(law), once, np.zeros(importance.size))
     assert np.array_equal(once.levels, again.levels)
     assert np.array_equal(once.target, again.target)

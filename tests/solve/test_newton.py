@@ -11,8 +11,9 @@ import brute
 import fedavot as fa
 from agreement import close
 from fedavot.solve import decompose
-from fedavot.solve._problem import Problem
-from fedavot.solve.newton import conjugate_gradients, newton, solve_dense
+from fedavot.solve._problem import Problem, Pull
+from fedavot.solve.direction import conjugate_gradients, solve_dense
+from fedavot.solve.newton import newton
 from strategies import explicit_laws, feasible_problems, normalised
 
 TOL = 1e-10
@@ -28,9 +29,10 @@ def free_of_levels(importance, law):
     return Problem(system, importance, free, importance == 0, levels)
 
 
-def solved(importance, law, **options):
+def solved(importance, law, softness=0.0, **options):
     problem = free_of_levels(importance, law)
-    return newton(problem, np.zeros(importance.size), tol=TOL, max_iter=200, **options)
+    pull = Pull(softness, importance, problem.parts) if softness else None
+    return newton(problem, np.zeros(importance.size), tol=TOL, max_iter=200, pull=pull, **options)
 
 
 def mild_problem(law, seed):

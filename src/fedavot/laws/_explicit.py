@@ -22,6 +22,11 @@ from fedavot.laws._pairs import PairMatrix, PairPoint, suits
 _DENSE_FROM = 1 / 30
 """Share of a dense product's work from which on the sparse one, far slower a step, takes longer."""
 _DENSE_WIDTH, _DENSE_ROWS = 500, 1_000
+_SPARSE_ENTRIES = 8
+"""Entries per client up to which a factorisation of the Hessian is taken to stay sparse."""
+_SPARSE_CLIENTS = 5_000
+"""Up to here even a factor that fills up is cheap; beyond, the bandwidth decides."""
+_BANDED_ENTRIES = 20_000_000
 _SAFE_SPREAD = 600.0
 """Potentials within ±300 of their centre keep exp(x) and q/s far from the ends of float64."""
 
@@ -57,6 +62,34 @@ class ExplicitSystem:
         if not suits(self.incidence):
             return None
         return PairMatrix.of(self.incidence, self.probabilities)
+
+    def ranges(self, values: Floats) -> tuple[Integers, Floats]:
+        """Return a member of each cohort, and the range of the values within the cohort."""
+        members, starts = self.incidence.members, self.incidence.offsets[:-1]
+        entries = values[members]
+        spread = np.maximum.reduceat(entries, starts) - np.minimum.reduceat(entries, starts)
+        return members[starts].astype(np.int64), np.asarray(spread)
+
+    @cached_property
+    def is_sparse(self) -> bool:
+        """Whether the Hessian has few enough entries for a sparse factorisation."""
+        entries = float(np.square(self.incidence.sizes, dtype=np.float64).sum())
+        n_clients = self.incidence.n_clients
+        if entries > _SPARSE_ENTRIES * n_clients:
+            return False
+        return n_clients <= _SPARSE_CLIENTS or self._bandwidth * n_clients <= _BANDED_ENTRIES
+
+    @cached_property
+    def _bandwidth(self) -> int:
+        """How far from the diagonal the Hessian's entries lie, clients well ordered."""
+        from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+        rows = self.incidence.matrix(np.ones(self.incidence.members.size))
+        graph = (rows.T @ rows).tocsr()
+        rank = np.empty(graph.shape[0], dtype=np.int64)
+        rank[reverse_cuthill_mckee(graph, symmetric_mode=True)] = np.arange(graph.shape[0])
+        graph = graph.tocoo()
+        return int(np.abs(rank[graph.row] - rank[graph.col]).max(initial=0))
 
     def _point(self, potentials: Floats) -> "_Point | _WidePoint | PairPoint":
         centred, spread = centre(potentials, self.levels)
@@ -112,16 +145,20 @@ class _Point:
             self._share * mean
         )
 
-    def dense(self) -> Floats:
-        def outer_weights() -> Floats:
-            return self.incidence.spread_over_members(
-                np.sqrt(self.probabilities) / self._normaliser
-            ) * self.scale.take(self.incidence.members)
+    def _outer_weights(self) -> Floats:
+        roots = np.sqrt(self.probabilities) / self._normaliser
+        return self.incidence.spread_over_members(roots) * self.scale.take(self.incidence.members)
 
+    def _pair_products(self) -> Floats:
         pairs = self.incidence.pairs
         products = self.scale.take(pairs.first) * self.scale.take(pairs.second)
-        products *= (self._share / self._normaliser)[pairs.cohorts]
-        return laplacian(self.incidence, products, outer_weights)
+        return np.asarray(products * (self._share / self._normaliser)[pairs.cohorts])
+
+    def dense(self) -> Floats:
+        return laplacian(self.incidence, self._pair_products(), self._outer_weights)
+
+    def sparse(self) -> Any:
+        return sparse_laplacian(self.incidence, self._pair_products(), self._outer_weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,12 +194,19 @@ class _WidePoint:
         mean = np.add.reduceat(self._weights * entries, self.incidence.offsets[:-1])
         return self._by_client(self._mass * (entries - self.incidence.spread_over_members(mean)))
 
+    def _outer_weights(self) -> Floats:
+        roots = self.incidence.spread_over_members(np.sqrt(self.probabilities))
+        return np.asarray(self._weights * roots)
+
+    def _pair_products(self) -> Floats:
+        starts = self.incidence.offsets[:-1][self.incidence.pairs.cohorts]
+        return np.asarray(self._mass[starts] * self._weights[starts + 1])
+
     def dense(self) -> Floats:
-        root = self.incidence.spread_over_members(np.sqrt(self.probabilities))
-        pairs = self.incidence.pairs
-        starts = self.incidence.offsets[:-1][pairs.cohorts]
-        products = self._mass[starts] * self._weights[starts + 1]
-        return laplacian(self.incidence, products, lambda: self._weights * root)
+        return laplacian(self.incidence, self._pair_products(), self._outer_weights)
+
+    def sparse(self) -> Any:
+        return sparse_laplacian(self.incidence, self._pair_products(), self._outer_weights)
 
 
 def laplacian(
@@ -188,6 +232,24 @@ def laplacian(
         rows = incidence.matrix(outer_weights())[incidence.sizes > 2]
         joint += _gram(rows)
     return as_laplacian(joint)
+
+
+def sparse_laplacian(
+    incidence: Incidence, pair_products: Floats, outer_weights: Callable[[], Floats]
+) -> Any:
+    """Assemble the same matrix as `laplacian`, as a scipy array in compressed columns."""
+    from scipy import sparse
+
+    shape = (incidence.n_clients, incidence.n_clients)
+    pairs = incidence.pairs
+    joint = sparse.coo_array((pair_products, (pairs.first, pairs.second)), shape=shape)
+    joint = (joint + joint.T).tocsr()
+    if incidence.has_larger:
+        rows = incidence.matrix(outer_weights())[incidence.sizes > 2]
+        joint = joint + rows.T @ rows
+    joint.setdiag(0.0)
+    degree = np.asarray(joint.sum(axis=1)).ravel()
+    return (sparse.diags_array(degree) - joint).tocsc()
 
 
 def _gram(rows: Any) -> Floats:

@@ -93,8 +93,12 @@ class Law(Protocol):
         """Return the map from potentials to expected weights within these levels."""
         ...
 
-    def prefix_coverage(self, order: Integers) -> Floats:
-        """Return the coverage of each prefix of an order of all clients, shape (n_clients,)."""
+    def prefix_gains(self, order: Integers) -> Floats:
+        """Return the coverage each client adds to those before it in an order of all clients.
+
+        Shape (n_clients,), in that order; the sum of the first k is the coverage of the first k
+        clients, and each is exact to rounding relative to itself.
+        """
         ...
 
     def worst_order(self, importance: Floats) -> Integers | None:

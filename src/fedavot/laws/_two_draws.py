@@ -69,10 +69,10 @@ class TwoDraws:
         """Return the coverage of the set with this mask."""
         return float(self.rates[members].sum() * (1.0 + self.odds[~members].sum()))
 
-    def prefix_coverage(self, order: Integers) -> Floats:
-        """Return the coverage of each prefix of an order of all clients, shape (n_clients,)."""
-        covered = np.cumsum(self.rates[order]) * (1.0 + _sum_after(self.odds[order]))
-        return np.maximum.accumulate(covered)
+    def prefix_gains(self, order: Integers) -> Floats:
+        """Return the coverage each client adds to those before it in an order of all clients."""
+        rates, odds = self.rates[order], self.odds[order]
+        return odds * _sum_after(rates) + rates * _sum_after(odds)
 
 
 def _sum_after(values: Floats) -> Floats:

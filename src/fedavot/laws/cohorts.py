@@ -163,12 +163,12 @@ class Cohorts:
         """The system without levels; kept, as it may lay out a matrix of its own."""
         return ExplicitSystem(self._incidence, self._probabilities, None)
 
-    def prefix_coverage(self, order: Integers) -> Floats:
-        """Return the coverage of each prefix of an order of all clients, shape (n_clients,)."""
+    def prefix_gains(self, order: Integers) -> Floats:
+        """Return the coverage each client adds to those before it in an order of all clients."""
         rank = np.empty(self.n_clients, dtype=np.int32)
         rank[order] = np.arange(self.n_clients, dtype=np.int32)
         first = self._incidence.minimum(rank)
-        return np.cumsum(total_by(first, self._probabilities, self.n_clients))
+        return total_by(first, self._probabilities, self.n_clients)
 
     def worst_order(self, importance: Floats) -> None:
         """Return None: for a general list no order is known to hold the worst set."""

@@ -136,9 +136,12 @@ class IndependentClients:
         """Return the map from potentials to expected weights within these levels."""
         return ProductSystem(self, self.n_clients, levels)
 
-    def prefix_coverage(self, order: Integers) -> Floats:
-        """Return the coverage of each prefix of an order of all clients, shape (n_clients,)."""
-        return -np.expm1(-np.cumsum(self._exponents[order])) / self.nonempty
+    def prefix_gains(self, order: Integers) -> Floats:
+        """Return the coverage each client adds to those before it in an order of all clients."""
+        exponents = self._exponents[order]
+        # Infinite exponents, of clients who are always there, leave nothing to those after them.
+        before = np.concatenate(([0.0], np.cumsum(exponents)[:-1]))
+        return np.exp(-before) * -np.expm1(-exponents) / self.nonempty
 
     def worst_order(self, importance: Floats) -> Integers:
         """Return the clients by falling p_i/a_i; clients without importance come last."""

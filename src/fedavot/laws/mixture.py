@@ -93,9 +93,9 @@ class Mixture:
         """Return the map from potentials to expected weights within these levels."""
         return _MixtureSystem(tuple(law.system(levels) for law in self._laws), self._weights)
 
-    def prefix_coverage(self, order: Integers) -> Floats:
-        """Return the coverage of each prefix of an order of all clients, shape (n_clients,)."""
-        return _average(self._weights, (law.prefix_coverage(order) for law in self._laws))
+    def prefix_gains(self, order: Integers) -> Floats:
+        """Return the coverage each client adds to those before it in an order of all clients."""
+        return _average(self._weights, (law.prefix_gains(order) for law in self._laws))
 
     def worst_order(self, importance: Floats) -> None:
         """Return None: the states' worst orders differ, and no common one is known."""

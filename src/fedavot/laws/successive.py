@@ -135,10 +135,10 @@ class SuccessiveDraws:
             return self.cohorts.system(levels)
         return TwoDrawsSystem(self._pairs, levels)
 
-    def prefix_coverage(self, order: Integers) -> Floats:
-        """Return the coverage of each prefix of an order of all clients, shape (n_clients,)."""
+    def prefix_gains(self, order: Integers) -> Floats:
+        """Return the coverage each client adds to those before it in an order of all clients."""
         known = self.cohorts if self._pairs is None else self._pairs
-        return known.prefix_coverage(order)
+        return known.prefix_gains(order)
 
     def worst_order(self, importance: Floats) -> None:
         """Return None: no order is known to hold the worst set."""

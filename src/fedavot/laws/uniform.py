@@ -59,13 +59,18 @@ class UniformCohorts:
         return np.full(self._n_clients, self._size / self._n_clients)
 
     @cached_property
-    def _coverage_by_count(self) -> Floats:
-        """Coverage of any set of n clients, for n = 0..n_clients."""
+    def _log_missed(self) -> Floats:
+        """Log of the probability that a cohort has none of n given clients, n = 0..n_clients."""
         missed = np.arange(self._n_clients)
         # C(N−n−1, K)/C(N−n, K) = (N−n−K)/(N−n), multiplied up; zero once a cohort cannot avoid it.
         ratios = np.maximum(self._n_clients - missed - self._size, 0) / (self._n_clients - missed)
         with np.errstate(divide="ignore"):
-            return -np.expm1(np.concatenate(([0.0], np.cumsum(np.log(ratios)))))
+            return np.concatenate(([0.0], np.cumsum(np.log(ratios))))
+
+    @cached_property
+    def _coverage_by_count(self) -> Floats:
+        """Coverage of any set of n clients, for n = 0..n_clients."""
+        return -np.expm1(self._log_missed)
 
     def coverage(self, clients: Iterable[int]) -> float:
         """Return P(A ∩ clients ≠ ∅)."""
@@ -90,9 +95,10 @@ class UniformCohorts:
             return TwoDrawsSystem(TwoDraws.of(equal), levels)
         return ProductSystem(self, self._n_clients, levels)
 
-    def prefix_coverage(self, order: Integers) -> Floats:
-        """Return the coverage of each prefix of an order of all clients, shape (n_clients,)."""
-        return self._coverage_by_count[1:]
+    def prefix_gains(self, order: Integers) -> Floats:
+        """Return the coverage each client adds to those before it in an order of all clients."""
+        left = self._n_clients - np.arange(self._n_clients)
+        return np.exp(self._log_missed[:-1]) * np.minimum(self._size / left, 1.0)
 
     def worst_order(self, importance: Floats) -> Integers:
         """Return the clients by falling importance."""

@@ -15,14 +15,19 @@ from fedavot.alignment import OBJECTIVES, Alignment, Status
 from fedavot.certificate import FEASIBLE_SLACK
 from fedavot.errors import OptionError
 from fedavot.laws._law import Law, System, as_law
-from fedavot.laws.successive import listed
+from fedavot.laws.cohorts import Cohorts
+from fedavot.laws.successive import SuccessiveDraws, listed
 from fedavot.solve._problem import Problem, Run
 from fedavot.solve.decompose import Effort, Solution, decompose
 from fedavot.solve.ipfp import ipfp
-from fedavot.solve.levels import Partition
-from fedavot.solve.newton import newton
+from fedavot.solve.levels import Partition, partition
+from fedavot.solve.soft import SoftSolution, soften
 from fedavot.solve.variance import least_variance
 
+_SOFT_STEPS = 40
+"""Evaluations after which soft alignment had better start from the exact levels."""
+_SOFT_ROUNDING = 1e-10
+"""Error up to which potentials far apart are kept in one vector, without levels."""
 _DEFAULT_MAX_ITER = {"auto": 2_000, "newton": 2_000, "ipfp": 100_000}
 
 
@@ -89,14 +94,13 @@ def align(
     if method == "ipfp":
         return _plain(wanted, law, effort)
     solution = decompose(wanted, law, effort)
-    cohorts = listed(law)
-    if objective == "variance" and cohorts is not None:
+    if objective == "variance" and (cohorts := listed(law)) is not None:
         solution = least_variance(wanted, cohorts, solution, effort)
     return _report(wanted, law, solution, objective, effort.tol)
 
 
 def _refuse_combinations(objective: str, softness: float, method: str, law: Law) -> None:
-    if objective == "variance" and listed(law) is None:
+    if objective == "variance" and not isinstance(law, Cohorts | SuccessiveDraws):
         raise OptionError(
             f"objective 'variance' needs explicit cohorts, found {type(law).__name__}; align a "
             "sample of it: Cohorts(law.sample(rng, rounds), n_clients=law.n_clients)"
@@ -120,16 +124,46 @@ def _plain(importance: Floats, law: Law, effort: Effort) -> Alignment:
 
 
 def _soft(importance: Floats, law: Law, softness: float, effort: Effort) -> Alignment:
-    idle = importance == 0
-    levels = idle.astype(np.int64)
-    system = _system(law, levels)
-    start = np.zeros(importance.size)
-    # Cohorts of idle clients alone are lost to the others, whatever their potentials.
-    reachable = 1.0 - float(system.marginal(start)[idle].sum()) if idle.any() else 1.0
-    problem = Problem(system, reachable * importance, ~idle, idle, levels)
-    run = newton(problem, start, tol=effort.tol, max_iter=effort.max_iter, softness=softness)
+    start, spent = np.zeros(importance.size), 0
+    known = law.worst_order(importance)
+    if known is not None:
+        start = _spread(partition(importance, law, known), importance, softness)
+    found = soften(importance, law, softness, start, tol=effort.tol, max_iter=_first(effort, known))
+    if not found.run.residual <= effort.tol:
+        # Levels out of reach of one another: begin where the exact ones put them.
+        exact = decompose(importance, law, effort)
+        spent = found.run.evaluations + exact.run.evaluations
+        start = _spread(exact.parts, importance, softness) + exact.run.potentials
+        budget = max(1, effort.max_iter - spent)
+        found = soften(importance, law, softness, start, tol=effort.tol, max_iter=budget)
+    run = replace(found.run, evaluations=spent + found.run.evaluations)
+    levels, run = _in_one_level(importance, law, found, softness, run)
     status = Status.SOFT if run.residual <= effort.tol else Status.UNCONVERGED
     return _alignment(importance, law, levels, run, status=status, softness=softness)
+
+
+def _in_one_level(
+    importance: Floats, law: Law, found: SoftSolution, softness: float, run: Run
+) -> tuple[Integers, Run]:
+    """Join levels whose potentials floats can tell apart and keep exact, as one vector."""
+    idle = (importance == 0).astype(np.int64)
+    marginal = _system(law, idle).marginal(found.totals)
+    pulled = importance * (found.totals - importance @ found.totals)
+    error = np.abs(found.reachable * importance - marginal - softness * pulled)
+    residual = float(error[importance > 0].sum())
+    if not residual <= max(run.residual, _SOFT_ROUNDING):
+        return found.levels, run
+    return idle, Run(found.totals, marginal, residual, run.evaluations + 1)
+
+
+def _first(effort: Effort, known: Integers | None) -> int:
+    return effort.max_iter if known is not None else min(effort.max_iter, _SOFT_STEPS)
+
+
+def _spread(parts: Partition, importance: Floats, softness: float) -> Floats:
+    """Return where softness puts each level's potentials, at first glance: (1 − λ)/ρ."""
+    ratios = np.where(importance > 0, parts.ratios[parts.levels], 1.0)
+    return np.asarray((1.0 - ratios) / softness)
 
 
 def _report(

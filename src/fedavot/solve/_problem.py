@@ -1,14 +1,18 @@
 """A problem with its levels held fixed, and how far a solver got with it.
 
 Within fixed levels every importance worth asking for is a *target* that the marginal must meet.
+Softness adds a pull towards a common potential: −(ρ/2) Σ p_i (x_i − x̄)², x̄ the p-weighted mean of
+the client's part.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
+from fedavot.laws._explicit import ExplicitSystem
 from fedavot.laws._law import System
 
 
@@ -44,9 +48,19 @@ class Problem:
         """Add up values by part, shape (n_parts,)."""
         return np.asarray(np.bincount(self.parts, values), dtype=np.float64)
 
-    def range_by_part(self, values: Floats) -> Floats:
-        """Return largest minus least value among each part's free clients, shape (n_parts,)."""
-        parts, values = self.parts[self.free], values[self.free]
+    def reach_by_part(self, direction: Floats) -> Floats:
+        """Return how far a direction pulls members of one cohort apart, shape (n_parts,).
+
+        Where cohorts are listed, this is the largest range of the direction within a cohort;
+        otherwise any two clients of a part may meet, and it is the range over the part.
+        """
+        values = np.where(self.free, direction, 0.0)
+        if isinstance(self.system, ExplicitSystem):
+            firsts, ranges = self.system.ranges(values)
+            reach = np.zeros(int(self.parts.max()) + 1)
+            np.maximum.at(reach, self.parts[firsts], ranges)
+            return reach
+        parts, values = self.parts[self.free], direction[self.free]
         high = np.full(int(self.parts.max()) + 1, -np.inf)
         low = -high
         np.maximum.at(high, parts, values)
@@ -59,6 +73,43 @@ class Problem:
         # A weight below the range of floats still has to pull its client back up.
         np.divide(self.target, np.maximum(marginal, 1e-300), out=ratio, where=self.free)
         return np.log(ratio)
+
+
+@dataclass(frozen=True, eq=False)
+class Pull:
+    """The pull of soft alignment towards the mean potential of each part.
+
+    Attributes
+    ----------
+    softness : float
+        Its strength ρ.
+    weights : float array, shape (n_clients,)
+        The importance p_i by which each client is drawn; zero for clients not solved for.
+    parts : int array, shape (n_clients,)
+        Clients are drawn towards the mean of their own part.
+    """
+
+    softness: float
+    weights: Floats
+    parts: Integers
+
+    @cached_property
+    def _mass(self) -> Floats:
+        return np.maximum(np.bincount(self.parts, self.weights), 1e-300)
+
+    def force(self, potentials: Floats) -> Floats:
+        """Return ρ p ∘ (x − x̄), shape (n_clients,)."""
+        mean = np.bincount(self.parts, self.weights * potentials) / self._mass
+        return np.asarray(self.softness * self.weights * (potentials - mean[self.parts]))
+
+    @property
+    def stiffness(self) -> Floats:
+        """The diagonal ρ p of the Hessian.
+
+        The rest of it, −ρ p pᵀ/p(part), is left out: gradients sum to zero over a part, and for
+        those the solution without it solves the whole.
+        """
+        return self.softness * self.weights
 
 
 @dataclass(frozen=True, eq=False)

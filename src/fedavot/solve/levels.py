@@ -13,9 +13,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
 from fedavot.laws._law import Law
+
+_TIGHT = 1e-11
+"""Relative slack below which a set counts as tight: far below any tolerance of a solver."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,14 +42,14 @@ class Partition:
 
 
 class _Scan(NamedTuple):
-    """Along an order: each client's importance, and the coverage of what comes before it.
+    """Along an order: each client's importance, and the coverage it adds to those before it.
 
-    Importance may be spread over many orders of magnitude, so a run's is always added up afresh
-    and never taken as a difference of cumulated sums.
+    Both may be spread over many orders of magnitude, so a run's is always added up afresh and never
+    taken as a difference of cumulated sums.
     """
 
     importance: Floats
-    coverage: Floats
+    gains: Floats
 
 
 def partition(importance: Floats, law: Law, order: Integers) -> Partition:
@@ -60,7 +64,7 @@ def partition(importance: Floats, law: Law, order: Integers) -> Partition:
         along = importance[order]
     count = np.count_nonzero(along)
     wanted, rest = order[:count], order[count:]
-    scan = _Scan(along[:count], np.concatenate(([0.0], law.prefix_coverage(order)[:count])))
+    scan = _Scan(along[:count], law.prefix_gains(order)[:count])
     segments = _segments(scan)
     edges = _edges(scan, segments)
     mass, covered = _totals(scan, segments)
@@ -79,23 +83,19 @@ def partition(importance: Floats, law: Law, order: Integers) -> Partition:
     return Partition(levels, ratios, target)
 
 
-def _noise(scan: _Scan) -> float:
-    """Return how far rounding may put cumulated sums of this length apart."""
-    return float(2e-15 * (1.0 + np.sqrt(scan.importance.size)))
-
-
 def _totals(scan: _Scan, cuts: Integers) -> tuple[Floats, Floats]:
     """Return importance and coverage of each run between two cuts."""
-    mass = np.add.reduceat(scan.importance, cuts[:-1])
-    return mass, np.maximum(np.diff(scan.coverage[cuts]), 0.0)
+    return np.add.reduceat(scan.importance, cuts[:-1]), np.add.reduceat(scan.gains, cuts[:-1])
 
 
 def _segments(scan: _Scan) -> Integers:
     """Return where segments of the minorant begin and end, 0 and the end included."""
-    slack = scan.coverage[1:] - np.cumsum(scan.importance)
-    if slack.min() >= -_noise(scan) and abs(slack[-1]) <= _noise(scan):
+    slack = np.cumsum(scan.gains) - np.cumsum(scan.importance)
+    # How far rounding may put cumulated sums of this length apart.
+    noise = 2e-15 * (1.0 + np.sqrt(slack.size))
+    if slack.min() >= -noise and abs(slack[-1]) <= noise:
         # Nothing is violated: one ratio, 1, and no minorant to compute.
-        return np.array([0, scan.importance.size])
+        return np.array([0, slack.size])
     return _minorant(scan)
 
 
@@ -106,19 +106,38 @@ def _edges(scan: _Scan, segments: Integers) -> Integers:
     """
     mass, covered = _totals(scan, segments)
     segment = np.repeat(np.arange(mass.size), np.diff(segments))
-    # Each client's place in its segment as a share of the segment's importance, 0 to 1.
-    place = np.cumsum(scan.importance / mass[segment]) - segment
-    above = scan.coverage[1:] - scan.coverage[segments[segment]] - covered[segment] * place
-    close = 1e-13 * covered[segment] * np.minimum(place, 1.0 - place)
-    touches = above <= close + _noise(scan)
-    touches[segments[1:] - 1] = True
-    return np.concatenate(([0], np.flatnonzero(touches) + 1))
+    # Shares of the segment's importance and coverage; what is never covered needs no parting.
+    wanted = scan.importance / mass[segment]
+    had = np.divide(scan.gains, covered[segment], out=wanted.copy(), where=covered[segment] > 0)
+    above = np.cumsum(had - wanted)
+    near = above <= 1e-13 + 2e-15 * (1.0 + np.sqrt(above.size) + segment)
+    near[segments[1:] - 1] = False
+    near &= covered[segment] > 0
+    cuts = [segments]
+    for number in np.unique(segment[near]):
+        inside = slice(segments[number], segments[number + 1])
+        tight = near[inside] & _touches(wanted[inside], had[inside])
+        cuts.append(segments[number] + 1 + np.flatnonzero(tight))
+    return np.sort(np.concatenate(cuts))
+
+
+def _touches(wanted: Floats, had: Floats) -> NDArray[np.bool_]:
+    """Say after which clients of a segment a prefix has just what it is wanted for.
+
+    Judged on the smaller side of the cut, relative to what that side is wanted for: a share of
+    1e-16 is either tight or not, whatever the rounding of the rest.
+    """
+    left, right = np.cumsum(wanted), np.cumsum(wanted[::-1])[::-1]
+    right = np.append(right[1:], 0.0)
+    lacking = np.cumsum(had - wanted)
+    after = np.append(np.cumsum((had - wanted)[::-1])[::-1][1:], 0.0)
+    smaller = left <= right
+    return np.where(smaller, np.abs(lacking) <= _TIGHT * left, np.abs(after) <= _TIGHT * right)
 
 
 def _minorant(scan: _Scan) -> Integers:
     """Return the vertices of the greatest convex minorant, by isotonic regression of slopes."""
     from scipy.optimize import isotonic_regression
 
-    slopes = np.diff(scan.coverage) / scan.importance
-    fit = isotonic_regression(slopes, weights=scan.importance)
+    fit = isotonic_regression(scan.gains / scan.importance, weights=scan.importance)
     return np.asarray(fit.blocks, dtype=np.int64)

@@ -3,77 +3,143 @@
 In a level S with ratio λ = f(S)/p(S), the flow from clients (capacity λ p_i) through cohorts
 (capacity q(A)) saturates the clients iff λ p is attainable inside S. If not, the clients on the
 source side of the minimum cut are the set that maximises λ p(I) − f(I), a union of lower levels:
-split it off and go on in both halves (Dinkelbach's iteration, applied to all levels at once).
+split it off and go on in both halves (Dinkelbach's iteration, applied to all levels at once). If it
+is, tight sets remain to be found: sets I with λ p(I) = f(I), whose cohorts get flow from I alone.
+They are the sets closed under "a client's cohorts" and "the clients that feed a cohort", so the
+strongly connected components of that graph, sinks first, are the finest chain of them
+(Picard and Queyranne 1980): one flow finds them all, however many they are.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
 from fedavot.laws._incidence import Incidence
 from fedavot.laws.cohorts import Cohorts
 from fedavot.solve.levels import Partition, partition
 
-_UNITS = 2**50
-"""Probabilities become whole numbers of this many units, far below any capacity's overflow."""
+_UNITS = 2.0**60
+"""Flow out of the source, in whole units: below the 2^63 that capacities may add up to."""
+_UNMET = 1e-12
+"""Share of a level's importance that may stay unmet by rounding."""
+_TRICKLE = 1e-12
+"""Flow below this share of its level's is rounding: a set that takes so little is tight."""
 
 
-def split_by_flow(importance: Floats, cohorts: Cohorts, parts: Partition) -> Partition:
-    """Split every level that does not attain its ratio, until all do."""
+class _Flow(NamedTuple):
+    """A maximum flow: what each client sends, what each entry carries, and who is still reached."""
+
+    sent: Floats
+    carried: Floats
+    reached: NDArray[np.bool_]
+
+
+def split_by_flow(
+    importance: Floats, cohorts: Cohorts, parts: Partition, potentials: Floats
+) -> Partition:
+    """Split every level that does not attain its ratio, or has tight sets, until none does.
+
+    Parameters
+    ----------
+    importance : float array, shape (n_clients,)
+    cohorts : Cohorts
+    parts : Partition
+        The levels to start from.
+    potentials : float array, shape (n_clients,)
+        Ties are broken by them, falling: clients that lack weight tend to have the highest.
+    """
     levels = parts.levels
-    while True:
-        side = _cut(cohorts, levels, _ratios(importance, cohorts, levels)[levels] * importance)
-        split = np.unique(2 * levels + side, return_inverse=True)[1]
-        found = partition(importance, cohorts, np.argsort(split, kind="stable"))
+    for _ in range(importance.size + 1):
+        key = _refine(importance, cohorts, levels)
+        found = partition(importance, cohorts, np.lexsort((-potentials, key, levels)))
         # Only the order is taken from the flow; levels that need not part are joined again.
-        if np.array_equal(found.levels, levels) or not side.any():
-            return found
+        if np.array_equal(found.levels, levels):
+            break
         levels = found.levels
+    return found
 
 
-def _ratios(importance: Floats, cohorts: Cohorts, levels: Integers) -> Floats:
-    """Return coverage over importance of each level, after those below it."""
+def _refine(importance: Floats, cohorts: Cohorts, levels: Integers) -> Integers:
+    """Return a key by which to order the clients within each level, shape (n_clients,)."""
+    reduced = cohorts.incidence.within(levels)
     lowest = cohorts.incidence.minimum(levels)
     count = int(levels.max()) + 1
     covered = np.bincount(lowest, cohorts.probabilities, minlength=count)
     wanted = np.bincount(levels, importance, minlength=count)
-    return np.divide(covered, wanted, out=np.zeros(count), where=wanted > 0)
+    ratios = np.divide(covered, wanted, out=np.zeros(count), where=wanted > 0)
+    # Levels do not share cohorts, so each has units of its own, as fine as can be.
+    units = np.divide(
+        _UNITS / count, covered, out=np.zeros(count), where=(covered > 0) & (wanted > 0)
+    )
+    supply = np.round(ratios[levels] * importance * units[levels])
+    demand = np.round(cohorts.probabilities * units[lowest])
+    flow = _maximum_flow(reduced, supply, demand)
+    unmet = np.bincount(levels, supply - flow.sent, minlength=count)
+    sizes = np.bincount(levels, minlength=count)
+    wanting = unmet > np.maximum(_UNMET * _UNITS / count, sizes)
+    components = _chain(reduced, flow.carried > _TRICKLE * _UNITS / count)
+    return np.where(wanting[levels], np.where(flow.reached, 0, 1), components)
 
 
-def _cut(cohorts: Cohorts, levels: Integers, target: Floats) -> Integers:
-    """Return 0 for clients on the source side of the minimum cut where it cuts, else 1.
-
-    Where a level attains its target, all of its clients get 0, so that it stays whole.
-    """
-    reduced = cohorts.incidence.within(levels)
-    supply = np.round(target * _UNITS).astype(np.int64)
-    flow, arcs = _network(reduced, supply, cohorts.probabilities)
-    n_clients, source = reduced.n_clients, reduced.n_clients + reduced.n_cohorts
-    flow.solve(source, source + 1)
-    unmet = supply - flow.flows(arcs)
-    wanting = np.bincount(levels, unmet) > _UNITS * 1e-12
-    reached = np.asarray(flow.get_source_side_min_cut())
-    inside = np.zeros(n_clients, dtype=bool)
-    inside[reached[reached < n_clients]] = True
-    return np.where(wanting[levels] & ~inside, 1, 0)
-
-
-def _network(reduced: Incidence, supply: Integers, probabilities: Floats) -> tuple[Any, Any]:
-    """Return the flow problem, and the arcs that carry each client's target."""
+def _maximum_flow(reduced: Incidence, supply: Floats, demand: Floats) -> _Flow:
     from ortools.graph.python import max_flow
 
     n_clients, n_cohorts = reduced.n_clients, reduced.n_cohorts
     source = n_clients + n_cohorts
     flow = max_flow.SimpleMaxFlow()
-    clients = np.arange(n_clients)
-    demand = np.round(probabilities * _UNITS).astype(np.int64)
-    arcs = flow.add_arcs_with_capacity(np.full(n_clients, source), clients, supply)
+    arcs = flow.add_arcs_with_capacity(
+        np.full(n_clients, source), np.arange(n_clients), supply.astype(np.int64)
+    )
     rows = reduced.spread_over_members(np.arange(n_cohorts)) + n_clients
-    flow.add_arcs_with_capacity(
-        reduced.members.astype(np.int64), rows, np.full(rows.size, 2 * _UNITS)
+    inner = flow.add_arcs_with_capacity(
+        reduced.members.astype(np.int64), rows, np.full(rows.size, int(2 * _UNITS))
     )
     flow.add_arcs_with_capacity(
-        np.arange(n_cohorts) + n_clients, np.full(n_cohorts, source + 1), demand
+        np.arange(n_cohorts) + n_clients,
+        np.full(n_cohorts, source + 1),
+        demand.astype(np.int64),
     )
-    return flow, arcs
+    flow.solve(source, source + 1)
+    reached = np.asarray(flow.get_source_side_min_cut())
+    inside = np.zeros(n_clients, dtype=bool)
+    inside[reached[reached < n_clients]] = True
+    return _Flow(flow.flows(arcs).astype(np.float64), flow.flows(inner).astype(np.float64), inside)
+
+
+def _chain(reduced: Incidence, fed: NDArray[np.bool_]) -> Integers:
+    """Return the place of each client's component in an order that puts sinks first."""
+    n_clients, n_cohorts = reduced.n_clients, reduced.n_cohorts
+    rows = reduced.spread_over_members(np.arange(n_cohorts)) + n_clients
+    tails = np.concatenate((reduced.members, rows[fed]))
+    heads = np.concatenate((rows, reduced.members[fed]))
+    return _topological(tails, heads, n_clients + n_cohorts)[:n_clients]
+
+
+def _topological(tails: Integers, heads: Integers, n_nodes: int) -> Integers:
+    """Return component numbers such that arcs never lead to a higher one, shape (n_nodes,)."""
+    from scipy import sparse
+    from scipy.sparse.csgraph import connected_components
+
+    graph: Any = sparse.csr_array(
+        (np.ones(tails.size, dtype=np.int8), (tails, heads)), shape=(n_nodes, n_nodes)
+    )
+    count, labels = connected_components(graph, directed=True, connection="strong")
+    below, above = labels[heads], labels[tails]
+    if np.all(below <= above):
+        return np.asarray(labels, dtype=np.int64)
+    return np.asarray(_peel(below, above, count)[labels])
+
+
+def _peel(below: Integers, above: Integers, count: int) -> Integers:
+    """Return each component's longest way down to a sink."""
+    apart = below != above
+    below, above = below[apart], above[apart]
+    height = np.zeros(count, dtype=np.int64)
+    while True:
+        raised = height.copy()
+        np.maximum.at(raised, above, height[below] + 1)
+        if np.array_equal(raised, height):
+            return height
+        height = raised

@@ -1,0 +1,109 @@
+"""Soft alignment: a price on the spread of the potentials, whatever their range.
+
+Maximise D(x) − (ρ/2) Σ p_i (x_i − x̄)², x̄ = Σ p_i x_i. At the optimum m_i = p_i (1 − ρ (x_i − x̄)),
+so clients that cannot get what they are wanted for end up about (1 − λ)/ρ above the mean, λ the
+ratio of their level: for small ρ thousands or 10^13 apart, where the differences that matter inside
+a level would drown in rounding. So potentials far apart are split into levels, which get weight one
+after the other, and each level's are kept relative to its own mean. The mean itself is known: a
+level's total weight is fixed, λ_b p(B), hence x̄_b = x̄ + (1 − λ_b)/ρ, and what remains is soft
+alignment of every level by itself with target λ_b p.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedavot._checks import Floats, Integers
+from fedavot.laws._law import Law
+from fedavot.solve._problem import Problem, Pull, Run
+from fedavot.solve.newton import newton
+
+_GAP = 80.0
+"""Potentials this far apart act as two levels: the lower one's share is below 1e-34."""
+_FAR = 1e3
+"""Up to this range one level serves: differences of potentials keep twelve decimals."""
+_STEPS = 12
+"""Evaluations between two looks at how far apart the potentials are."""
+
+
+@dataclass(frozen=True, eq=False)
+class SoftSolution:
+    """Where soft alignment stopped.
+
+    Attributes
+    ----------
+    levels : int array, shape (n_clients,)
+        Groups of clients whose potentials are far apart.
+    totals : float array, shape (n_clients,)
+        The potentials as one vector, exact to rounding; their weighted mean is zero.
+    reachable : float
+        The probability that a cohort has anybody with importance.
+    run : Run
+        Potentials relative to each level's mean.
+    """
+
+    levels: Integers
+    totals: Floats
+    reachable: float
+    run: Run
+
+
+def soften(
+    importance: Floats, law: Law, softness: float, start: Floats, *, tol: float, max_iter: int
+) -> SoftSolution:
+    """Maximise the soft dual from ``start``, a vector of potentials of any range."""
+    idle = importance == 0
+    levels, totals = _apart(start, idle), start
+    evaluations = 0
+    while True:
+        problem, ratios, reachable = _within(importance, law, levels)
+        evaluations += 1
+        run = newton(
+            problem,
+            _relative(totals, importance, levels),
+            tol=tol,
+            max_iter=max(1, min(_STEPS, max_iter - evaluations)),
+            pull=Pull(softness, importance, levels),
+        )
+        evaluations += run.evaluations
+        inner = _relative(run.potentials, importance, levels)
+        totals = np.where(idle, 0.0, ((reachable - ratios) / softness)[levels] + inner)
+        found = _apart(totals, idle)
+        settled = np.array_equal(found, levels)
+        if (settled and run.residual <= tol) or evaluations >= max_iter:
+            run = Run(inner, run.marginal, run.residual, evaluations)
+            return SoftSolution(levels, totals, reachable, run)
+        levels = found
+
+
+def _apart(potentials: Floats, idle: np.ndarray) -> Integers:
+    """Return levels of clients far apart, by falling potentials; idle clients come last."""
+    order = np.lexsort((-potentials, idle))
+    values, last = potentials[order], idle[order]
+    gap = _GAP if np.ptp(potentials[~idle]) > _FAR else np.inf
+    cut = ((np.diff(values) < -gap) & ~last[1:]) | (last[1:] & ~last[:-1])
+    levels = np.empty(order.size, dtype=np.int64)
+    levels[order] = np.concatenate(([0], np.cumsum(cut)))
+    return levels
+
+
+def _relative(potentials: Floats, importance: Floats, levels: Integers) -> Floats:
+    """Return potentials minus their level's weighted mean."""
+    mass = np.maximum(np.bincount(levels, importance), 1e-300)
+    first = np.full(mass.size, -np.inf)
+    np.maximum.at(first, levels, potentials)
+    # Subtract the largest first: means of numbers near 10^13 are no better than 10^-3.
+    near = potentials - first[levels]
+    return np.asarray(near - (np.bincount(levels, importance * near) / mass)[levels])
+
+
+def _within(importance: Floats, law: Law, levels: Integers) -> tuple[Problem, Floats, float]:
+    """Return the problem inside these levels, their ratios, and what is left for any importance."""
+    idle = importance == 0
+    system = law.system(levels if levels.any() else None)
+    covered = np.bincount(levels, system.marginal(np.zeros(importance.size)))
+    wanted = np.bincount(levels, importance)
+    ratios = np.divide(covered, wanted, out=np.zeros(covered.size), where=wanted > 0)
+    target = ratios[levels] * importance
+    reachable = float(covered[wanted > 0].sum())
+    return Problem(system, target, ~idle, idle, levels), ratios, reachable
