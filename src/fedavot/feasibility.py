@@ -17,7 +17,8 @@ from fedavot._checks import Floats, as_importance
 from fedavot.certificate import FEASIBLE_SLACK, Certificate
 from fedavot.laws._law import Law, as_law
 from fedavot.laws.independent import IndependentClients
-from fedavot.solve.decompose import Effort, Solution, decompose, refine, resolve
+from fedavot.solve.climbing import Effort, Solution, one_level
+from fedavot.solve.decompose import decompose, refine, resolve
 from fedavot.solve.levels import Partition, partition
 
 _MANY = 100_000
@@ -25,6 +26,9 @@ _MANY = 100_000
 _FEASIBLE = Certificate(True, np.empty(0, dtype=np.int64), 0.0, 1.0)
 _EFFORT = Effort(tol=1e-10, max_iter=2000, method="auto", relative=2e-10)
 """A Hall ratio is proved by each client's own ratio, so every client must be met closely."""
+
+
+_VANISHING = 1e-13
 
 
 def certify(importance: ArrayLike, law: Law) -> Certificate:
@@ -77,9 +81,14 @@ def _solutions(importance: Floats, law: Law) -> Iterator[Solution]:
     # the potentials: read the levels once more.
     yield refine(importance, law, found, _EFFORT)
     yield found
-    sure = resolve(importance, law, _EFFORT, found.run)
+    begin = replace(found.run, evaluations=0)
+    start = Solution(one_level(importance, law), begin)
+    sure = resolve(importance, law, _EFFORT, start)
     yield refine(importance, law, sure, _EFFORT)
     yield sure
+    # Importance that vanishes beside the tolerance may be what potentials cannot follow.
+    large = np.where(importance < _VANISHING, 0.0, importance)
+    yield decompose(large / large.sum(), law, _EFFORT)
 
 
 def _claim(importance: Floats, parts: Partition, potentials: Floats | None) -> Certificate:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import brute
 import fedavot as fa
 from agreement import close
-from fedavot.solve.decompose import one_level
+from fedavot.solve.climbing import one_level
 from fedavot.solve.levels import partition
 from strategies import (
     any_law,

@@ -9,7 +9,7 @@ import brute
 import fedavot as fa
 from fedavot.laws.successive import listed
 from fedavot.solve import decompose
-from fedavot.solve.decompose import one_level
+from fedavot.solve.climbing import one_level
 from fedavot.solve.maxflow import split_by_flow
 from strategies import enumerate_cohorts, explicit_laws, importances, normalised, successive_laws
 
@@ -66,7 +66,7 @@ def test_a_tight_search_that_gives_up_climbing_ends_at_the_same_answer(monkeypat
     x, level = np.array([0.5, 0.0, 1.0, 0.2]), np.array([0, 0, 1, 1])
     importance = brute.expected_weights(enumerate_cohorts(law), x, level)
     monkeypatch.setattr(decompose, "_SORTS", 0)
-    monkeypatch.setattr(decompose, "_CLIMBS", (10,))
+    monkeypatch.setattr(decompose, "CLIMBS", (10,))
     alignment = fa.align(importance, law)
     assert alignment.status == "exact"
     assert np.abs(alignment.attained - importance).sum() <= 2 * ATTAINED

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import brute
 import fedavot as fa
 from agreement import close
-from fedavot.solve import decompose
+from fedavot.solve import climbing
 from fedavot.solve._problem import Problem, Pull
 from fedavot.solve.direction import conjugate_gradients, solve_dense
 from fedavot.solve.newton import newton
@@ -73,8 +73,8 @@ def test_both_paths_find_the_same_potentials_under_closed_forms(law):
 def test_align_takes_the_free_path_for_many_clients_and_ends_at_the_same_point(monkeypatch):
     importance, law = normalised(np.arange(60.0, 0.0, -1)), fa.UniformCohorts(60, 3)
     dense = fa.align(importance, law, method="newton", tol=TOL)
-    monkeypatch.setattr(decompose, "DENSE_CLIENTS", 10)
-    monkeypatch.setattr(decompose, "STUBBORN_CLIENTS", 10)
+    monkeypatch.setattr(climbing, "DENSE_CLIENTS", 10)
+    monkeypatch.setattr(climbing, "STUBBORN_CLIENTS", 10)
     free = fa.align(importance, law, method="newton", tol=TOL)
     swept = fa.align(importance, law, method="auto", tol=TOL)
     for other in (free, swept):

@@ -17,7 +17,7 @@ from agreement import EXACT, close
 from fedavot._simplex import excess
 from fedavot.solve import quadratic, variance
 from fedavot.solve._problem import Run
-from fedavot.solve.decompose import Effort, Solution
+from fedavot.solve.climbing import Effort, Solution
 from fedavot.solve.levels import Partition
 from strategies import (
     enumerate_cohorts,

@@ -157,6 +157,9 @@ class _Point:
     def dense(self) -> Floats:
         return laplacian(self.incidence, self._pair_products(), self._outer_weights)
 
+    def roots(self) -> Any:
+        return self.incidence.matrix(self._outer_weights())
+
     def sparse(self) -> Any:
         return sparse_laplacian(self.incidence, self._pair_products(), self._outer_weights)
 
@@ -205,6 +208,9 @@ class _WidePoint:
     def dense(self) -> Floats:
         return laplacian(self.incidence, self._pair_products(), self._outer_weights)
 
+    def roots(self) -> Any:
+        return self.incidence.matrix(self._outer_weights())
+
     def sparse(self) -> Any:
         return sparse_laplacian(self.incidence, self._pair_products(), self._outer_weights)
 
@@ -230,7 +236,7 @@ def laplacian(
     joint = joint + joint.T
     if incidence.has_larger:
         rows = incidence.matrix(outer_weights())[incidence.sizes > 2]
-        joint += _gram(rows)
+        joint += gram(rows)
     return as_laplacian(joint)
 
 
@@ -252,7 +258,7 @@ def sparse_laplacian(
     return (sparse.diags_array(degree) - joint).tocsc()
 
 
-def _gram(rows: Any) -> Floats:
+def gram(rows: Any) -> Floats:
     """Return the sum of the outer products of sparse rows, shape (n_columns, n_columns)."""
     count, width = rows.shape
     products = float(np.square(np.diff(rows.indptr), dtype=np.float64).sum())

@@ -131,6 +131,12 @@ class Incidence:
         kept = np.add.reduceat(keep, self.offsets[:-1], dtype=np.int64)
         return Incidence(self.members[keep], np.concatenate(([0], np.cumsum(kept))), self.n_clients)
 
+    def chosen(self, cohorts: NDArray[np.bool_]) -> "Incidence":
+        """Return the incidence of the cohorts with this mask."""
+        members = self.members[self.spread_over_members(cohorts)]
+        offsets = np.concatenate(([0], np.cumsum(self.sizes[cohorts])))
+        return Incidence(members, offsets, self.n_clients)
+
 
 class _Block(NamedTuple):
     """Consecutive cohorts, one block a processor core."""

@@ -156,9 +156,9 @@ class ProductSystem:
         """Return the expected weights, shape (n_clients,)."""
         return self.curvature(potentials).marginal
 
-    def curvature(self, potentials: Floats) -> "_Point":
+    def curvature(self, potentials: Floats) -> "ProductPoint":
         """Return the expected weights and what is needed of their derivative."""
-        return _Point(self.law, tuple(groups(potentials, self.levels)), potentials)
+        return ProductPoint(self.law, tuple(groups(potentials, self.levels)), potentials)
 
 
 def groups(potentials: Floats, levels: Integers | None) -> Iterator[Group]:
@@ -202,7 +202,9 @@ def significant(columns: Floats) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Point:
+class ProductPoint:
+    """Everything at one vector of potentials, group by group."""
+
     law: TiltedLaw
     groups: tuple[Group, ...]
     potentials: Floats

@@ -18,12 +18,16 @@ from fedavot._checks import Floats, Integers, as_floats, as_size
 from fedavot.errors import LawError
 from fedavot.laws._compiled import independent_sums
 from fedavot.laws._law import as_levels, as_potentials, client_mask
+from fedavot.laws._many_levels import ManyLevels
 from fedavot.laws._quadrature import (
+    Factor,
     Group,
     Nodes,
+    ProductPoint,
     ProductSystem,
     Tilt,
     client_blocks,
+    groups,
     scaled_times,
     significant,
 )
@@ -33,6 +37,9 @@ _COMPILED_CLIENTS = 20_000
 _COMPILED_SPREAD = 600.0
 """Beyond it exp(x) alone leaves the range of floats, which the compiled program relies on."""
 
+_SMALL_LEVEL = 300
+_MANY_LEVELS = 8
+"""From this many levels of at most `_SMALL_LEVEL` clients on, they are evaluated together."""
 _LEAST_NONEMPTY = 1e-150
 """Laws that are emptier are scaled up to this, which changes no expectation by more."""
 
@@ -132,9 +139,11 @@ class IndependentClients:
         )
         return np.concatenate(([first], first + 1 + after))
 
-    def system(self, levels: Integers | None = None) -> ProductSystem:
+    def system(self, levels: Integers | None = None) -> "ProductSystem | _LeveledSystem":
         """Return the map from potentials to expected weights within these levels."""
-        return ProductSystem(self, self.n_clients, levels)
+        if levels is None:
+            return ProductSystem(self, self.n_clients, levels)
+        return _LeveledSystem(self, levels)
 
     def prefix_gains(self, order: Integers) -> Floats:
         """Return the coverage each client adds to those before it in an order of all clients."""
@@ -161,6 +170,34 @@ class IndependentClients:
         absent = np.exp(-self._exponents[group.earlier].sum())
         return float(absent * -np.expm1(-self._exponents[group.clients].sum()) / self.nonempty)
 
+    def many_levels(self, few: list[Group], order: Integers, potentials: Floats) -> ManyLevels:
+        """Return groups of this law to be evaluated together.
+
+        Parameters
+        ----------
+        few : list of Group
+            The groups wanted.
+        order : int array, shape (n_clients,)
+            All clients, one group after the other.
+        potentials : float array, shape (n_clients,)
+        """
+        clients = np.concatenate([group.clients for group in few])
+        starts = np.cumsum([0, *(group.clients.size for group in few[:-1])])
+        before = np.concatenate(([0.0], np.cumsum(self._exponents[order])))
+        absent = np.exp(-before[[group.earlier.size for group in few]])
+        own = np.add.reduceat(self._exponents[clients], starts)
+        sizes = np.diff(np.append(starts, clients.size))
+        values = potentials[clients]
+        return ManyLevels(
+            clients,
+            self._lift * self._probabilities[clients],
+            self._copies[clients],
+            values - np.repeat(np.maximum.reduceat(values, starts), sizes),
+            starts,
+            absent / (self._lift * self.nonempty),
+            absent * -np.expm1(-own) / self.nonempty,
+        )
+
     def tilt(self, group: Group, potentials: Floats, nodes: Nodes) -> Tilt:
         """Return the law tilted by e^{−t s_A}: again independent clients."""
         absent = float(np.exp(-self._exponents[group.earlier].sum()))
@@ -171,6 +208,64 @@ class IndependentClients:
             nodes,
             absent / (self._lift * self.nonempty),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _LeveledSystem:
+    """Expected weights within levels, small levels together."""
+
+    law: IndependentClients
+    levels: Integers
+
+    def marginal(self, potentials: Floats) -> Floats:
+        return self.curvature(potentials).marginal
+
+    def curvature(self, potentials: Floats) -> "ProductPoint | _LeveledPoint":
+        found = tuple(groups(potentials, self.levels))
+        few = [group for group in found if group.clients.size <= _SMALL_LEVEL]
+        whole = ProductPoint(self.law, found, potentials)
+        if len(few) < _MANY_LEVELS:
+            return whole
+        order = np.concatenate([group.clients for group in found])
+        many = tuple(group for group in found if group.clients.size > _SMALL_LEVEL)
+        return _LeveledPoint(
+            whole,
+            ProductPoint(self.law, many, potentials),
+            self.law.many_levels(few, order, potentials),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _LeveledPoint:
+    """Large levels one by one, small ones together."""
+
+    whole: ProductPoint
+    large: ProductPoint
+    small: ManyLevels
+
+    @cached_property
+    def _sums(self) -> Floats:
+        sums = np.stack((self.large.marginal, self.large.squares))
+        sums[:, self.small.clients] = self.small.sums
+        return sums
+
+    @property
+    def marginal(self) -> Floats:
+        return np.asarray(self._sums[0])
+
+    @property
+    def squares(self) -> Floats:
+        return np.asarray(self._sums[1])
+
+    def product(self, direction: Floats) -> Floats:
+        return self.whole.product(direction)
+
+    def dense(self) -> Floats:
+        return self.whole.dense()
+
+    def factors(self) -> list[Factor]:
+        several = (factor for factor in self.small.factors() if factor.clients.size > 1)
+        return [*self.large.factors(), *several]
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fedavot._checks import Floats, Integers, as_floats, as_seed, as_size, refuse_if_too_large
 from fedavot.errors import LawError
@@ -164,16 +164,51 @@ def _proportions(rates: Floats) -> Floats:
 
 
 def _draw(rates: Floats, size: int, rng: np.random.Generator, rounds: int) -> Integers:
-    """Return cohorts, shape (rounds, size): the first arrivals of exponential clocks."""
+    """Return cohorts, shape (rounds, size), members ascending."""
     drawn = np.empty((rounds, size), dtype=np.int64)
-    block = max(1, (1 << 22) // rates.size)
+    # Drawing with replacement and passing over repeats is drawing without replacement.
+    width = size + size // 2 + 4
+    reached, last = np.cumsum(rates), np.flatnonzero(rates)[-1]
+    block = max(1, (1 << 20) // width)
     for first in range(0, rounds, block):
         count = min(block, rounds - first)
-        with np.errstate(divide="ignore", over="ignore"):
-            arrivals = rng.standard_exponential((count, rates.size)) / rates
-        drawn[first : first + count] = np.argpartition(arrivals, size - 1, axis=1)[:, :size]
+        tries = np.searchsorted(reached, rng.random((count, width)) * reached[-1], side="right")
+        tries = np.minimum(tries, last)
+        fresh = _first_of_each(tries)
+        place = np.cumsum(fresh, axis=1)
+        used = fresh & (place <= size)
+        rows = drawn[first : first + count]
+        rows[np.nonzero(used)[0], place[used] - 1] = tries[used]
+        short = np.flatnonzero(place[:, -1] < size)
+        for few in np.array_split(short, 1 + short.size * rates.size // (1 << 22)):
+            rows[few] = _completed(rates, tries[few], used[few], size, rng)
     drawn.sort(axis=1)
     return drawn
+
+
+def _first_of_each(values: Integers) -> NDArray[np.bool_]:
+    """Say which entries of each row no earlier entry of the row equals."""
+    order = np.argsort(values, axis=1, kind="stable")
+    ordered = np.take_along_axis(values, order, axis=1)
+    fresh = np.ones(values.shape, dtype=bool)
+    again = ordered[:, 1:] == ordered[:, :-1]
+    np.put_along_axis(fresh, order[:, 1:], ~again, axis=1)
+    return fresh
+
+
+def _completed(
+    rates: Floats,
+    tries: Integers,
+    used: NDArray[np.bool_],
+    size: int,
+    rng: np.random.Generator,
+) -> Integers:
+    """Fill up cohorts that have too few members yet, by the first of exponential clocks."""
+    with np.errstate(divide="ignore", over="ignore"):
+        clocks = rng.standard_exponential((len(tries), rates.size)) / rates
+    rows, places = np.nonzero(used)
+    clocks[rows, tries[rows, places]] = -np.inf
+    return np.asarray(np.argpartition(clocks, size - 1, axis=1)[:, :size])
 
 
 def _exact(rates: Floats, size: int) -> Cohorts:

@@ -18,7 +18,8 @@ from fedavot.laws._law import Law, System, as_law
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.successive import SuccessiveDraws, listed
 from fedavot.solve._problem import Problem, Run
-from fedavot.solve.decompose import Effort, Solution, decompose
+from fedavot.solve.climbing import Effort, Solution
+from fedavot.solve.decompose import decompose
 from fedavot.solve.ipfp import ipfp
 from fedavot.solve.levels import Partition, partition
 from fedavot.solve.soft import SoftSolution, soften
@@ -137,13 +138,13 @@ def _soft(importance: Floats, law: Law, softness: float, effort: Effort) -> Alig
         budget = max(1, effort.max_iter - spent)
         found = soften(importance, law, softness, start, tol=effort.tol, max_iter=budget)
     run = replace(found.run, evaluations=spent + found.run.evaluations)
-    levels, run = _in_one_level(importance, law, found, softness, run)
+    levels, run = _in_one_level(importance, law, found, softness, run, effort.tol)
     status = Status.SOFT if run.residual <= effort.tol else Status.UNCONVERGED
     return _alignment(importance, law, levels, run, status=status, softness=softness)
 
 
 def _in_one_level(
-    importance: Floats, law: Law, found: SoftSolution, softness: float, run: Run
+    importance: Floats, law: Law, found: SoftSolution, softness: float, run: Run, tol: float
 ) -> tuple[Integers, Run]:
     """Join levels whose potentials floats can tell apart and keep exact, as one vector."""
     idle = (importance == 0).astype(np.int64)
@@ -151,7 +152,7 @@ def _in_one_level(
     pulled = importance * (found.totals - importance @ found.totals)
     error = np.abs(found.reachable * importance - marginal - softness * pulled)
     residual = float(error[importance > 0].sum())
-    if not residual <= max(run.residual, _SOFT_ROUNDING):
+    if not residual <= max(run.residual, min(run.residual + _SOFT_ROUNDING, tol)):
         return found.levels, run
     return idle, Run(found.totals, marginal, residual, run.evaluations + 1)
 

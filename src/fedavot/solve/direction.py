@@ -8,12 +8,13 @@ whatever remains is left to conjugate gradients.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fedavot._checks import Floats, Integers
-from fedavot.laws._explicit import ExplicitSystem
+from fedavot.laws._explicit import ExplicitSystem, gram
 from fedavot.laws._law import Curvature, as_laplacian
 from fedavot.laws._quadrature import Factor, Factored
 from fedavot.solve._problem import Problem, Pull
@@ -29,6 +30,49 @@ _EXACT_CLIENTS = 40
 _RIDGE = 1e-12
 """Relative; fixes the free constant of each connected component and drowns in the gradient."""
 _CG_STEPS = 200
+_FLAT = 1e-16
+"""Share of a client's weight below which its curvature counts as none."""
+_SWEEP = 8.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """One linear system: (Laplacian + diag(extra)) d = gradient over the free clients."""
+
+    problem: Problem
+    point: Any
+    gradient: Floats
+    extra: Floats
+    pulled: bool
+
+    @property
+    def blocks(self) -> list[Integers]:
+        """The free clients, part by part: the Laplacian has no entries between parts."""
+        clients = np.flatnonzero(self.problem.free)
+        parts = self.problem.parts[clients]
+        order = np.argsort(parts, kind="stable")
+        cuts = np.flatnonzero(np.diff(parts[order])) + 1
+        return np.split(clients[order], cuts)
+
+    def solve_block(self, laplacian: Floats, block: Integers) -> Floats:
+        """Solve one part densely; the matrix is overwritten."""
+        curvature = laplacian.diagonal().copy()
+        np.fill_diagonal(laplacian, curvature + self.extra[block])
+        return self.settled(solve_dense(laplacian, self.gradient[block]), block, curvature)
+
+    def settled(self, direction: Floats, block: Integers, curvature: Floats) -> Floats:
+        """Replace the direction of clients without curvature by a sweep's, log(target/weight).
+
+        They are alone wherever they get weight, so a linear model would send them off to infinity
+        for a shortfall that no potential can mend, and everybody else would have to wait.
+        """
+        target, weight = self.problem.target[block], self.point.marginal[block]
+        stuck = curvature <= _FLAT * weight
+        # A pull gives curvature to everybody.
+        if self.pulled or not stuck.any():
+            return direction
+        sweep = np.log(np.maximum(target, 1e-300) / np.maximum(weight, 1e-300))
+        return np.where(stuck, np.clip(sweep, -_SWEEP, _SWEEP), direction)
 
 
 def newton_direction(
@@ -36,88 +80,123 @@ def newton_direction(
 ) -> Floats:
     """Solve Hessian · direction = gradient over the free clients.
 
-    Problems of up to ``dense`` free clients may be factorised densely, larger ones not.
+    Problems of up to ``dense`` free clients may be factorised densely, larger ones not; 0 asks for
+    conjugate gradients whatever the structure.
     """
+    extra = _extra(problem, point, gradient, pull)
+    step = _Step(problem, point, gradient, extra, pulled=pull is not None)
     count = int(np.count_nonzero(problem.free))
-    system = problem.system
-    if isinstance(system, ExplicitSystem):
-        if count > _FEW_CLIENTS and dense and system.is_sparse:
-            return _by_sparse_factor(problem, point, gradient, pull)
-    elif count > _EXACT_CLIENTS and dense:
-        factors = point.factors() if isinstance(point, Factored) else None
+    explicit = isinstance(problem.system, ExplicitSystem)
+    if isinstance(problem.system, ExplicitSystem) and dense and count > _FEW_CLIENTS:
+        if problem.system.is_sparse:
+            return _by_sparse_factor(step)
+    elif count > _EXACT_CLIENTS and dense and isinstance(point, Factored):
+        factors = point.factors()
         if factors is not None:
-            return _by_factors(problem, factors, gradient, pull)
+            return _by_factors(step, factors)
     if count <= dense:
-        return _by_blocks(problem, point, gradient, pull)
-    return _by_conjugate_gradients(problem, point, gradient, pull)
+        return _by_large_blocks(step) if explicit and count > DENSE_CLIENTS else _by_blocks(step)
+    return _by_conjugate_gradients(step)
 
 
-def blocks(problem: Problem) -> list[Integers]:
-    """Return the free clients, part by part: the Hessian has no entries between parts."""
-    clients = np.flatnonzero(problem.free)
-    parts = problem.parts[clients]
-    order = np.argsort(parts, kind="stable")
-    cuts = np.flatnonzero(np.diff(parts[order])) + 1
-    return np.split(clients[order], cuts)
+def _extra(problem: Problem, point: Curvature, gradient: Floats, pull: Pull | None) -> Floats:
+    """Return what is added to the Laplacian's diagonal.
 
-
-def _by_blocks(problem: Problem, point: Curvature, gradient: Floats, pull: Pull | None) -> Floats:
-    direction = np.zeros_like(gradient)
-    hessian = point.dense()
-    for block in blocks(problem):
-        matrix = hessian if block.size == gradient.size else hessian[np.ix_(block, block)]
-        direction[block] = _solve_block(problem, matrix, block, gradient, pull)
-    return direction
-
-
-def _solve_block(
-    problem: Problem, matrix: Floats, block: Integers, gradient: Floats, pull: Pull | None
-) -> Floats:
-    """Solve one part densely; the matrix is overwritten."""
-    np.fill_diagonal(matrix, matrix.diagonal() + _extra(problem, pull)[block])
-    return solve_dense(matrix, gradient[block])
-
-
-def _extra(problem: Problem, pull: Pull | None) -> Floats:
-    """Return what is added to the Laplacian's diagonal."""
-    ridge = _RIDGE * problem.target
+    A weight m that lacks much more than it has, g ≫ m, grows exponentially: its curvature, about m,
+    promises a step of g/m where log((m + g)/m) is right. The logarithmic mean of m and m + g in
+    place of m gives that step.
+    """
+    marginal = point.marginal
+    aim = marginal + np.maximum(gradient, 0.0)
+    lift = np.maximum(logarithmic_mean(aim, marginal) - marginal, 0.0)
+    ridge = lift + _RIDGE * problem.target
     return ridge if pull is None else ridge + pull.stiffness
 
 
-def _by_sparse_factor(problem: Problem, point: Any, gradient: Floats, pull: Pull | None) -> Floats:
+def logarithmic_mean(left: Floats, right: Floats) -> Floats:
+    """Return (a − b)/log(a/b), or the mean where they are alike, entry by entry."""
+    left, right = np.maximum(left, 1e-300), np.maximum(right, 1e-300)
+    logs = np.log(left / right)
+    alike = np.abs(logs) < 1e-3
+    return np.where(alike, (left + right) / 2, (left - right) / np.where(alike, 1.0, logs))
+
+
+def _by_blocks(step: _Step) -> Floats:
+    direction = np.zeros_like(step.gradient)
+    hessian = step.point.dense()
+    for block in step.blocks:
+        matrix = hessian if block.size == direction.size else hessian[np.ix_(block, block)]
+        direction[block] = step.solve_block(matrix, block)
+    return direction
+
+
+def _by_large_blocks(step: _Step) -> Floats:
+    """Solve part by part without ever laying out the whole matrix.
+
+    Parts with fewer cohorts than clients are solved on the cohorts' side.
+    """
+    direction = np.zeros_like(step.gradient)
+    roots, parts = step.point.roots(), step.problem.parts
+    # Each cohort lies within one part: in order of their parts, a part's are neighbours.
+    part = parts[roots.indices[roots.indptr[:-1]]]
+    order = np.argsort(part, kind="stable")
+    roots, part = roots[order], part[order]
+    for block in step.blocks:
+        own = parts[block[0]]
+        rows = roots[np.searchsorted(part, own) : np.searchsorted(part, own, side="right")]
+        rows = rows[:, block]
+        if block.size > _FEW_CLIENTS and rows.shape[0] < 0.7 * block.size:
+            direction[block] = _by_cohorts(step, rows, block)
+        else:
+            direction[block] = step.solve_block(as_laplacian(gram(rows)), block)
+    return direction
+
+
+def _by_cohorts(step: _Step, rows: Any, block: Integers) -> Floats:
+    """Solve (D − Bᵀ B) d = g through the cohorts' matrix 1 − B D⁻¹ Bᵀ, B the rows √q Y."""
+    diagonal = rows.T @ np.asarray(rows.sum(axis=1)).ravel() + step.extra[block]
+    inverse = 1.0 / diagonal
+    scaled = (rows * inverse[None, :]).tocsr()
+    small = np.negative((scaled @ rows.T).toarray())
+    np.fill_diagonal(small, small.diagonal() + 1.0)
+    right = step.gradient[block] * inverse
+    solution = np.asarray(right + scaled.T @ solve_dense(small, rows @ right))
+    own = np.asarray(rows.power(2).sum(axis=0)).ravel()
+    return step.settled(solution, block, diagonal - step.extra[block] - own)
+
+
+def _by_sparse_factor(step: _Step) -> Floats:
     from scipy import sparse
     from scipy.sparse.linalg import splu
 
-    clients = np.flatnonzero(problem.free)
-    matrix = point.sparse()[clients][:, clients]
-    ridge = sparse.diags_array(_extra(problem, pull)[clients])
+    clients = np.flatnonzero(step.problem.free)
+    matrix = step.point.sparse()[clients][:, clients]
     factor = splu(
-        (matrix + ridge).tocsc(),
+        (matrix + sparse.diags_array(step.extra[clients])).tocsc(),
         permc_spec="MMD_AT_PLUS_A",
         diag_pivot_thresh=0.0,
         options={"SymmetricMode": True},
     )
-    direction = np.zeros_like(gradient)
-    direction[clients] = factor.solve(gradient[clients])
+    direction = np.zeros_like(step.gradient)
+    solution = factor.solve(step.gradient[clients])
+    direction[clients] = step.settled(solution, clients, matrix.diagonal())
     return direction
 
 
-def _by_factors(
-    problem: Problem, factors: list[Factor], gradient: Floats, pull: Pull | None
-) -> Floats:
+def _by_factors(step: _Step, factors: list[Factor]) -> Floats:
     """Solve part by part with the product law's columns: E[Y_i Y_j] = Σ_k s_k F_ik F_jk."""
-    direction = np.zeros_like(gradient)
+    direction = np.zeros_like(step.gradient)
     by_part: dict[int, list[Factor]] = {}
     for factor in factors:
-        by_part.setdefault(int(problem.parts[factor.clients[0]]), []).append(factor)
-    for block in blocks(problem):
-        found = by_part.get(int(problem.parts[block[0]]), [])
-        columns, signs = _gather(found, block, gradient.size)
+        by_part.setdefault(int(step.problem.parts[factor.clients[0]]), []).append(factor)
+    for block in step.blocks:
+        found = by_part.get(int(step.problem.parts[block[0]]), [])
+        columns, signs = _gather(found, block, direction.size)
         if block.size <= max(_FEW_CLIENTS, columns.shape[1]):
             matrix = as_laplacian((columns * signs) @ columns.T)
-            direction[block] = _solve_block(problem, matrix, block, gradient, pull)
+            direction[block] = step.solve_block(matrix, block)
         else:
-            direction[block] = _by_low_rank(problem, columns, signs, block, gradient, pull)
+            direction[block] = _by_low_rank(step, columns, signs, block)
     return direction
 
 
@@ -135,44 +214,32 @@ def _gather(factors: list[Factor], block: Integers, n_clients: int) -> tuple[Flo
     return columns, np.concatenate([np.empty(0), *(factor.signs for factor in factors)])
 
 
-def _by_low_rank(
-    problem: Problem,
-    columns: Floats,
-    signs: Floats,
-    block: Integers,
-    gradient: Floats,
-    pull: Pull | None,
-) -> Floats:
+def _by_low_rank(step: _Step, columns: Floats, signs: Floats, block: Integers) -> Floats:
     """Solve (D − F S Fᵀ) d = g through the small matrix S − Fᵀ D⁻¹ F (Woodbury)."""
-    diagonal = columns @ (signs * columns.sum(axis=0)) + _extra(problem, pull)[block]
+    target = step.problem.target[block]
+    diagonal = columns @ (signs * columns.sum(axis=0)) + step.extra[block]
     # A client alone in all its cohorts has no curvature: rounding must not send it far away.
-    diagonal = np.maximum(diagonal, 1e-8 * problem.target[block])
+    diagonal = np.maximum(diagonal, 1e-8 * target)
     scaled = columns / diagonal[:, None]
-    right = gradient[block] / diagonal
+    right = step.gradient[block] / diagonal
     small = np.diag(signs) - columns.T @ scaled
     inner = np.linalg.lstsq(small, columns.T @ right, rcond=1e-15)[0]
-    solution = right + scaled @ inner
-    if pull is None:
-        weight = problem.target[block]
-        solution = solution - (weight @ solution) / weight.sum()
-    return np.asarray(solution)
+    solution = step.settled(right + scaled @ inner, block, diagonal - step.extra[block])
+    # Only differences count, and the constant is the direction that rounding blows up.
+    return np.asarray(solution - (target @ solution) / max(float(target.sum()), 1e-300))
 
 
-def _by_conjugate_gradients(
-    problem: Problem, point: Curvature, gradient: Floats, pull: Pull | None
-) -> Floats:
-    free = problem.free
-
-    extra = _extra(problem, pull)
+def _by_conjugate_gradients(step: _Step) -> Floats:
+    free, point = step.problem.free, step.point
 
     def product(vector: Floats) -> Floats:
-        return np.where(free, point.product(vector) + extra * vector, 0.0)
+        return np.where(free, point.product(vector) + step.extra * vector, 0.0)
 
     # A client alone in all its cohorts has no curvature: rounding must not send it far away.
     diagonal = np.maximum(point.marginal - point.squares, 1e-8 * point.marginal)
-    preconditioner = np.where(free, diagonal + extra, 1.0)
-    aim = min(0.1, float(np.sqrt(np.abs(gradient).sum())))
-    return conjugate_gradients(product, gradient, preconditioner, aim)
+    preconditioner = np.where(free, diagonal + step.extra, 1.0)
+    aim = min(0.1, float(np.sqrt(np.abs(step.gradient).sum())))
+    return conjugate_gradients(product, step.gradient, preconditioner, aim)
 
 
 def solve_dense(matrix: Floats, right: Floats) -> Floats:

@@ -20,6 +20,8 @@ from fedavot.laws._law import Law
 
 _TIGHT = 1e-11
 """Relative slack below which a set counts as tight: far below any tolerance of a solver."""
+_ALONE = 1e-10
+"""The same for what lies between two tight sets, whose own slack adds to it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +118,8 @@ def _edges(scan: _Scan, segments: Integers) -> Integers:
     cuts = [segments]
     for number in np.unique(segment[near]):
         inside = slice(segments[number], segments[number + 1])
-        tight = near[inside] & _touches(wanted[inside], had[inside])
-        cuts.append(segments[number] + 1 + np.flatnonzero(tight))
+        tight = np.flatnonzero(near[inside] & _touches(wanted[inside], had[inside]))
+        cuts.append(segments[number] + 1 + _sound(tight, wanted[inside], had[inside]))
     return np.sort(np.concatenate(cuts))
 
 
@@ -127,12 +129,29 @@ def _touches(wanted: Floats, had: Floats) -> NDArray[np.bool_]:
     Judged on the smaller side of the cut, relative to what that side is wanted for: a share of
     1e-16 is either tight or not, whatever the rounding of the rest.
     """
-    left, right = np.cumsum(wanted), np.cumsum(wanted[::-1])[::-1]
-    right = np.append(right[1:], 0.0)
-    lacking = np.cumsum(had - wanted)
+    left, right = np.cumsum(wanted), np.append(np.cumsum(wanted[::-1])[::-1][1:], 0.0)
+    before = np.cumsum(had - wanted)
     after = np.append(np.cumsum((had - wanted)[::-1])[::-1][1:], 0.0)
-    smaller = left <= right
-    return np.where(smaller, np.abs(lacking) <= _TIGHT * left, np.abs(after) <= _TIGHT * right)
+    return np.where(left <= right, np.abs(before) <= _TIGHT * left, np.abs(after) <= _TIGHT * right)
+
+
+def _sound(cuts: Integers, wanted: Floats, had: Floats) -> Integers:
+    """Keep those cuts between which every piece by itself has what it is wanted for.
+
+    A piece of 1e-24 between two others is beyond the rounding of either side; and one that begins
+    with a client who has less than it is wanted for belongs to what comes before.
+    """
+    enough = had[cuts + 1] >= wanted[cuts + 1] * (1.0 - _ALONE)
+    kept: list[int] = []
+    for cut in cuts[enough]:
+        piece = slice(kept[-1] + 1 if kept else 0, cut + 1)
+        if abs((had[piece] - wanted[piece]).sum()) <= _ALONE * wanted[piece].sum():
+            kept.append(int(cut))
+    while (
+        kept and abs((had - wanted)[kept[-1] + 1 :].sum()) > _ALONE * wanted[kept[-1] + 1 :].sum()
+    ):
+        kept.pop()
+    return np.array(kept, dtype=np.int64)
 
 
 def _minorant(scan: _Scan) -> Integers:

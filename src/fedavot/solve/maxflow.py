@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
-from fedavot.laws._incidence import Incidence
+from fedavot.laws._incidence import Incidence, total_by
 from fedavot.laws.cohorts import Cohorts
 from fedavot.solve.levels import Partition, partition
 
@@ -51,36 +51,77 @@ def split_by_flow(
         Ties are broken by them, falling: clients that lack weight tend to have the highest.
     """
     levels = parts.levels
+    settled = np.zeros(importance.size, dtype=bool)
     for _ in range(importance.size + 1):
-        key = _refine(importance, cohorts, levels)
+        key, attained = _refine(importance, cohorts, levels, settled)
         found = partition(importance, cohorts, np.lexsort((-potentials, key, levels)))
         # Only the order is taken from the flow; levels that need not part are joined again.
         if np.array_equal(found.levels, levels):
-            break
+            found = _repaired(importance, cohorts, found)
+            if np.array_equal(found.levels, levels):
+                break
+        settled = attained & _unchanged(levels, found.levels)
         levels = found.levels
     return found
 
 
-def _refine(importance: Floats, cohorts: Cohorts, levels: Integers) -> Integers:
-    """Return a key by which to order the clients within each level, shape (n_clients,)."""
-    reduced = cohorts.incidence.within(levels)
+def _repaired(importance: Floats, cohorts: Cohorts, parts: Partition) -> Partition:
+    """Move clients that their level cannot serve to the last one that can.
+
+    Importance of 1e-20 is below the units of a flow; a client by itself is judged without one.
+    """
+    incidence, levels = cohorts.incidence, parts.levels
+    members = incidence.members
+    lowest = incidence.spread_over_members(incidence.minimum(levels))
+    mass = incidence.spread_over_members(cohorts.probabilities)
+    own = lowest == levels[members]
+    served = total_by(members[own], mass[own], importance.size)
+    short = (served < (1.0 - 1e-9) * parts.target) & (importance > 0)
+    if not short.any():
+        return parts
+    moved = levels.copy()
+    theirs = np.flatnonzero(short[members])
+    theirs = theirs[np.lexsort((-lowest[theirs], members[theirs]))]
+    for entries in np.split(theirs, np.flatnonzero(np.diff(members[theirs])) + 1):
+        client, offered = members[entries[0]], lowest[entries]
+        enough = np.cumsum(mass[entries]) >= parts.ratios[offered] * importance[client]
+        # Without enough anywhere it is among the most deficient.
+        moved[client] = offered[np.argmax(enough)] if enough.any() else -1
+    return partition(importance, cohorts, np.argsort(moved, kind="stable"))
+
+
+def _unchanged(before: Integers, after: Integers) -> NDArray[np.bool_]:
+    """Say which clients are in a level with the same members as before."""
+    pairs = before * (int(after.max()) + 1) + after
+    together = np.unique(pairs, return_inverse=True, return_counts=True)
+    count = together[2][together[1]]
+    return np.asarray((count == np.bincount(before)[before]) & (count == np.bincount(after)[after]))
+
+
+def _refine(
+    importance: Floats, cohorts: Cohorts, levels: Integers, settled: NDArray[np.bool_]
+) -> tuple[Integers, NDArray[np.bool_]]:
+    """Return a key by which to order clients within levels, and whose level is attained."""
     lowest = cohorts.incidence.minimum(levels)
     count = int(levels.max()) + 1
     covered = np.bincount(lowest, cohorts.probabilities, minlength=count)
     wanted = np.bincount(levels, importance, minlength=count)
-    ratios = np.divide(covered, wanted, out=np.zeros(count), where=wanted > 0)
+    open_levels = (covered > 0) & (wanted > 0)
+    open_levels[levels[settled]] = False
+    ratios = np.divide(covered, wanted, out=np.zeros(count), where=open_levels)
     # Levels do not share cohorts, so each has units of its own, as fine as can be.
-    units = np.divide(
-        _UNITS / count, covered, out=np.zeros(count), where=(covered > 0) & (wanted > 0)
-    )
+    units = np.divide(_UNITS / count, covered, out=np.zeros(count), where=open_levels)
+    kept = open_levels[lowest]
+    reduced = cohorts.incidence.within(levels).chosen(kept)
     supply = np.round(ratios[levels] * importance * units[levels])
-    demand = np.round(cohorts.probabilities * units[lowest])
+    demand = np.round(cohorts.probabilities[kept] * units[lowest[kept]])
     flow = _maximum_flow(reduced, supply, demand)
     unmet = np.bincount(levels, supply - flow.sent, minlength=count)
     sizes = np.bincount(levels, minlength=count)
     wanting = unmet > np.maximum(_UNMET * _UNITS / count, sizes)
     components = _chain(reduced, flow.carried > _TRICKLE * _UNITS / count)
-    return np.where(wanting[levels], np.where(flow.reached, 0, 1), components)
+    key = np.where(wanting[levels], np.where(flow.reached, 0, 1), components)
+    return np.where(settled, 0, key), ~wanting[levels]
 
 
 def _maximum_flow(reduced: Incidence, supply: Floats, demand: Floats) -> _Flow:
@@ -102,7 +143,7 @@ def _maximum_flow(reduced: Incidence, supply: Floats, demand: Floats) -> _Flow:
         demand.astype(np.int64),
     )
     flow.solve(source, source + 1)
-    reached = np.asarray(flow.get_source_side_min_cut())
+    reached = np.asarray(flow.get_source_side_min_cut(), dtype=np.int64)
     inside = np.zeros(n_clients, dtype=bool)
     inside[reached[reached < n_clients]] = True
     return _Flow(flow.flows(arcs).astype(np.float64), flow.flows(inner).astype(np.float64), inside)

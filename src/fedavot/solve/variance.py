@@ -19,7 +19,7 @@ from fedavot._checks import Floats, Integers
 from fedavot.laws._incidence import Incidence, total_by
 from fedavot.laws.cohorts import Cohorts
 from fedavot.solve._problem import Run
-from fedavot.solve.decompose import Effort, Solution
+from fedavot.solve.climbing import Effort, Solution
 from fedavot.solve.quadratic import Point, Projections, linked
 
 _GROWTH = 10.0
