@@ -87,6 +87,9 @@ class Alignment:
         The price on spread, 0 for exact alignment.
     law : Law or None
         What it was computed for; None after loading from a file.
+    unmet : int or None
+        If the solver stopped early, the client furthest from its target; None otherwise, and after
+        loading from a file.
     """
 
     importance: Floats
@@ -99,12 +102,23 @@ class Alignment:
     objective: str = "entropy"
     softness: float = 0.0
     law: Law | None = field(default=None, repr=False)
+    unmet: int | None = field(default=None, repr=False)
     saved_effective_size: float | None = field(default=None, repr=False)
 
     @property
     def n_clients(self) -> int:
         """How many clients there are."""
         return self.potentials.size
+
+    @property
+    def message(self) -> str:
+        """What the status means, and which client kept the solver from its tolerance."""
+        if self.unmet is None:
+            return self.status.message
+        return (
+            f"{self.status.message}; client {self.unmet} has the largest share of the remaining "
+            f"error of {self.residual:.2g}"
+        )
 
     @cached_property
     def gap(self) -> float:

@@ -25,28 +25,18 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_amount, as_cohort, as_distribution
-from fedavot._files import PathLike, read_document, write_document
+from fedavot._accounts import Accounts, as_given, as_new_shares
+from fedavot._checks import Floats, Integers, as_amount, as_cohort
+from fedavot._effective import within_reach
 from fedavot._simplex import softmax
-from fedavot.errors import FileFormatError, ImportanceError, InputError
-from fedavot.online import (
-    as_finite,
-    as_given,
-    as_new_shares,
-    as_state,
-    refuse_sums,
-    within_reach,
-)
-
-FORMAT = "fedavot-soft-online-aligner"
-VERSION = 2
+from fedavot._state import as_finite, as_state, reading_state
 
 _COUNTS = ("rounds",)
 _AMOUNTS = ("step", "softness")
 _ARRAYS = ("importance", "potentials", "owed", "given")
 
 
-class SoftOnlineAligner:
+class SoftOnlineAligner(Accounts):
     """Weigh cohorts as they come, trading closeness to the importance for evenness.
 
     Parameters
@@ -69,6 +59,8 @@ class SoftOnlineAligner:
     True
     """
 
+    _format = "fedavot-soft-online-aligner"
+
     def __init__(
         self,
         importance: ArrayLike,
@@ -77,41 +69,16 @@ class SoftOnlineAligner:
         step: float,
         potentials: ArrayLike | None = None,
     ) -> None:
-        self._importance = as_distribution(
-            importance, what="importance", item="client", error=ImportanceError
-        )
+        super().__init__(importance)
         self._softness = as_amount(softness, what="softness", positive=True)
         self._step = as_amount(step, what="step", positive=True)
-        self._rounds = 0
         start = np.zeros(self.n_clients) if potentials is None else potentials
         self._potentials = within_reach(as_finite(start, self.n_clients, what="potentials"))
-        self._owed = np.zeros(self.n_clients)
-        self._given = np.zeros(self.n_clients)
-
-    @property
-    def n_clients(self) -> int:
-        """Number of clients."""
-        return self._importance.size
-
-    @property
-    def rounds(self) -> int:
-        """Number of rounds observed."""
-        return self._rounds
-
-    @property
-    def importance(self) -> Floats:
-        """Importance now, shape (n_clients,)."""
-        return self._importance.copy()
 
     @property
     def owed(self) -> Floats:
         """Importance summed over the rounds observed, shape (n_clients,)."""
         return self._owed.copy()
-
-    @property
-    def realised(self) -> Floats:
-        """Mean weight each client was given, shape (n_clients,); zeros before the first round."""
-        return np.asarray(self._given / max(self._rounds, 1))
 
     @property
     def effective_potentials(self) -> Floats:
@@ -145,9 +112,8 @@ class SoftOnlineAligner:
         """
         members = as_cohort(cohort, self.n_clients)
         shares = self.weights(members) if given is None else as_given(given, members)
-        self._rounds += 1
+        self._record(members, shares)
         self._owed += self._importance
-        self._given[members] += shares
         excess = self._importance.copy()
         excess[members] -= shares
         self._potentials = self._moved(excess)
@@ -177,22 +143,8 @@ class SoftOnlineAligner:
         start = np.full(shares.size, self._importance @ self._potentials)
         if potentials is not None:
             start = as_finite(potentials, shares.size, what="potentials")
-        start = within_reach(start)
-        nothing = np.zeros(shares.size)
-        self._potentials = np.concatenate([self._potentials, start])
-        self._owed = np.concatenate([self._owed, nothing])
-        self._given = np.concatenate([self._given, nothing])
-        self._importance = np.concatenate([self._importance * (1.0 - shares.sum()), shares])
-        return np.arange(self.n_clients - shares.size, self.n_clients, dtype=np.int64)
-
-    def save(self, path: PathLike) -> None:
-        """Write the state to ``path`` as versioned JSON, whole or not at all."""
-        write_document(path, format=FORMAT, version=VERSION, content=self.state_dict())
-
-    @classmethod
-    def load(cls, path: PathLike) -> Self:
-        """Read what :meth:`save` wrote; the aligner goes on bit for bit as the saved one would."""
-        return cls.from_state(read_document(path, format=FORMAT, version=VERSION), source=str(path))
+        self._potentials = np.concatenate([self._potentials, within_reach(start)])
+        return self._enrol(shares)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the whole state as numbers and lists, for a checkpoint that holds more."""
@@ -206,16 +158,9 @@ class SoftOnlineAligner:
     @classmethod
     def from_state(cls, content: Mapping[str, Any], *, source: str = "the state") -> Self:
         """Return the aligner that :meth:`state_dict` was taken of; ``source`` is for messages."""
-        try:
+        with reading_state(source):
             held = as_state(content, counts=_COUNTS, amounts=_AMOUNTS, arrays=_ARRAYS)
             aligner = cls(held["importance"], softness=held["softness"], step=held["step"])
-            for name in _COUNTS + _ARRAYS:
-                setattr(aligner, f"_{name}", held[name])
-            refuse_sums(held["given"], held["rounds"], what="given")
-            refuse_sums(held["owed"], held["rounds"], what="owed")
+            aligner._restore(held, settled=held["rounds"])
             aligner._potentials = within_reach(held["potentials"])
-        except KeyError as cause:
-            raise FileFormatError(f"{source} has no {cause}; it was not written by save") from None
-        except (InputError, OverflowError) as cause:
-            raise FileFormatError(f"{source} was not written by save: {cause}") from None
         return aligner

@@ -75,7 +75,7 @@ class Weighting:
         if len(set(self.clients)) < len(self.clients):
             raise OptionError("clients names a client more than once")
         if alignment.status is Status.UNCONVERGED:
-            raise OptionError(f"the alignment is not to be used: {alignment.status.message}")
+            raise OptionError(f"the alignment is not to be used: {alignment.message}")
         if self.softness > 0:
             raise OptionError(
                 "softness belongs to the online aligner; align(..., softness=...) makes an "

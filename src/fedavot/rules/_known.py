@@ -60,6 +60,6 @@ def as_converged(rule: str, alignment: Alignment | None, *, allow_unconverged: b
         raise RuleError(
             f"rule {rule!r} was given an alignment that did not converge (residual "
             f"{alignment.residual:.2e} after {alignment.iterations} iterations): "
-            f"{Status.UNCONVERGED.message}; or pass allow_unconverged=True"
+            f"{alignment.message}; or pass allow_unconverged=True"
         )
     return alignment

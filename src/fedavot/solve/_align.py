@@ -121,7 +121,8 @@ def _plain(importance: Floats, law: Law, effort: Effort) -> Alignment:
     problem = Problem(_system(law, levels), importance, free, importance == 0, levels)
     run = ipfp(problem, np.zeros(importance.size), tol=effort.tol, max_iter=effort.max_iter)
     status = Status.EXACT if run.residual <= effort.tol else Status.UNCONVERGED
-    return _alignment(importance, law, levels, run, status=status)
+    error = problem.error(run.marginal)
+    return _alignment(importance, law, levels, run, error, status=status)
 
 
 def _soft(importance: Floats, law: Law, softness: float, effort: Effort) -> Alignment:
@@ -140,7 +141,9 @@ def _soft(importance: Floats, law: Law, softness: float, effort: Effort) -> Alig
     run = replace(found.run, evaluations=spent + found.run.evaluations)
     levels, run = _in_one_level(importance, law, found, softness, run, effort.tol)
     status = Status.SOFT if run.residual <= effort.tol else Status.UNCONVERGED
-    return _alignment(importance, law, levels, run, status=status, softness=softness)
+    error = _soft_error(importance, run.marginal, found, softness)
+    alignment = _alignment(importance, law, levels, run, error, status=status)
+    return replace(alignment, softness=softness)
 
 
 def _in_one_level(
@@ -149,12 +152,19 @@ def _in_one_level(
     """Join levels whose potentials floats can tell apart and keep exact, as one vector."""
     idle = (importance == 0).astype(np.int64)
     marginal = _system(law, idle).marginal(found.totals)
-    pulled = importance * (found.totals - importance @ found.totals)
-    error = np.abs(found.reachable * importance - marginal - softness * pulled)
-    residual = float(error[importance > 0].sum())
+    residual = float(np.abs(_soft_error(importance, marginal, found, softness)).sum())
     if not residual <= max(run.residual, min(run.residual + _SOFT_ROUNDING, tol)):
         return found.levels, run
     return idle, Run(found.totals, marginal, residual, run.evaluations + 1)
+
+
+def _soft_error(
+    importance: Floats, marginal: Floats, found: SoftSolution, softness: float
+) -> Floats:
+    """Return the gradient of the soft dual, zero for clients without importance."""
+    pulled = importance * (found.totals - importance @ found.totals)
+    error = found.reachable * importance - marginal - softness * pulled
+    return np.where(importance > 0, error, 0.0)
 
 
 def _first(effort: Effort, known: Integers | None) -> int:
@@ -176,7 +186,9 @@ def _report(
     if not run.residual <= tol:
         status = Status.UNCONVERGED
     centred = replace(run, potentials=_centre(run.potentials, parts))
-    return _alignment(importance, law, parts.levels, centred, status=status, objective=objective)
+    error = np.where(importance > 0, parts.target - run.marginal, 0.0)
+    alignment = _alignment(importance, law, parts.levels, centred, error, status=status)
+    return replace(alignment, objective=objective)
 
 
 def _centre(potentials: Floats, parts: Partition) -> Floats:
@@ -191,10 +203,9 @@ def _alignment(
     law: Law,
     levels: Integers,
     run: Run,
+    error: Floats,
     *,
     status: Status,
-    objective: str = "entropy",
-    softness: float = 0.0,
 ) -> Alignment:
     return Alignment(
         importance=importance,
@@ -204,9 +215,8 @@ def _alignment(
         residual=run.residual,
         iterations=run.evaluations,
         status=status,
-        objective=objective,
-        softness=softness,
         law=law,
+        unmet=int(np.abs(error).argmax()) if status is Status.UNCONVERGED else None,
     )
 
 

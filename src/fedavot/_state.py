@@ -1,0 +1,85 @@
+"""Checks of the saved state of an online aligner.
+
+A state holds counts, amounts and arrays with one entry per client. It is refused unless each of
+them is made of JSON's own numbers, and unless they agree with one another as far as rounding
+allows. What is wrong becomes one kind of error, which names where the state comes from.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedavot._checks import Floats, as_amount, as_floats, as_size
+from fedavot.errors import FileFormatError, InputError, OptionError
+
+MOST_ROUNDS = 2**53
+"""Most rounds that a float counts."""
+
+STATE_SLACK = 1e-6
+"""How far, in proportion, sums over the rounds of a saved state may be off by rounding."""
+
+
+@contextlib.contextmanager
+def reading_state(source: str) -> Iterator[None]:
+    """Turn what is found wrong with a state into a `FileFormatError` that names its source."""
+    try:
+        yield
+    except KeyError as cause:
+        raise FileFormatError(f"{source} has no {cause}; it was not written by save") from None
+    except (InputError, OverflowError) as cause:
+        raise FileFormatError(f"{source} was not written by save: {cause}") from None
+
+
+def as_state(
+    content: Mapping[str, Any],
+    *,
+    counts: Sequence[str],
+    amounts: Sequence[str],
+    arrays: Sequence[str],
+) -> dict[str, Any]:
+    """Return the numbers of a saved state by name: JSON's own numbers, and no text for them."""
+    held: dict[str, Any] = {}
+    for name in (*counts, *amounts):
+        if not _is_number(content[name]):
+            raise OptionError(f"{name} must be a number, found {content[name]!r}")
+    for name in counts:
+        held[name] = as_size(content[name], what=name, low=0, high=MOST_ROUNDS)
+    for name in amounts:
+        held[name] = as_amount(content[name], what=name)
+    for name in arrays:
+        values = content[name]
+        if not isinstance(values, list) or not all(map(_is_number, values)):
+            raise OptionError(f"{name} must be a sequence of numbers")
+        held[name] = as_finite(values, len(content[arrays[0]]), what=name)
+    return held
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def as_finite(values: ArrayLike, n_clients: int, *, what: str) -> Floats:
+    """Return one finite number per client."""
+    array = as_floats(values, what=what, error=OptionError)
+    if array.size != n_clients:
+        raise OptionError(f"{what} has {array.size} entries, but there are {n_clients} clients")
+    bad = np.flatnonzero(~np.isfinite(array))
+    if bad.size:
+        raise OptionError(f"{what} of client {bad[0]} is {array[bad[0]]}; it must be finite")
+    return array.copy()
+
+
+def refuse_sums(values: Floats, rounds: int, *, what: str) -> None:
+    """Refuse shares over some rounds that are negative, or are not one in all for each round."""
+    if not ((values >= 0).all() and abs(values.sum() - rounds) <= STATE_SLACK * rounds):
+        raise OptionError(f"{what} must be at least 0 and in all {rounds}, one for each round")
+
+
+def refuse_disagreeing(wrong: Mapping[str, bool]) -> None:
+    """Refuse a state in which any of the named numbers is wrong, naming the first."""
+    for name, is_wrong in wrong.items():
+        if is_wrong:
+            raise OptionError(f"{name} does not agree with the other numbers")
