@@ -13,7 +13,8 @@ import fedavot
 ROOT = Path(fedavot.__file__).parent
 LEFT_TO_RIGHT = (
     *("errors", "_checks", "_cells", "_files", "_simplex", "importance", "laws", "_exact"),
-    *("certificate", "alignment", "solve", "feasibility", "online", "soft_online", "selection"),
+    *("certificate", "alignment", "solve", "feasibility", "_state", "_accounts"),
+    *("_effective", "online", "soft_online", "selection"),
     *("rules", "training", "experiments", "audit", "flower", "cli"),
 )
 HEAVY = ("matplotlib", "polars", "flwr", "sklearn", "jax", "ortools", "scipy.optimize")
