@@ -1,5 +1,8 @@
 """Splitting by max-flow ends at the levels that the search finds, and at those of brute force."""
 
+import itertools
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,9 +11,10 @@ from hypothesis import strategies as st
 import brute
 import fedavot as fa
 from fedavot.laws.successive import listed
-from fedavot.solve import decompose
+from fedavot.solve import decompose, maxflow
 from fedavot.solve.climbing import one_level
-from fedavot.solve.maxflow import split_by_flow
+from fedavot.solve.levels import Partition, partition
+from fedavot.solve.maxflow import _peel, _repaired, _topological, split_by_flow
 from strategies import enumerate_cohorts, explicit_laws, importances, normalised, successive_laws
 
 ATTAINED = 1e-9
@@ -101,3 +105,152 @@ def test_splitting_what_is_split_changes_nothing(law, data):
     again = split_by_flow(importance, listed(law), once, np.zeros(importance.size))
     assert np.array_equal(once.levels, again.levels)
     assert np.array_equal(once.target, again.target)
+
+
+def exact_base(importance, cohorts, probabilities):
+    """Return what each client attains over what it is wanted for, in exact arithmetic.
+
+    Of all sets with the least coverage per importance the union is taken, contracted, and so on.
+    """
+    p = [Fraction(value) for value in importance.tolist()]
+    q = [Fraction(value) for value in probabilities.tolist()]
+    rows = [sum(1 << int(client) for client in cohort) for cohort in cohorts]
+    left, ratios = (1 << len(p)) - 1, [Fraction(0)] * len(p)
+    while left:
+        best, level = None, 0
+        for subset in range(1, left + 1):
+            if subset & ~left:
+                continue
+            wanted = sum(value for i, value in enumerate(p) if subset >> i & 1)
+            ratio = sum(v for row, v in zip(rows, q, strict=True) if row & subset) / wanted
+            if best is None or ratio < best:
+                best, level = ratio, subset
+            elif ratio == best:
+                level |= subset
+        for client in (i for i in range(len(p)) if level >> i & 1):
+            ratios[client] = best
+        q = [value for row, value in zip(rows, q, strict=True) if not row & level]
+        rows = [row for row in rows if not row & level]
+        left &= ~level
+    return np.array([float(ratio) for ratio in ratios])
+
+
+def members_of(law):
+    ends = law.incidence.offsets
+    return [law.incidence.members[a:b] for a, b in itertools.pairwise(ends)]
+
+
+@pytest.mark.parametrize("n_clients", [2, 5, 40])
+@pytest.mark.parametrize("scrambled", [False, True])
+def test_nested_cohorts_fall_into_all_their_levels_by_one_flow(monkeypatch, n_clients, scrambled):
+    names = np.arange(n_clients)
+    if scrambled:
+        names = np.random.default_rng(4).permutation(n_clients)
+    law = fa.Cohorts([names[: last + 1] for last in range(n_clients)])
+    flows, original = [], maxflow._maximum_flow
+    monkeypatch.setattr(
+        maxflow, "_maximum_flow", lambda *given: flows.append(1) or original(*given)
+    )
+    parts = by_flow(np.full(n_clients, 1.0 / n_clients), law)
+    # The last client of the chain is in one cohort only, the last two are in two, and so on: all
+    # those sets are tight. A second flow confirms that nothing is left to split.
+    assert np.array_equal(parts.levels[names], np.arange(n_clients)[::-1])
+    assert np.allclose(parts.ratios, 1.0, rtol=1e-12, atol=0.0)
+    assert np.allclose(parts.target, 1.0 / n_clients, rtol=1e-12, atol=0.0)
+    assert len(flows) <= 2
+
+
+def test_nested_cohorts_out_of_reach_fall_into_all_their_levels():
+    importance = normalised(2.0 ** np.arange(12.0))
+    law = fa.Cohorts([list(range(last + 1)) for last in range(12)])
+    parts = by_flow(importance, law)
+    wanted = brute.lexicographic_base(importance, enumerate_cohorts(law))
+    assert parts.levels.tolist() == list(range(12))[::-1]
+    assert np.allclose(parts.target, wanted.attained, rtol=1e-12, atol=0.0)
+
+
+def test_a_client_whose_level_cannot_serve_it_moves_to_the_one_that_can():
+    law = fa.Cohorts([[0], [0, 2], [1]], [0.2, 0.3, 0.5])
+    importance = np.array([0.9, 0.1, 1e-24])
+    # Client 2 shares cohorts with client 0 alone, whose level takes them all.
+    wrong = Partition(np.array([0, 1, 1]), np.array([0.5 / 0.9, 5.0]), np.array([0.5, 0.5, 5e-24]))
+    found = _repaired(importance, law, wrong)
+    assert found.levels[2] <= found.levels[0] < found.levels[1]
+    assert found.target[2] == pytest.approx(1e-24 * 0.5 / 0.9, rel=1e-9)
+
+
+def test_a_client_that_no_level_can_serve_is_among_the_most_deficient():
+    law = fa.Cohorts([[0, 2], [1]], [1e-30, 1.0])
+    importance = np.array([1e-6, 1.0 - 1e-6, 1e-24])
+    wrong = Partition(np.array([0, 1, 1]), np.array([1e-24, 1.0]), np.array([1e-30, 1.0, 1e-24]))
+    found = _repaired(importance, law, wrong)
+    assert found.levels[2] == 0
+    assert found.target[2] <= 1e-30
+
+
+def test_levels_that_serve_everybody_are_left_as_they_are():
+    law = fa.Cohorts([[0], [0, 2], [1]], [0.2, 0.3, 0.5])
+    parts = partition(np.array([0.9, 0.1, 1e-24]), law, np.array([2, 0, 1]))
+    assert _repaired(np.array([0.9, 0.1, 1e-24]), law, parts) is parts
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_importance_of_1e_24_attains_its_share_of_the_base_in_exact_arithmetic(seed):
+    rng = np.random.default_rng(seed)
+    members = [np.flatnonzero(row) for row in rng.random((8, 6)) < 0.35]
+    members = [cohort for cohort in members if cohort.size] + [np.arange(6)]
+    law = fa.Cohorts(members, rng.dirichlet(np.ones(len(members))), 6)
+    importance = rng.dirichlet(np.ones(6))
+    importance[rng.permutation(6)[: rng.integers(1, 4)]] *= 1e-24
+    importance /= importance.sum()
+    ratios = exact_base(importance, members_of(law), law.probabilities)
+    parts = by_flow(importance, law)
+    assert np.allclose(parts.target / importance, ratios, rtol=1e-8, atol=0.0)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_arcs_of_a_random_graph_never_lead_to_a_higher_component(seed):
+    rng = np.random.default_rng(seed)
+    n_nodes = 60
+    tails, heads = rng.integers(0, n_nodes, (2, rng.integers(20, 120)))
+    places = _topological(tails, heads, n_nodes)
+    assert np.all(places[heads] <= places[tails])
+    reach = np.eye(n_nodes, dtype=bool)
+    reach[tails, heads] = True
+    for middle in range(n_nodes):
+        reach |= reach[:, [middle]] & reach[[middle], :]
+    both = reach & reach.T
+    # Nodes that reach each other are together, and those one of which reaches the other are not.
+    assert np.all((places[:, None] == places)[both])
+    assert np.all((places[:, None] > places)[reach & ~both])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_components_numbered_in_no_useful_order_are_peeled_from_their_sinks(seed):
+    rng = np.random.default_rng(seed)
+    count = 40
+    order = rng.permutation(count)
+    upper, lower = rng.integers(0, count, (2, 80))
+    above, below = order[np.maximum(upper, lower)], order[np.minimum(upper, lower)]
+    height = _peel(below, above, count)
+    apart = above != below
+    assert np.all(height[above[apart]] > height[below[apart]])
+    # A height is the longest way down: some arc from each leads exactly one step down.
+    for node in np.flatnonzero(height):
+        assert height[below[apart & (above == node)]].max() == height[node] - 1
+    sinks = ~np.isin(np.arange(count), above[apart])
+    assert np.array_equal(height == 0, sinks)
+
+
+def test_component_numbers_that_rise_along_the_arcs_are_replaced(monkeypatch):
+    from scipy.sparse import csgraph
+
+    original = csgraph.connected_components
+
+    def reversed_numbers(graph, **options):
+        count, labels = original(graph, **options)
+        return count, count - 1 - labels
+
+    monkeypatch.setattr(csgraph, "connected_components", reversed_numbers)
+    places = _topological(np.array([0, 1, 2, 3]), np.array([1, 2, 1, 0]), 5)
+    assert places[3] > places[0] > places[1] == places[2]
