@@ -220,3 +220,63 @@ def test_a_facet_is_told_from_both_its_sides_below_the_solvers_tolerance(kind, b
     if beyond > 0:
         assert certificate.deficient.tolist() == [0, 1]
         assert certificate.deficiency == pytest.approx(beyond, abs=1e-12)
+
+
+def check_proof(importance, law):
+    """Certify, and check the evidence as floats and as fractions."""
+    certificate = fa.certify(importance, law)
+    assert certificate.proven
+    assert certificate.verify(importance, law)
+    assert certificate.verify(importance, law, exact=True)
+    return certificate
+
+
+def random_list(rng, n_clients, n_cohorts, *, orders):
+    """Return ragged cohorts whose probabilities span so many orders of magnitude."""
+    largest = rng.choice([2, 3, 10], n_cohorts)
+    members = [rng.permutation(n_clients)[: rng.integers(1, most + 1)] for most in largest]
+    chances = 10.0 ** rng.uniform(-orders, 0, n_cohorts) if orders else rng.random(n_cohorts)
+    return fa.Cohorts(members, normalised(chances), n_clients)
+
+
+def test_a_proof_holds_where_the_worst_clients_hardly_ever_take_part():
+    chances = normalised([0.2, 7.2e-8, 2.4e-5, 9.9e-6, 0.8])
+    law = fa.Cohorts([[1], [0, 4], [3, 5], [4], [2]], chances)
+    importance = normalised([1.4e-4, 6.1e-4, 5e-9, 0.81, 0.19, 1.9e-8])
+    certificate = check_proof(importance, law)
+    worst = brute.hall(importance, enumerate_cohorts(law))
+    assert not certificate.feasible
+    assert certificate.deficiency == pytest.approx(worst.deficiency, abs=PROBABILITY)
+    assert same_ratio(certificate.hall_ratio, worst.ratio)
+
+
+@pytest.mark.parametrize("orders", [0, 10])
+@pytest.mark.parametrize("seed", range(15))
+def test_a_proof_of_a_shortage_in_a_ragged_log_holds(seed, orders):
+    rng = np.random.default_rng([seed, orders])
+    law = random_list(rng, 31, 49, orders=orders)
+    certificate = check_proof(rng.dirichlet(np.ones(31)), law)
+    assert not certificate.feasible
+    assert certificate.deficiency > 0.0
+
+
+@pytest.mark.parametrize("beyond", [0.0, 1e-13, 1e-10, 1e-7, -1e-13, -1e-10, -1e-7])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_proof_next_to_several_facets_holds(seed, beyond):
+    rng = np.random.default_rng(seed)
+    law = random_list(rng, 26, 70, orders=0)
+    level = rng.integers(0, 5, 26)
+    tight = law.expected_weights(rng.normal(size=26), level)
+    inside = law.expected_weights(np.zeros(26))
+    importance = normalised(np.maximum(tight - beyond * (inside - tight), 0.0))
+    certificate = check_proof(importance, law)
+    if beyond <= 0.0:
+        assert certificate.feasible
+        assert fa.align(importance, law).status == "exact"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_proof_over_many_orders_of_importance_holds(seed):
+    rng = np.random.default_rng(seed)
+    law = random_list(rng, 20, 40, orders=10)
+    check_proof(normalised(10.0 ** rng.uniform(-12, 0, 20)), law)
