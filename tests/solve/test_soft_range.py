@@ -55,19 +55,12 @@ def check(importance, law, softness, alignment):
         assert totals[level == last].min() - totals[level == last + 1].max() >= FAR
 
 
-@pytest.mark.parametrize("softness", [1e-3, 0.0148, 1.0, 100.0])
+@pytest.mark.parametrize("softness", [1e-6, 1e-3, 0.0148, 1.0, 100.0])
 @laws
 def test_importance_over_fifteen_orders_meets_the_condition(law, softness):
     importance = normalised(ORDERS)
     alignment = fa.align(importance, law, softness=softness, tol=TOL)
     check(importance, law, softness, alignment)
-
-
-@pytest.mark.parametrize("law", ["uniform", "pairs", "independent"])
-def test_potentials_of_a_vanishing_price_meet_the_condition(law):
-    importance = normalised(ORDERS)
-    alignment = fa.align(importance, LAWS[law], softness=1e-6, tol=TOL)
-    check(importance, LAWS[law], 1e-6, alignment)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -78,6 +71,7 @@ def test_random_importance_over_fifteen_orders_meets_the_condition(softness, see
     for law in (
         fa.UniformCohorts(6, int(rng.integers(1, 6))),
         fa.IndependentClients(rng.uniform(0.05, 0.9, 6)),
+        fa.SuccessiveDraws(rng.random(6), 2),
     ):
         alignment = fa.align(importance, law, softness=softness, tol=TOL)
         check(importance, law, softness, alignment)

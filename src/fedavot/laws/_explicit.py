@@ -9,7 +9,7 @@ subtracted.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -113,6 +113,15 @@ def centre(potentials: Floats, levels: Integers | None) -> tuple[Floats, float]:
     empty = high < low
     high[empty] = low[empty] = 0.0
     return potentials - ((high + low) / 2)[levels], float(np.max(high - low))
+
+
+@runtime_checkable
+class Listed(Protocol):
+    """A point that knows √q(A) Y_i for every entry of a list of cohorts."""
+
+    def roots(self) -> Any:
+        """Return them as a scipy matrix, shape (n_cohorts, n_clients)."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedavot._checks import Floats, Integers
-from fedavot.laws._explicit import ExplicitSystem, gram
+from fedavot.laws._explicit import ExplicitSystem, Listed, gram
 from fedavot.laws._law import Curvature, as_laplacian
 from fedavot.laws._quadrature import Factor, Factored
 from fedavot.solve._problem import Problem, Pull
@@ -86,7 +86,6 @@ def newton_direction(
     extra = _extra(problem, point, gradient, pull)
     step = _Step(problem, point, gradient, extra, pulled=pull is not None)
     count = int(np.count_nonzero(problem.free))
-    explicit = isinstance(problem.system, ExplicitSystem)
     if isinstance(problem.system, ExplicitSystem) and dense and count > _FEW_CLIENTS:
         if problem.system.is_sparse:
             return _by_sparse_factor(step)
@@ -95,7 +94,8 @@ def newton_direction(
         if factors is not None:
             return _by_factors(step, factors)
     if count <= dense:
-        return _by_large_blocks(step) if explicit and count > DENSE_CLIENTS else _by_blocks(step)
+        large = count > DENSE_CLIENTS and isinstance(point, Listed)
+        return _by_large_blocks(step) if large else _by_blocks(step)
     return _by_conjugate_gradients(step)
 
 
@@ -224,7 +224,8 @@ def _by_low_rank(step: _Step, columns: Floats, signs: Floats, block: Integers) -
     right = step.gradient[block] / diagonal
     small = np.diag(signs) - columns.T @ scaled
     inner = np.linalg.lstsq(small, columns.T @ right, rcond=1e-15)[0]
-    solution = step.settled(right + scaled @ inner, block, diagonal - step.extra[block])
+    own = np.square(columns) @ signs
+    solution = step.settled(right + scaled @ inner, block, diagonal - step.extra[block] - own)
     # Only differences count, and the constant is the direction that rounding blows up.
     return np.asarray(solution - (target @ solution) / max(float(target.sum()), 1e-300))
 

@@ -71,7 +71,9 @@ def soften(
         found = _apart(totals, idle)
         settled = np.array_equal(found, levels)
         if (settled and run.residual <= tol) or evaluations >= max_iter:
-            run = Run(inner, run.marginal, run.residual, evaluations)
+            # A residual inside levels that are still changing says nothing.
+            residual = run.residual if settled else np.inf
+            run = Run(inner, run.marginal, residual, evaluations)
             return SoftSolution(levels, totals, reachable, run)
         levels = found
 
