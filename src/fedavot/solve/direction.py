@@ -102,14 +102,15 @@ def newton_direction(
 def _extra(problem: Problem, point: Curvature, gradient: Floats, pull: Pull | None) -> Floats:
     """Return what is added to the Laplacian's diagonal.
 
-    A weight m that lacks much more than it has, g ≫ m, grows exponentially: its curvature, about m,
+    A weight m that lacks more than it has, g > m, grows exponentially: its curvature, about m,
     promises a step of g/m where log((m + g)/m) is right. The logarithmic mean of m and m + g in
-    place of m gives that step.
+    place of m gives that step. Against a pull every shortfall gets it: steps there are long, and
+    short ones that are sure arrive earlier.
     """
     marginal = point.marginal
-    aim = marginal + np.maximum(gradient, 0.0)
-    lift = np.maximum(logarithmic_mean(aim, marginal) - marginal, 0.0)
-    ridge = lift + _RIDGE * problem.target
+    far = gradient > (marginal if pull is None else 0.0)
+    mean = logarithmic_mean(np.where(far, marginal + gradient, marginal), marginal)
+    ridge = np.where(far, mean - marginal, 0.0) + _RIDGE * problem.target
     return ridge if pull is None else ridge + pull.stiffness
 
 
