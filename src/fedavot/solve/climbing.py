@@ -129,7 +129,8 @@ def met(problem: Problem, run: Run, effort: Effort) -> bool:
 def worst_error(problem: Problem, run: Run) -> float:
     """Return the largest error of a client, relative to its target."""
     error = np.abs(problem.error(run.marginal))[problem.free]
-    return float(np.max(error / problem.target[problem.free], initial=0.0))
+    with np.errstate(over="ignore"):
+        return float(np.max(error / problem.target[problem.free], initial=0.0))
 
 
 def climb(problem: Problem, run: Run, effort: Effort, looks: int) -> Run:
