@@ -75,7 +75,9 @@ def _checked(certificate: Certificate, importance: Floats, law: Law) -> Certific
 
 
 def _solutions(importance: Floats, law: Law) -> Iterator[Solution]:
-    """Give evidence to be checked, the likeliest to hold first."""
+    """Give evidence to be checked, the cheapest first."""
+    quick = replace(_EFFORT, relative=np.inf)
+    yield refine(importance, law, decompose(importance, law, quick), quick)
     found = decompose(importance, law, _EFFORT)
     # A deficiency below the solver's tolerance hides from the residual, but not from the order of
     # the potentials: read the levels once more.

@@ -57,6 +57,11 @@ class ExplicitSystem:
         """Return the expected weights and what is needed of their derivative."""
         return self._point(potentials)
 
+    @property
+    def has_most_pairs(self) -> bool:
+        """Whether nearly any two clients may meet, in cohorts of two."""
+        return self._pairs is not None
+
     @cached_property
     def _pairs(self) -> PairMatrix | None:
         if not suits(self.incidence):

@@ -55,7 +55,7 @@ class Problem:
         otherwise any two clients of a part may meet, and it is the range over the part.
         """
         values = np.where(self.free, direction, 0.0)
-        if isinstance(self.system, ExplicitSystem):
+        if isinstance(self.system, ExplicitSystem) and not self.system.has_most_pairs:
             firsts, ranges = self.system.ranges(values)
             reach = np.zeros(int(self.parts.max()) + 1)
             np.maximum.at(reach, self.parts[firsts], ranges)

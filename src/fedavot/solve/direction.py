@@ -109,6 +109,8 @@ def _extra(problem: Problem, point: Curvature, gradient: Floats, pull: Pull | No
     """
     marginal = point.marginal
     far = gradient > (marginal if pull is None else 0.0)
+    if pull is None and not far.any():
+        return _RIDGE * problem.target
     mean = logarithmic_mean(np.where(far, marginal + gradient, marginal), marginal)
     ridge = np.where(far, mean - marginal, 0.0) + _RIDGE * problem.target
     return ridge if pull is None else ridge + pull.stiffness
