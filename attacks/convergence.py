@@ -36,6 +36,10 @@ SMALL = 12
 """Clients up to which the variance itself is compared."""
 
 
+APART = 40.0
+"""Potentials this far apart leave the lower one a share of 1e-17."""
+
+
 class Problem(NamedTuple):
     """A question to the library, and the law's cohorts with their probabilities."""
 
@@ -224,7 +228,7 @@ def faults(problem, alignment):
     if alignment.status == "exact" and not np.abs(marginal - importance).sum() <= 2 * TOL:
         yield "exact, but the importance is missed"
     if alignment.status == "soft":
-        gradient = soft_gradient(problem, alignment.potentials, marginal)
+        gradient = soft_gradient(problem, alignment, marginal)
         if not gradient <= 2 * TOL:
             yield f"soft, but the gradient is {gradient:.1e}"
     elif alignment.status in ("exact", "nearest"):
@@ -238,12 +242,24 @@ def faults(problem, alignment):
                 yield f"the variance is {square:.9f}, but {least:.9f} is possible"
 
 
-def soft_gradient(problem, potentials, marginal):
-    """Return the L1 norm of p − m − ρ p ∘ (x − Σ p x), in which p sums to one."""
-    importance = problem.importance
-    mean = math.fsum(importance * potentials)
-    pull = problem.options["softness"] * importance * (potentials - mean)
-    return float(np.abs(importance - marginal - pull).sum())
+def soft_gradient(problem, alignment, marginal):
+    """Return the L1 norm of p − m − ρ p ∘ (x − Σ p x), in which p sums to one.
+
+    Levels stand for potentials too far apart for one vector: a level whose clients get λ times
+    their importance lies (1 − λ)/ρ above the mean. The levels must be so far apart that weight
+    cannot cross.
+    """
+    importance, softness = problem.importance, problem.options["softness"]
+    error, ends = 0.0, []
+    for level in np.unique(alignment.levels):
+        inside = alignment.levels == level
+        wanted, had, own = importance[inside], marginal[inside], alignment.potentials[inside]
+        ratio = math.fsum(had) / math.fsum(wanted)
+        own = own - math.fsum(wanted * own) / math.fsum(wanted)
+        error += float(np.abs(ratio * wanted - had - softness * wanted * own).sum())
+        ends.append(((1 - ratio) / softness + own.min(), (1 - ratio) / softness + own.max()))
+    apart = all(low - high >= APART for (low, _), (_, high) in itertools.pairwise(ends))
+    return error if apart else math.inf
 
 
 def out_of_order(problem, marginal, weights):
