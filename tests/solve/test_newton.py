@@ -142,5 +142,6 @@ def test_a_singular_system_gets_its_least_norm_solution():
 
 
 def test_conjugate_gradients_stop_where_nothing_is_left_to_solve():
-    flat = conjugate_gradients(lambda vector: 0.0 * vector, np.ones(3), np.ones(3), 0.1)
+    flat, met = conjugate_gradients(lambda vector: 0.0 * vector, np.ones(3), np.ones(3), 0.1)
     assert not flat.any()
+    assert not met

@@ -243,7 +243,7 @@ def _by_conjugate_gradients(step: _Step) -> Floats:
     diagonal = np.maximum(point.marginal - point.squares, 1e-8 * point.marginal)
     preconditioner = np.where(free, diagonal + step.extra, 1.0)
     aim = min(0.1, float(np.sqrt(np.abs(step.gradient).sum())))
-    return conjugate_gradients(product, step.gradient, preconditioner, aim)
+    return conjugate_gradients(product, step.gradient, preconditioner, aim)[0]
 
 
 def solve_dense(matrix: Floats, right: Floats) -> Floats:
@@ -265,16 +265,23 @@ def solve_dense(matrix: Floats, right: Floats) -> Floats:
 
 
 def conjugate_gradients(
-    product: Callable[[Floats], Floats], right: Floats, diagonal: Floats, aim: float
-) -> Floats:
-    """Solve to a relative residual of ``aim`` in the preconditioned norm."""
+    product: Callable[[Floats], Floats],
+    right: Floats,
+    diagonal: Floats,
+    aim: float,
+    steps: int = _CG_STEPS,
+) -> tuple[Floats, bool]:
+    """Solve to a relative residual of ``aim`` in the preconditioned norm.
+
+    Returns the solution, and whether it met the aim within so many steps.
+    """
     solution = np.zeros_like(right)
-    residual = right.copy()
+    residual = right
     scaled = residual / diagonal
     search = scaled
     energy = float(residual @ scaled)
     goal = aim * aim * energy
-    for _ in range(_CG_STEPS):
+    for _ in range(steps):
         image = product(search)
         bend = float(search @ image)
         if not bend > 0.0:
@@ -284,6 +291,6 @@ def conjugate_gradients(
         scaled = residual / diagonal
         previous, energy = energy, float(residual @ scaled)
         if energy <= goal:
-            break
+            return solution, True
         search = scaled + (energy / previous) * search
-    return solution
+    return solution, False

@@ -5,7 +5,6 @@ n_A of them, its derivative is H = Σ_A q_A (diag(1_S) − 1_S 1_Sᵀ/n_A), a La
 share a support. Supports are often far smaller than the cohorts, so H is built from them alone.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,6 +15,7 @@ from scipy import sparse
 from fedavot._checks import Floats, Integers
 from fedavot._simplex import excess
 from fedavot.laws._incidence import Incidence, total_by
+from fedavot.solve.direction import conjugate_gradients
 
 _AT_ONCE = 300
 """Up to here a dense factorisation costs less than a few dozen products."""
@@ -125,10 +125,11 @@ class Point:
         if supports.pairs <= _SPARSE_PAIRS * width:
             return _solve_sparse(supports, ridge, right)
         dense = width <= _MOST_DENSE
-        found, good = _conjugate_gradients(
+        found, good = conjugate_gradients(
             lambda vector: supports.product(vector) + ridge * vector,
             right,
             supports.diagonal + ridge,
+            _CG_AIM,
             _CG_STEPS if dense else 10 * _CG_STEPS,
         )
         return _solve_dense(supports, ridge, right) if dense and not good else found
@@ -226,28 +227,3 @@ def _solve_dense(supports: _Supports, ridge: Floats, right: Floats) -> Floats:
     factor, _ = lapack.dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)
     solution, _ = lapack.dpotrs(factor, scale * right, lower=1)
     return np.asarray(scale * solution)
-
-
-def _conjugate_gradients(
-    product: Callable[[Floats], Floats], right: Floats, diagonal: Floats, steps: int
-) -> tuple[Floats, bool]:
-    """Solve by conjugate gradients; say whether they met their aim within so many steps."""
-    solution = np.zeros_like(right)
-    residual = right
-    scaled = residual / diagonal
-    search = scaled
-    energy = float(residual @ scaled)
-    goal = _CG_AIM**2 * energy
-    for _ in range(steps):
-        image = product(search)
-        bend = float(search @ image)
-        if not bend > 0.0:
-            break
-        solution = solution + (energy / bend) * search
-        residual = residual - (energy / bend) * image
-        scaled = residual / diagonal
-        previous, energy = energy, float(residual @ scaled)
-        if energy <= goal:
-            return solution, True
-        search = scaled + (energy / previous) * search
-    return solution, False
