@@ -444,6 +444,27 @@ def test_weights_are_finite_and_saved_for_every_step_and_bound(tmp_path, step, b
         assert np.isfinite(getattr(aligner, name)).all()
 
 
+@pytest.mark.parametrize("start", [1.1e300, -1e305, 1.7e308])
+def test_clients_who_join_beyond_the_largest_potential_stop_there(tmp_path, start):
+    aligner = OnlineAligner([0.5, 0.5], step=0.1)
+    aligner.join([0.1, 0.1], [start, 0.0])
+    assert aligner.effective_potentials[2] == np.copysign(1e300, start)
+    np.testing.assert_array_equal(aligner.forgiven, np.zeros(4))
+    aligner.save(tmp_path / "aligner.json")
+    loaded = OnlineAligner.load(tmp_path / "aligner.json")
+    assert loaded.state_dict() == aligner.state_dict()
+
+
+@pytest.mark.parametrize("start", [np.inf, np.nan, 10**400])
+def test_clients_refused_at_joining_leave_the_aligner_as_it_was(start):
+    aligner = OnlineAligner([0.5, 0.5], step=0.1)
+    aligner.observe([0])
+    before = aligner.state_dict()
+    with pytest.raises(OptionError, match="potentials"):
+        aligner.join([0.1, 0.1], [0.0, start])
+    assert aligner.state_dict() == before
+
+
 def test_a_huge_step_gives_whole_rounds_to_whom_they_are_owed():
     aligner = OnlineAligner([0.5, 0.5], step=1e307, bound=None)
     for _ in range(40):

@@ -98,7 +98,7 @@ class EffectivePotentials:
     def enrol(self, start: Floats) -> None:
         """Add clients who start from these potentials."""
         nothing = np.zeros(start.size)
-        self.standing = np.concatenate([self.standing, start])
+        self.standing = np.concatenate([self.standing, within_reach(start)])
         self.credit = np.concatenate([self.credit, nothing])
         self.clock_at = np.concatenate([self.clock_at, nothing])
 
