@@ -436,8 +436,14 @@ def test_aggregating_before_the_model_is_known_is_refused():
         ({"clipping_norm": 0.0}, "clipping_norm is 0.0; it must be finite and above 0"),
         ({"clipping_norm": np.nan}, "clipping_norm is nan"),
         ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**128}, "seed is 3402"),
     ],
 )
 def test_options_out_of_range_are_refused(options, message):
     with pytest.raises(OptionError, match=message):
         noisy(**options)
+
+
+def test_a_seed_has_up_to_128_bits():
+    once, again, other = (noisy(seed=seed) for seed in (2**128 - 1, 2**128 - 1, 2**64 - 1))
+    assert once.state_dict() == again.state_dict() != other.state_dict()

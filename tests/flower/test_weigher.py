@@ -239,6 +239,7 @@ def test_fedavot_around_fedavot_is_refused():
         ({"cohort_size": 0}, "cohort_size is 0; it must be at least 1"),
         ({"cohort_size": 2.5}, "cohort_size must be an integer"),
         ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**128}, "seed is 3402"),
         ({"seed": 0.5}, "seed must be an integer"),
         ({"clients": ["a"]}, "clients names an alignment's clients; give the alignment"),
         ({"alignment": "alignment.json"}, "it must be a fedavot.Alignment"),
@@ -247,6 +248,10 @@ def test_fedavot_around_fedavot_is_refused():
 def test_bad_options_of_weighting_are_refused(options, message):
     with pytest.raises(OptionError, match=message):
         Weighting(**options)
+
+
+def test_the_seed_of_a_weighting_has_up_to_128_bits():
+    assert Weighting(seed=2**128 - 1).seed == 2**128 - 1
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from fedavot._checks import as_amount, as_size, one_of
+from fedavot._checks import as_amount, as_seed, as_size, one_of
 from fedavot._files import PathLike
 from fedavot.alignment import Alignment, Status
 from fedavot.errors import FileFormatError, OptionError
@@ -38,7 +38,7 @@ class Weighting:
     step : float
         Step of the online aligner.
     seed : int
-        Of the choice of whom to ask.
+        Seed for the choice of whom to ask.
     """
 
     alignment: Alignment | None = None
@@ -52,7 +52,7 @@ class Weighting:
     def __post_init__(self) -> None:
         as_amount(self.softness, what="softness")
         as_amount(self.step, what="step", positive=True)
-        as_size(self.seed, what="seed", low=0)
+        as_seed(self.seed)
         if self.cohort_size is not None:
             as_size(self.cohort_size, what="cohort_size", low=1)
         if self.alignment is not None:

@@ -42,7 +42,7 @@ from flwr.serverapp.strategy import QFedAvg, Strategy
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
-from fedavot._checks import Floats, as_amount, as_floats, as_size
+from fedavot._checks import Floats, as_amount, as_floats, as_seed, as_size
 from fedavot.errors import CheckpointError, OptionError, RuleError, TaskError
 from fedavot.flower.records import is_float
 from fedavot.flower.wrapped import layers, weighted_by
@@ -84,7 +84,7 @@ class ExactNoise(Strategy):
         self._key = _weight_key(strategy)
         self._rng: np.random.Generator | None = None
         if seed is not None:
-            self._rng = np.random.default_rng(as_size(seed, what="seed", low=0))
+            self._rng = np.random.default_rng(as_seed(seed))
         self._model: dict[str, NDArray[Any]] = {}
         self._releases = 0
 
