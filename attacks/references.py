@@ -14,6 +14,7 @@ import functools
 import itertools
 import math
 import operator
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -107,7 +108,7 @@ class Answer:
     hall_ratio: Fraction | None
 
 
-class Reference:
+class Reference(ABC):
     """An importance and a law, of which sets can be evaluated and both maxima are known."""
 
     def __init__(self, importance: Iterable[float]) -> None:
@@ -118,14 +119,14 @@ class Reference:
         """Return the importance of a set."""
         return Fraction(sum(self.wanted[i] for i in members(clients)), self.wanted_total)
 
+    @abstractmethod
     def coverage(self, clients: int) -> Fraction:
         """Return the probability that a cohort meets the set."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def answer(self) -> Answer:
         """Both maxima."""
-        raise NotImplementedError
 
 
 class Listed(Reference):
