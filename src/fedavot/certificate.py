@@ -110,13 +110,13 @@ class Certificate:
         if claim is None:
             return False
         if self.potentials is None and self.levels is None:
-            bounds = _scanned(wanted, law, claim.deficient)
+            bounds = _scanned(wanted, law, claim)
         else:
             evidence = _read_evidence(self, law.n_clients)
             if evidence is None:
                 return False
             bounds = (
-                _weighed(wanted, law, claim.deficient, evidence)
+                _weighed(wanted, law, claim, evidence)
                 if cohorts is None
                 else exact_bounds(wanted, cohorts, claim.deficient, *evidence)
             )
@@ -176,20 +176,25 @@ def _attains(ratio: float, bounds: Bounds, tol: Fraction) -> bool:
     return abs(1 - met) <= tol * met and most >= 1
 
 
-def _weighed(importance: Floats, law: Law, deficient: Integers, given: _Evidence) -> Bounds | None:
+def _weighed(importance: Floats, law: Law, claim: _Claim, given: _Evidence) -> Bounds | None:
     """Bound by the weights that the evidence defines, and by the order that it puts on clients."""
     attained = law.expected_weights(given.potentials, given.levels)
-    order = np.lexsort((-given.potentials, given.levels, importance == 0))
+    # The empty set and the set of all clients lack nothing, and a feasible claim names no other.
+    violation, share = 0.0, 1.0
+    if not claim.feasible:
+        order = np.lexsort((-given.potentials, given.levels, importance == 0))
+        violation = _violation(importance, law, claim.deficient)
+        share = _least_ratio(np.cumsum(law.prefix_gains(order)), np.cumsum(importance[order]))
     return _bounds(
-        _violation(importance, law, deficient),
+        violation,
         np.maximum(importance - attained, 0.0).sum(),
         np.abs(importance - attained).sum(),
-        _least_ratio(np.cumsum(law.prefix_gains(order)), np.cumsum(importance[order])),
+        share,
         _least_ratio(attained, importance),
     )
 
 
-def _scanned(importance: Floats, law: Law, deficient: Integers) -> Bounds | None:
+def _scanned(importance: Floats, law: Law, claim: _Claim) -> Bounds | None:
     """Bound by the prefixes of a worst order, among which are the worst of all sets."""
     order = law.worst_order(importance)
     if order is None:
@@ -198,7 +203,8 @@ def _scanned(importance: Floats, law: Law, deficient: Integers) -> Bounds | None
     excess = max(0.0, float(np.max(wanted - covered)))
     share = _least_ratio(covered, wanted)
     # No importance nearer than the deficiency in total variation is attainable, and one is.
-    return _bounds(_violation(importance, law, deficient), excess, 2.0 * excess, share, share)
+    violation = _violation(importance, law, claim.deficient)
+    return _bounds(violation, excess, 2.0 * excess, share, share)
 
 
 def _bounds(*evaluated: float) -> Bounds | None:

@@ -57,6 +57,12 @@ class ExplicitSystem:
         """Return the expected weights and what is needed of their derivative."""
         return self._point(potentials)
 
+    def inclusion(self) -> Floats:
+        """Return the probability of each client's cohorts together, shape (n_clients,)."""
+        if self._pairs is not None:
+            return np.asarray(self._pairs.pairs.sum(axis=1) + self._pairs.singles)
+        return self.incidence.sum_by_client(self.probabilities)
+
     @property
     def has_most_pairs(self) -> bool:
         """Whether nearly any two clients may meet, in cohorts of two."""
@@ -70,10 +76,9 @@ class ExplicitSystem:
 
     def ranges(self, values: Floats) -> tuple[Integers, Floats]:
         """Return a member of each cohort, and the range of the values within the cohort."""
-        members, starts = self.incidence.members, self.incidence.offsets[:-1]
-        entries = values[members]
-        spread = np.maximum.reduceat(entries, starts) - np.minimum.reduceat(entries, starts)
-        return members[starts].astype(np.int64), np.asarray(spread)
+        firsts = self.incidence.members[self.incidence.offsets[:-1]]
+        spread = self.incidence.maximum(values) - self.incidence.minimum(values)
+        return firsts.astype(np.int64), np.asarray(spread)
 
     @cached_property
     def is_sparse(self) -> bool:

@@ -22,6 +22,10 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _THREADED_ENTRIES = 500_000
 """Below this many entries a product takes less time than handing it to a thread."""
+_SAMPLED = 20
+"""Cohorts per client from which on components are first looked for among a sample of them."""
+_LINKS = 5
+"""Cohorts per client in that sample."""
 
 
 def total_by(labels: NDArray[Any], values: Floats, count: int) -> Floats:
@@ -89,7 +93,19 @@ class Incidence:
 
     def minimum(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the least value among each cohort's members, shape (n_cohorts,)."""
-        return np.asarray(np.minimum.reduceat(values[self.members], self.offsets[:-1]))
+        return self._reduced(np.minimum, values)
+
+    def maximum(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the largest value among each cohort's members, shape (n_cohorts,)."""
+        return self._reduced(np.maximum, values)
+
+    def _reduced(self, extreme: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
+        if self.has_larger:
+            return np.asarray(extreme.reduceat(values.take(self.members), self.offsets[:-1]))
+        # Of one or two members, the first and the last are all.
+        first, last = self.offsets[:-1], self.offsets[1:] - 1
+        ends = (values.take(self.members.take(place)) for place in (first, last))
+        return np.asarray(extreme(*ends))
 
     def spread_over_members(self, values: NDArray[Any]) -> NDArray[Any]:
         """Repeat one value a cohort over its members, shape (n_entries,)."""
@@ -110,6 +126,17 @@ class Incidence:
 
     def components(self) -> Integers:
         """Return a label for each client, equal for clients linked by a chain of cohorts."""
+        if self.n_cohorts < _SAMPLED * self.n_clients:
+            return self._components()
+        # So many cohorts link clients many times over: a few of them leave little to be linked.
+        step = max(1, self.n_cohorts // (_LINKS * self.n_clients))
+        labels = self.chosen(np.arange(self.n_cohorts) % step == 0)._components()
+        rest = self.chosen(self.minimum(labels) != self.maximum(labels))
+        members = labels[rest.members].astype(np.int32)
+        linked = Incidence(members, rest.offsets, int(labels.max()) + 1)
+        return linked._components()[labels]
+
+    def _components(self) -> Integers:
         from scipy.sparse.csgraph import connected_components
 
         count = self.n_cohorts + self.n_clients
@@ -127,9 +154,9 @@ class Incidence:
 
     def within(self, levels: Integers) -> "Incidence":
         """Return the incidence that keeps only each cohort's members of its lowest level."""
-        keep = levels[self.members] == self.spread_over_members(self.minimum(levels))
-        kept = np.add.reduceat(keep, self.offsets[:-1], dtype=np.int64)
-        return Incidence(self.members[keep], np.concatenate(([0], np.cumsum(kept))), self.n_clients)
+        keep = levels.take(self.members) == self.spread_over_members(self.minimum(levels))
+        kept_before = np.concatenate(([0], np.cumsum(keep)))
+        return Incidence(self.members[keep], kept_before[self.offsets], self.n_clients)
 
     def chosen(self, cohorts: NDArray[np.bool_]) -> "Incidence":
         """Return the incidence of the cohorts with this mask."""

@@ -132,13 +132,12 @@ class Cohorts:
 
     @cached_property
     def _inclusion(self) -> Floats:
-        return self._incidence.sum_by_client(self._probabilities)
+        return self._whole.inclusion()
 
     def coverage(self, clients: Iterable[int]) -> float:
         """Return P(A ∩ clients ≠ ∅)."""
         mask = client_mask(clients, self.n_clients)
-        touched = self._incidence.sum_by_cohort(mask.astype(np.float64)) > 0
-        return float(self._probabilities[touched].sum())
+        return float(self._probabilities[self._incidence.maximum(mask)].sum())
 
     def expected_weights(self, potentials: ArrayLike, levels: ArrayLike | None = None) -> Floats:
         """Return E[Y_i] for softmax weights, lexicographic in the levels if given."""

@@ -15,6 +15,9 @@ from fedavot._checks import Floats, Integers
 from fedavot.laws._explicit import ExplicitSystem
 from fedavot.laws._law import System
 
+_NEAR = 8.0
+"""A reach up to here does not shorten a step, so that a bound on it will do."""
+
 
 @dataclass(frozen=True, eq=False)
 class Problem:
@@ -51,21 +54,22 @@ class Problem:
     def reach_by_part(self, direction: Floats) -> Floats:
         """Return how far a direction pulls members of one cohort apart, shape (n_parts,).
 
-        Where cohorts are listed, this is the largest range of the direction within a cohort;
-        otherwise any two clients of a part may meet, and it is the range over the part.
+        Any two clients of a part may meet, so it is the range over the part; where that is long
+        and cohorts are listed, the largest range within a cohort, which may be far shorter.
         """
-        values = np.where(self.free, direction, 0.0)
-        if isinstance(self.system, ExplicitSystem) and not self.system.has_most_pairs:
-            firsts, ranges = self.system.ranges(values)
-            reach = np.zeros(int(self.parts.max()) + 1)
-            np.maximum.at(reach, self.parts[firsts], ranges)
-            return reach
         parts, values = self.parts[self.free], direction[self.free]
         high = np.full(int(self.parts.max()) + 1, -np.inf)
         low = -high
         np.maximum.at(high, parts, values)
         np.minimum.at(low, parts, values)
-        return np.where(high >= low, high, 0.0) - np.where(high >= low, low, 0.0)
+        reach = np.where(high >= low, high, 0.0) - np.where(high >= low, low, 0.0)
+        if reach.max() <= _NEAR or not isinstance(self.system, ExplicitSystem):
+            return reach
+        if not self.system.has_most_pairs:
+            firsts, ranges = self.system.ranges(np.where(self.free, direction, 0.0))
+            reach = np.zeros_like(reach)
+            np.maximum.at(reach, self.parts[firsts], ranges)
+        return reach
 
     def log_ratio(self, marginal: Floats) -> Floats:
         """Return log(target / marginal), the IPFP increment, zero for clients not solved for."""
