@@ -11,13 +11,14 @@ from fedavot import UniformCohorts
 from fedavot.errors import FedavotWarning, FileFormatError, InputError, InterruptedStudyError
 from fedavot.experiments import study as studies
 from fedavot.experiments.figures import LOOKS
-from fedavot.experiments.outcome import METRICS, Outcome, row, write_results
+from fedavot.experiments.outcome import METRICS, Outcome, divergence, row, write_results
 from fedavot.experiments.report import Page, reopen, report, sheet_of
 from fedavot.experiments.study import Case, Instance, conduct, file_name
 from fedavot.experiments.summary import findings, plus_minus, table
 from fedavot.rules import NAMES, build
 from fedavot.rules.catalogue import Known
 from fedavot.training import Problem, Training, constant, train
+from fedavot.training.run import Run
 from fedavot.training.tasks.linear import heterogeneous_regression, least_squares_optimum
 from sealing import sealed, unsealed
 
@@ -158,6 +159,49 @@ def test_a_diverged_run_has_null_metrics_and_says_why(tmp_path):
     assert rows["tail_loss"] is None
     assert "diverged" in table([outcome])[1]
     assert any("diverged" in finding for finding in findings([outcome]))
+
+
+@pytest.mark.parametrize("power", [101, 153, 155, 300, 308])
+def test_a_run_whose_finite_losses_are_beyond_all_measure_has_diverged(power):
+    losses = np.array([[1.0, 2.0, 1.0], [1.0, 10.0**power, 1.5 * 10.0**power]])
+    run = Run(
+        rule="uniform",
+        seeds=(3, 5),
+        params=np.zeros((2, 1)),
+        average=np.zeros((2, 1)),
+        recorded=np.array([10, 20, 30]),
+        losses=losses,
+        weights=np.full((2, 2), 0.5),
+        rounds=30,
+        seconds=1.0,
+    )
+    assert "round 20" in divergence(run)
+    assert "seed 5" in divergence(run)
+    assert divergence(dataclasses.replace(run, losses=np.minimum(losses, 1e100))) == ""
+
+
+@pytest.mark.parametrize("power", [101, 155, 300, 308])
+def test_metrics_beyond_all_measure_are_null(finished, tmp_path, power):
+    held = dataclasses.replace(finished[1][0], metrics={"tail_loss": [10.0**power, 1.0]})
+    held.save(tmp_path / "one.json")
+    held = Outcome.load(tmp_path / "one.json")
+    rows = {one["metric"]: (one["mean"], one["std"]) for one in held.rows()}
+    assert rows["tail_loss"] == (None, None)
+    write_results(tmp_path / "results.json", held.rows())
+    assert json.loads((tmp_path / "results.json").read_text()) == held.rows()
+
+
+def test_a_study_that_ends_before_its_losses_overflow_is_reported_as_diverged(tmp_path):
+    steep = Training(40, constant(50.0), local_steps=2)
+    held = case("uniform", training=steep)
+    (outcome,) = conduct([held], tmp_path, notify=silent)
+    assert np.isfinite(outcome.losses).all()
+    assert outcome.losses.max() > 1e154
+    assert "diverged" in outcome.message
+    assert outcome.metrics == {}
+    for path in report(PAGE, [sheet_of(held)], [outcome], tmp_path / "out"):
+        assert path.stat().st_size > 1000
+    assert "diverged" in (tmp_path / "out" / "summary.md").read_text()
 
 
 def test_an_outcome_comes_back_as_it_was_saved(finished, tmp_path):

@@ -56,9 +56,11 @@ def test_the_legend_says_when_a_run_diverged(tmp_path, monkeypatch):
         outcome("full", 1 / ROUNDS),
         outcome("uniform", 3.0 ** ROUNDS[:60], diverged=True),
         outcome("ht", np.zeros((1, 0)), diverged=True),
+        outcome("snipw", 10.0 ** (3 * ROUNDS), diverged=True),
     ]
     _, labels = drawn(runs, tmp_path, monkeypatch)
-    assert len(labels) == 3
+    assert len(labels) == 4
+    assert "diverged after round 33" in labels[3]
     assert "diverged after round 60" in labels[1]
     assert "diverged after round 0" in labels[2]
 

@@ -17,15 +17,13 @@ import numpy as np
 
 from fedavot._checks import Floats
 from fedavot._files import write_whole
-from fedavot.experiments.outcome import Outcome
+from fedavot.experiments.outcome import LARGEST, Outcome
 from fedavot.experiments.summary import has_diverged
 
 _LEGEND_COLUMN, _LEGEND_LETTERS = 2.45, 26
 """Inches a label of so many letters, the most a rule's has, takes with its line."""
 WINDOW = 50
 """Curves are moving means over this fraction of the run: one in so many rounds."""
-_CEILING = 1e100
-"""Losses above are not drawn: Matplotlib's axes fail where their ticks pass 1e308."""
 _ROOM = 10.0
 """How far above the curves of runs that went well those that diverged are drawn."""
 
@@ -171,7 +169,8 @@ def save(figure: Any, stem: Path) -> list[Path]:
 def _curve(axes: Any, outcome: Outcome, *, excess: bool) -> Any:
     look = LOOKS[outcome.rule]
     values = outcome.excess_curve if excess else outcome.losses
-    drawn = np.logical_and.accumulate((values <= _CEILING).all(axis=0))
+    # Matplotlib's axes fail where their ticks pass 1e308.
+    drawn = np.logical_and.accumulate((values <= LARGEST).all(axis=0))
     values, rounds = values[:, drawn], outcome.recorded[drawn]
     width = max(1, outcome.recorded.size // WINDOW)
     smooth = np.array([_moving_mean(row, width) for row in values])
@@ -187,10 +186,10 @@ def _curve(axes: Any, outcome: Outcome, *, excess: bool) -> Any:
 def _gone(outcome: Outcome, n_drawn: int) -> str:
     """Say in the legend from which round on a run is not drawn, if it is not drawn to its end."""
     if has_diverged(outcome):
-        last = int(outcome.recorded[-1]) if outcome.recorded.size else 0
+        last = int(outcome.recorded[n_drawn - 1]) if n_drawn else 0
         return f": diverged after round {last}"
     if n_drawn < outcome.recorded.size:
-        return f": above {_CEILING:g} from round {outcome.recorded[n_drawn]}"
+        return f": above {LARGEST:g} from round {outcome.recorded[n_drawn]}"
     return ""
 
 

@@ -4,6 +4,7 @@ An outcome file is a versioned and sealed JSON document with the records of ever
 ``results.json`` is a plain list of rows with the keys setting, rule, metric, mean, std and seeds
 (how many). The standard deviation is that of a sample (n − 1), 0 for one seed. Where a run diverged
 its metrics are null. A metric that some seed never reached, such as a target loss, is null as well.
+A run diverged if its model or loss is no longer finite, or its loss is beyond `LARGEST`.
 """
 
 import json
@@ -16,8 +17,11 @@ import numpy as np
 from fedavot._checks import Floats, Integers
 from fedavot._files import PathLike, read_document, write_document, write_whole
 from fedavot.errors import FileFormatError, UnavailableError
+from fedavot.training.run import Ending, Run
 
 METRICS = ("tail_loss", "final_loss", "excess", "realised_gap", "rounds_to_target", "seconds")
+LARGEST = 1e100
+"""A loss beyond is that of a run that diverged: its square overflows, and no axis holds it."""
 _FORMAT = "fedavot-outcome"
 _VERSION = 2
 
@@ -76,11 +80,11 @@ class Outcome:
         return None if values is None else float(np.mean(values))
 
     def values(self, metric: str) -> Floats | None:
-        """Return a metric by seed, None if some seed has none."""
+        """Return a metric by seed, None if some seed has none or one beyond `LARGEST`."""
         if metric == "seconds":
             return np.array([self.seconds])
         values = np.array(self.metrics.get(metric, []), dtype=np.float64)
-        return values if values.size and np.isfinite(values).all() else None
+        return values if values.size and (np.abs(values) <= LARGEST).all() else None
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row a metric."""
@@ -163,6 +167,21 @@ class Outcome:
             raise FileFormatError(
                 f"{path} is not a valid outcome ({cause!r}); remove it to run it again"
             ) from None
+
+
+def divergence(run: Run) -> str:
+    """Return how a run diverged, in words; empty if it did not."""
+    if run.ending is Ending.DIVERGED:
+        return run.message
+    # Losses that grow without bound may still be finite after the last round.
+    beyond = np.argwhere(run.losses.T > LARGEST)
+    if not beyond.size:
+        return ""
+    record, seed = beyond[0]
+    return (
+        f"rule {run.rule!r} diverged: the loss after round {run.recorded[record]} is "
+        f"{run.losses[seed, record]:.3g} (seed {run.seeds[seed]}); lower the step size"
+    )
 
 
 def as_text(value: Any) -> str:

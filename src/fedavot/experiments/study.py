@@ -20,7 +20,7 @@ import numpy as np
 from fedavot import __version__
 from fedavot._checks import Floats
 from fedavot.errors import InterruptedStudyError
-from fedavot.experiments.outcome import Outcome
+from fedavot.experiments.outcome import Outcome, divergence
 from fedavot.rules import Rule
 from fedavot.training import Ending, Problem, Run, Training, objective, train
 from fedavot.training.checkpoint import fingerprint
@@ -232,10 +232,7 @@ class _Job:
         case = self.case
         shortest = min(runs, key=lambda run: run.recorded.size)
         losses = np.concatenate([run.losses[:, : shortest.recorded.size] for run in runs])
-        bad = [run for run in runs if run.ending is Ending.DIVERGED]
-        metrics: dict[str, list[float]] = {}
-        if not bad:
-            metrics = self._metrics(runs)
+        message = next(filter(None, map(divergence, runs)), "")
         kept = _thin(shortest.recorded.size)
         return Outcome(
             setting=case.setting,
@@ -246,9 +243,9 @@ class _Job:
             recorded=shortest.recorded[kept],
             losses=losses[:, kept],
             optimum=_optimum(case),
-            metrics=metrics,
+            metrics={} if message else self._metrics(runs),
             seconds=sum(run.seconds for run in runs),
-            message=bad[0].message if bad else "",
+            message=message,
             fingerprint=self.fingerprint,
         )
 

@@ -83,8 +83,7 @@ def _verdict(differences: Floats) -> str:
     """Return what differences by seed, ours less theirs, amount to."""
     error = 0.0
     if differences.size > 1:
-        with np.errstate(over="ignore"):  # of runs that nearly diverged: no difference is seen
-            error = differences.std(ddof=1) / np.sqrt(differences.size)
+        error = differences.std(ddof=1) / np.sqrt(differences.size)
     agreed = bool((differences > 0).all() or (differences < 0).all())
     if abs(differences.mean()) <= 2 * error and not agreed:
         return "is level with"
