@@ -14,11 +14,12 @@ from fedavot.audit.evidence import Evidence, choose_softness
 from fedavot.audit.federation import Federation
 from fedavot.audit.findings import Advice, Behaviour, Estimate, Findings, Fit, Price, Reach
 from fedavot.audit.judging import judge, split_of
-from fedavot.audit.price import MOST_FOR_VARIANCE, curve, price
+from fedavot.audit.price import curve, has_least_variance, price
 from fedavot.audit.reach import reach
+from fedavot.audit.replay import first_replayed
 from fedavot.audit.shares import grouped, shares_of
 from fedavot.audit.shortfall import Shortfall
-from fedavot.audit.weighing import MOST_REPLAYED, weights_of
+from fedavot.audit.weighing import weights_of
 from fedavot.errors import OptionError
 
 LEAST_TOLERANCE = 1e-4
@@ -204,11 +205,12 @@ def _notes(case: Case, shortfall: Shortfall) -> list[str]:
             notes.append(
                 "whether alignment is possible was tested on some sets of clients, not on all"
             )
-    if window.large or entries > MOST_FOR_VARIANCE:
+    if not has_least_variance(case.whole):
         notes.append("the plan of least variance was left out: the log is too large for it")
-    if window.n_rounds > MOST_REPLAYED:
+    if first := first_replayed(window):
         notes.append(
-            f"online weights were replayed over the last {MOST_REPLAYED:,} rounds, and choosing "
-            "whom to ask was not"
+            f"online weights were replayed over the last {window.n_rounds - first:,} rounds"
         )
+    if case.has_choice and not case.replays_choice:
+        notes.append("choosing whom to ask was not replayed: the log is too large for it")
     return notes

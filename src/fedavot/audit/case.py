@@ -13,7 +13,7 @@ from fedavot.audit.evidence import ROOM
 from fedavot.audit.federation import Federation
 from fedavot.audit.fitting import Fitting
 from fedavot.audit.participation import Ragged
-from fedavot.audit.weighing import MOST_REPLAYED
+from fedavot.audit.replay import MOST_REPLAYED
 from fedavot.audit.window import Window, rows_of, whole
 from fedavot.errors import OptionError
 
@@ -76,16 +76,20 @@ class Case:
         everyone = self.available(self.window)
         return 0.0 if everyone is None else everyone.members.size / self.window.n_rounds
 
+    @property
+    def has_choice(self) -> bool:
+        """Whether many more could have taken part than did, as far as the log tells."""
+        return bool(self.mean_available >= ROOM * self.window.incidence.sizes.mean())
+
+    @property
+    def replays_choice(self) -> bool:
+        """Whether there are few enough rounds and clients in them to replay such a choice."""
+        available = self.mean_available * self.window.n_rounds
+        return available <= MOST_CHOSEN and self.window.n_rounds <= MOST_REPLAYED
+
     def choice(self) -> Ragged | None:
-        """Return who could have taken part in each round, if that left the server a choice."""
-        cohort = self.window.incidence.sizes.mean()
-        everyone = self.available(self.window)
-        small = (
-            everyone is not None
-            and everyone.members.size <= MOST_CHOSEN
-            and self.window.n_rounds <= MOST_REPLAYED
-        )
-        return everyone if small and self.mean_available >= ROOM * cohort else None
+        """Return who could have taken part in each round, if the server's choice is replayed."""
+        return self.available(self.window) if self.has_choice and self.replays_choice else None
 
 
 def opened(federation: Federation, source: str, rng: np.random.Generator) -> Case:

@@ -22,6 +22,7 @@ from fedavot.audit.estimates import DAY
 from fedavot.audit.findings import LawName
 from fedavot.audit.window import Window
 from fedavot.laws._law import Law
+from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.independent import IndependentClients
 from fedavot.laws.mixture import Mixture
 from fedavot.solve import align
@@ -102,8 +103,13 @@ class Fitting:
     def _aligned(self) -> dict[tuple[LawName, float], Alignment]:
         return {}
 
+    @property
+    def distinct_entries(self) -> int:
+        """The sizes of the distinct cohorts together."""
+        return self._explicit.incidence.members.size
+
     @cached_property
-    def _explicit(self) -> Law:
+    def _explicit(self) -> Cohorts:
         return self.window.law()
 
     def rates(self) -> Floats:

@@ -17,7 +17,8 @@ from fedavot.audit.estimates import Resampling, Weighted, distance
 from fedavot.audit.findings import LawName, Point, Price, Standing
 from fedavot.audit.fitting import TOLERANCE, Fitting
 from fedavot.audit.participation import Ragged
-from fedavot.audit.weighing import chosen, inverse, learned, normalised, weights_of
+from fedavot.audit.replay import chosen, learned
+from fedavot.audit.weighing import inverse, normalised, weights_of
 from fedavot.audit.window import Window
 from fedavot.solve import align
 
@@ -28,7 +29,7 @@ SOFTNESS = (
 """Steps of about a half, from where weights are all but exact to where they are all but even; of a
 large log every fourth."""
 MOST_FOR_VARIANCE = 200_000
-"""Entries beyond which the plan of least variance is left out, for time."""
+"""Entries of distinct cohorts beyond which the plan of least variance is left out, for time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +126,7 @@ def price(split: Split, *, law: LawName, points: tuple[Point, ...], softness: fl
     ]
     for name, amount in (("FedAVOT", 0.0), ("FedAVOT, soft", softness)):
         rows.append(_aligned(name, split, *(f.align(law, softness=amount) for f in fittings)))
-    if not split.log.large and split.log.incidence.members.size <= MOST_FOR_VARIANCE:
+    if has_least_variance(split.whole):
         rows.append(_aligned("least variance", split, *map(_least_variance, fittings)))
     rows.append(_running("online", split, split.log, learned(split.log)))
     if split.choice is not None:
@@ -134,6 +135,11 @@ def price(split: Split, *, law: LawName, points: tuple[Point, ...], softness: fl
     if split.applied is not None:
         rows.append(_running("as applied", split, split.log, split.applied))
     return Price(points, tuple(rows))
+
+
+def has_least_variance(fitting: Fitting) -> bool:
+    """Return whether the rounds are few enough, or alike enough, for a plan of least variance."""
+    return not fitting.window.large and fitting.distinct_entries <= MOST_FOR_VARIANCE
 
 
 def _least_variance(fitting: Fitting) -> Alignment:

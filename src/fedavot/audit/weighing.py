@@ -1,7 +1,7 @@
 """The weights that known rules give to every entry of a log.
 
-A rule is fitted to some rounds and applied to others: its numbers come in from outside. Online
-rules learn while they are applied, round by round.
+A rule is fitted to some rounds and applied to others: its numbers come in from outside. Rules that
+learn while they are applied are in `replay`.
 """
 
 from dataclasses import dataclass
@@ -11,16 +11,8 @@ import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot._simplex import softmax, sparsemax
-from fedavot.audit.participation import Ragged
 from fedavot.audit.window import Window
 from fedavot.laws._incidence import Incidence
-from fedavot.online import OnlineAligner
-from fedavot.rules.online import STEP
-from fedavot.selection import select
-
-MOST_REPLAYED = 60_000
-"""Rounds that online weights are replayed over, the last ones: more than a year of one every ten
-minutes. They depend on each other, and are replayed one by one."""
 
 
 class Weights(Protocol):
@@ -90,54 +82,3 @@ def normalised(window: Window, weights: Floats) -> Floats:
         spread = np.repeat(np.where(sums > 0, sums, sizes), sizes)
         scaled[entries] = np.where(some, part, 1.0) / spread
     return scaled
-
-
-def learned(window: Window) -> Floats:
-    """Return the weights that learning on the way would have given, entry by entry.
-
-    The rounds before the last `MOST_REPLAYED` are not replayed: their weights are equal.
-    """
-    aligner = _fresh(window.importance)
-    weights = window.plain()
-    offsets = window.incidence.offsets
-    for t in range(max(0, window.n_rounds - MOST_REPLAYED), window.n_rounds):
-        entries = slice(offsets[t], offsets[t + 1])
-        weights[entries] = aligner.observe(window.incidence.members[entries])
-    return weights
-
-
-def chosen(window: Window, available: Ragged, rng: np.random.Generator) -> tuple[Window, Floats]:
-    """Return the rounds as they were had the server chosen whom to ask, and their weights.
-
-    In every round as many are chosen as took part, by weights learned on the way.
-
-    Parameters
-    ----------
-    window : Window
-        The rounds as they were.
-    available : Ragged
-        Who could have taken part in them; nobody is missing who did.
-    rng : Generator
-        Of the choices.
-    """
-    aligner = _fresh(window.importance)
-    members, weights = [], []
-    for t, size in enumerate(window.incidence.sizes.tolist()):
-        there = available.row(t)
-        places, given = select(aligner.weights(there), size, rng)
-        asked = there[places]
-        aligner.observe(asked, given)
-        order = np.argsort(asked)
-        members.append(asked[order])
-        weights.append(given[order])
-    sizes = [row.size for row in members]
-    offsets = np.concatenate(([0], np.cumsum(sizes)))
-    incidence = Incidence(np.concatenate(members), offsets, window.n_clients)
-    taken = Window(incidence, window.rounds, window.importance, window.unknown)
-    return taken, np.concatenate(weights)
-
-
-def _fresh(importance: Floats) -> OnlineAligner:
-    """Return an aligner whose first weights are the importance's shares in the cohort."""
-    start = np.log(np.where(importance > 0, importance, 1.0))
-    return OnlineAligner(importance, step=STEP, potentials=start)
