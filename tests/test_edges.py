@@ -26,6 +26,11 @@ MASKED = np.ma.array([0.4, 0.3, 0.3], mask=[0, 0, 1])
 MASKED_INDICES = np.ma.array([0, 1, 2], mask=[0, 0, 1])
 
 
+def kind(value):
+    """Return what to call a value in a test's name: not the value, which may be huge."""
+    return type(value).__name__
+
+
 def loss(params, batch):
     return ((batch @ params) ** 2).mean()
 
@@ -109,6 +114,55 @@ def test_huge_integers_are_refused_by_the_entry_that_holds_them(call, error, mat
 def test_huge_integers_in_the_place_of_words_are_refused(option):
     with pytest.raises(errors.OptionError, match="integer of about 5,00. digits"):
         fa.align([0.4, 0.3, 0.3], LAW, **{option: 10**5000})
+
+
+@pytest.mark.parametrize("value", [MASKED, [0, 1], {}, None, 10**5000], ids=kind)
+@pytest.mark.parametrize("option", ["method", "objective"])
+def test_what_is_no_text_in_the_place_of_words_is_refused(option, value):
+    with pytest.raises(errors.OptionError, match=f"{option} is .* must be one of"):
+        fa.align([0.4, 0.3, 0.3], LAW, **{option: value})
+
+
+@pytest.mark.parametrize("value", [MASKED, [0, 1], 10**5000, [10**5000], None, "a", 1j], ids=kind)
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (lambda it: build(it, Known([0.4, 0.3, 0.3], LAW)), errors.RuleError, "is unknown"),
+        (lambda it: fa.select([0.4, 0.3, 0.3], 1, it), errors.OptionError, "rng is"),
+        (lambda it: importance.by_group(["a"], it), errors.ImportanceError, "targets must be"),
+        (lambda it: importance.from_mapping(it, ["a"]), errors.ImportanceError, "mapping must be"),
+        (fa.OnlineAligner.from_state, errors.FileFormatError, "must be a mapping"),
+        (fa.SoftOnlineAligner.from_state, errors.FileFormatError, "must be a mapping"),
+    ],
+)
+def test_values_of_another_kind_are_refused(call, error, match, value):
+    with pytest.raises(error, match=match):
+        call(value)
+
+
+@pytest.mark.parametrize("names", [MASKED, [[0]], 10**5000, None], ids=kind)
+def test_names_that_are_no_names_are_refused(names):
+    with pytest.raises(errors.ImportanceError, match="one hashable name per client"):
+        importance.from_mapping({"a": 1.0}, names)
+
+
+def test_a_group_that_is_a_huge_integer_is_refused():
+    with pytest.raises(errors.ImportanceError, match="client 0 is in group an integer of about"):
+        importance.by_group([10**5000], {"a": 1.0})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda it: fa.align(it, fa.UniformCohorts(1, 1)),
+        importance.by_examples,
+        fa.OnlineAligner([1.0], step=1.0).join,
+        fa.SoftOnlineAligner([1.0], step=1.0, softness=1.0).join,
+    ],
+)
+def test_complex_numbers_are_refused(call):
+    with pytest.raises(errors.ImportanceError, match="real numbers, found complex128"):
+        call(np.array([0.5 + 1j]))
 
 
 def test_a_fraction_beyond_double_precision_is_refused():

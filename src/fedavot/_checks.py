@@ -44,6 +44,8 @@ def as_floats(
 ) -> Floats:
     """Return a one-dimensional float array, or say why the values are not one."""
     _refuse_masked(values, what=what, item=item, error=error)
+    if isinstance(values, np.ndarray) and values.dtype.kind == "c":
+        raise error(f"{what} must be a sequence of real numbers, found {values.dtype}")
     try:
         array = np.asarray(values, dtype=np.float64)
     except OverflowError:
@@ -160,7 +162,7 @@ def as_double(value: Any) -> float:
 
 def one_of(value: Any, accepted: Sequence[str], *, what: str) -> str:
     """Return a word from a closed list."""
-    if value not in accepted:
+    if not isinstance(value, str) or value not in accepted:
         names = ", ".join(repr(word) for word in accepted)
         raise OptionError(f"{what} is {shown(value)}; it must be one of {names}")
     return str(value)
@@ -175,7 +177,7 @@ def shown(value: Any) -> str:
         sign = "a negative" if value < 0 else "an"
         return f"{sign} integer of about {int((value.bit_length() - 1) * 0.30103) + 1:,} digits"
     try:
-        text = repr(value)
+        text = repr(value).replace("\n", " ")  # as an array's has
     except ValueError:
         return f"a {type(value).__name__} with an integer of thousands of digits"
     return text if len(text) <= 200 else f"{text[:200]}..."

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, as_amount, as_floats, as_size
+from fedavot._checks import Floats, as_amount, as_floats, as_size, shown
 from fedavot.errors import FileFormatError, InputError, OptionError
 
 MOST_ROUNDS = 2**53
@@ -41,6 +41,8 @@ def as_state(
     arrays: Sequence[str],
 ) -> dict[str, Any]:
     """Return the numbers of a saved state by name: JSON's own numbers, and no text for them."""
+    if not isinstance(content, Mapping):
+        raise OptionError(f"it must be a mapping from names to numbers, found {shown(content)}")
     held: dict[str, Any] = {}
     for name in (*counts, *amounts):
         if not _is_number(content[name]):

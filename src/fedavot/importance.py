@@ -91,6 +91,7 @@ def by_group(
     ndarray of shape (n_clients,)
         The importance of each client.
     """
+    _refuse_unless_mapping(targets, what="targets")
     shares = as_distribution(
         list(targets.values()), what="target share", item="group", error=ImportanceError
     )
@@ -148,7 +149,11 @@ def from_mapping(mapping: Mapping[str, float], names: Sequence[str]) -> Floats:
     ndarray of shape (n_clients,)
         The importance of each client.
     """
-    repeated = [name for name, count in Counter(names).items() if count > 1]
+    _refuse_unless_mapping(mapping, what="mapping")
+    try:
+        repeated = [name for name, count in Counter(list(names)).items() if count > 1]
+    except TypeError as cause:
+        raise ImportanceError(f"names must hold one hashable name per client: {cause}") from None
     if repeated:
         raise ImportanceError(f"names lists {_listed(repeated)} more than once")
     missing = [name for name in names if name not in mapping]
@@ -264,6 +269,11 @@ def _amount(value: object, what: str) -> float:
     return number
 
 
+def _refuse_unless_mapping(value: object, *, what: str) -> None:
+    if not isinstance(value, Mapping):
+        raise ImportanceError(f"{what} must be a mapping to numbers, found {shown(value)}")
+
+
 def _non_negative(values: ArrayLike, *, what: str, names: Sequence[str] | None = None) -> Floats:
     array = as_floats(values, what=what, error=ImportanceError, item="client")
     bad = np.flatnonzero(~((array >= 0) & np.isfinite(array)))
@@ -295,7 +305,7 @@ def _group_numbers(groups: Sequence[Hashable], labels: Sequence[Hashable]) -> In
     if -1 in numbers:
         client = numbers.index(-1)
         raise ImportanceError(
-            f"client {client} is in group {groups[client]!r}, which has no target share; "
+            f"client {client} is in group {shown(groups[client])}, which has no target share; "
             "add it to targets, with 0 if it should not count"
         )
     return np.array(numbers, dtype=np.int64)

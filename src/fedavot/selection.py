@@ -11,7 +11,7 @@ weights w come from is an alignment's business.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_distribution, as_size
+from fedavot._checks import Floats, Integers, as_distribution, as_size, shown
 from fedavot.errors import InputError, OptionError
 
 
@@ -45,7 +45,7 @@ def select(weights: ArrayLike, size: int, rng: np.random.Generator) -> tuple[Int
     """
     if not isinstance(rng, np.random.Generator):
         raise OptionError(
-            f"rng is {rng!r}; it must be a numpy.random.Generator, "
+            f"rng is {shown(rng)}; it must be a numpy.random.Generator, "
             "such as numpy.random.default_rng(seed)"
         )
     shares, inclusion = _design(weights, size)

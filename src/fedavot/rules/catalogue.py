@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats
+from fedavot._checks import Floats, shown
 from fedavot.alignment import Alignment
 from fedavot.errors import RuleError
 from fedavot.laws._law import Law
@@ -106,8 +106,8 @@ def build(name: str, known: Known, **options: Any) -> Rule:
     **options
         The rule's own, such as ``size`` for fedavot-select.
     """
-    if name not in _BUILDERS:
-        raise RuleError(f"rule {name!r} is unknown; it must be one of {', '.join(NAMES)}")
+    if not isinstance(name, str) or name not in _BUILDERS:
+        raise RuleError(f"rule {shown(name)} is unknown; it must be one of {', '.join(NAMES)}")
     try:
         return _BUILDERS[name](known, **options)
     except TypeError as cause:

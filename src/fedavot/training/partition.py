@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedavot._checks import Floats, Integers, as_amount, as_array, as_size
+from fedavot._checks import Floats, Integers, as_amount, as_array, as_size, shown
 from fedavot.errors import OptionError, TaskError
 
 
@@ -273,7 +273,7 @@ def _split_by(number: NDArray[Any]) -> list[Integers]:
 def _generator(rng: Any) -> np.random.Generator:
     if not isinstance(rng, np.random.Generator):
         raise OptionError(
-            f"rng is {rng!r}; it must be a numpy.random.Generator, "
+            f"rng is {shown(rng)}; it must be a numpy.random.Generator, "
             "such as numpy.random.default_rng(seed)"
         )
     return rng
