@@ -8,6 +8,7 @@ w_s P_s(A ≠ ∅). Every expectation is then an average of the parts'.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -124,11 +125,11 @@ class _MixturePoint:
     points: tuple[Curvature, ...]
     weights: Floats
 
-    @property
+    @cached_property
     def marginal(self) -> Floats:
         return _average(self.weights, (point.marginal for point in self.points))
 
-    @property
+    @cached_property
     def squares(self) -> Floats:
         return _average(self.weights, (point.squares for point in self.points))
 
