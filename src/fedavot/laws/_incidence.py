@@ -22,10 +22,6 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _THREADED_ENTRIES = 500_000
 """Below this many entries a product takes less time than handing it to a thread."""
-_SAMPLED = 20
-"""Cohorts per client from which on components are first looked for among a sample of them."""
-_LINKS = 5
-"""Cohorts per client in that sample."""
 
 
 def total_by(labels: NDArray[Any], values: Floats, count: int) -> Floats:
@@ -126,17 +122,6 @@ class Incidence:
 
     def components(self) -> Integers:
         """Return a label for each client, equal for clients linked by a chain of cohorts."""
-        if self.n_cohorts < _SAMPLED * self.n_clients:
-            return self._components()
-        # So many cohorts link clients many times over: a few of them leave little to be linked.
-        step = max(1, self.n_cohorts // (_LINKS * self.n_clients))
-        labels = self.chosen(np.arange(self.n_cohorts) % step == 0)._components()
-        rest = self.chosen(self.minimum(labels) != self.maximum(labels))
-        members = labels[rest.members].astype(np.int32)
-        linked = Incidence(members, rest.offsets, int(labels.max()) + 1)
-        return linked._components()[labels]
-
-    def _components(self) -> Integers:
         from scipy.sparse.csgraph import connected_components
 
         count = self.n_cohorts + self.n_clients

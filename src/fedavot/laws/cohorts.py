@@ -25,6 +25,7 @@ from fedavot.errors import LawError
 from fedavot.laws._explicit import ExplicitSystem
 from fedavot.laws._incidence import Incidence, total_by
 from fedavot.laws._law import as_levels, as_potentials, client_mask
+from fedavot.laws._merging import merged, singles_merged
 
 _BYTES_A_CLIENT = 64
 """Peak memory of building a law and evaluating it once, measured a client."""
@@ -69,7 +70,7 @@ class Cohorts:
             )
             if weights.size != sizes.size:
                 raise LawError(f"{weights.size} probabilities for {sizes.size} cohorts")
-        self._incidence, self._probabilities = _merge(incidence, weights)
+        self._incidence, self._probabilities = merged(incidence, weights)
 
     @classmethod
     def from_log(
@@ -103,7 +104,7 @@ class Cohorts:
         """Build the law of rounds that are already in compressed form, and checked."""
         law = cls.__new__(cls)
         equal = np.full(incidence.n_cohorts, 1.0 / incidence.n_cohorts)
-        law._incidence, law._probabilities = _merge(incidence, equal)
+        law._incidence, law._probabilities = merged(incidence, equal)
         return law
 
     @property
@@ -155,7 +156,8 @@ class Cohorts:
         """Return the map from potentials to expected weights within these levels."""
         if levels is None:
             return self._whole
-        return ExplicitSystem(self._incidence.within(levels), self._probabilities, levels)
+        lowest = singles_merged(self._incidence.within(levels), self._probabilities)
+        return ExplicitSystem(*lowest, levels)
 
     @cached_property
     def _whole(self) -> ExplicitSystem:
@@ -259,69 +261,3 @@ def _sort_within(
         places = offsets[:-1][sizes == size][:, None] + np.arange(size)
         ordered[places] = np.sort(members[places], axis=1)
     return ordered
-
-
-def _merge(incidence: Incidence, probabilities: Floats) -> tuple[Incidence, Floats]:
-    """Add up the probabilities of cohorts that occur more than once.
-
-    Cohorts are compared by a 64-bit sum of random keys, then member by member: a collision of
-    keys costs time, never correctness.
-    """
-    rng = np.random.default_rng(0x0F3DA507)
-    keys = rng.integers(0, 2**64, incidence.n_clients, dtype=np.uint64)
-    hashes = np.add.reduceat(keys[incidence.members], incidence.offsets[:-1])
-    order = np.argsort(hashes, kind="stable")
-    repeated = np.empty(order.size, dtype=bool)
-    repeated[0] = False
-    repeated[1:] = hashes[order[1:]] == hashes[order[:-1]]
-    if not repeated.any():
-        return incidence, probabilities
-    starts = np.flatnonzero(~repeated)
-    head = order[starts][np.cumsum(~repeated) - 1]
-    if not _all_equal(incidence, order[repeated], head[repeated]):
-        return _merge_exactly(incidence, probabilities)
-    # Stable sorting makes each group's head its first occurrence: keep the order of the input.
-    representative = np.empty(order.size, dtype=np.int64)
-    representative[order] = head
-    return _keep(incidence, representative, probabilities)
-
-
-def _all_equal(incidence: Incidence, left: Integers, right: Integers) -> bool:
-    """Say whether cohorts left[k] and right[k] have the same members, for every k."""
-    sizes = incidence.sizes
-    if np.any(sizes[left] != sizes[right]):
-        return False
-    steps = np.arange(int(sizes[left].sum())) - np.repeat(
-        np.cumsum(sizes[left]) - sizes[left], sizes[left]
-    )
-    of_left = incidence.members[np.repeat(incidence.offsets[left], sizes[left]) + steps]
-    of_right = incidence.members[np.repeat(incidence.offsets[right], sizes[left]) + steps]
-    return bool(np.array_equal(of_left, of_right))
-
-
-def _merge_exactly(incidence: Incidence, probabilities: Floats) -> tuple[Incidence, Floats]:
-    """Merge by the members themselves, for the day two different cohorts share a key."""
-    seen: dict[bytes, int] = {}
-    offsets, members = incidence.offsets, incidence.members
-    representative = np.array(
-        [
-            seen.setdefault(members[offsets[a] : offsets[a + 1]].tobytes(), a)
-            for a in range(incidence.n_cohorts)
-        ],
-        dtype=np.int64,
-    )
-    return _keep(incidence, representative, probabilities)
-
-
-def _keep(
-    incidence: Incidence, representative: Integers, probabilities: Floats
-) -> tuple[Incidence, Floats]:
-    """Keep the cohorts that represent themselves, with their group's probability."""
-    totals = total_by(representative, probabilities, incidence.n_cohorts)
-    kept = np.flatnonzero(representative == np.arange(incidence.n_cohorts))
-    sizes = incidence.sizes[kept]
-    mask = np.zeros(incidence.n_cohorts, dtype=bool)
-    mask[kept] = True
-    members = incidence.members[incidence.spread_over_members(mask)]
-    offsets = np.concatenate(([0], np.cumsum(sizes)))
-    return Incidence(members, offsets, incidence.n_clients), totals[kept]

@@ -47,6 +47,19 @@ class Problem:
         """Return target − marginal, zero for exempt clients."""
         return np.where(self.exempt, 0.0, self.target - marginal)
 
+    @cached_property
+    def _grouped(self) -> tuple[Integers, Integers]:
+        """The free clients, part after part, and where each part begins."""
+        clients = np.flatnonzero(self.free)
+        clients = clients[np.argsort(self.parts[clients], kind="stable")]
+        return clients, np.flatnonzero(np.diff(self.parts[clients], prepend=-1))
+
+    @cached_property
+    def blocks(self) -> list[Integers]:
+        """The free clients, part by part."""
+        clients, starts = self._grouped
+        return np.split(clients, starts[1:])
+
     def by_part(self, values: Floats) -> Floats:
         """Add up values by part, shape (n_parts,)."""
         return np.asarray(np.bincount(self.parts, values), dtype=np.float64)
@@ -57,12 +70,11 @@ class Problem:
         Any two clients of a part may meet, so it is the range over the part; where that is long
         and cohorts are listed, the largest range within a cohort, which may be far shorter.
         """
-        parts, values = self.parts[self.free], direction[self.free]
-        high = np.full(int(self.parts.max()) + 1, -np.inf)
-        low = -high
-        np.maximum.at(high, parts, values)
-        np.minimum.at(low, parts, values)
-        reach = np.where(high >= low, high, 0.0) - np.where(high >= low, low, 0.0)
+        clients, starts = self._grouped
+        values = direction[clients]
+        high, low = np.maximum.reduceat(values, starts), np.minimum.reduceat(values, starts)
+        reach = np.zeros(int(self.parts.max()) + 1)
+        reach[self.parts[clients[starts]]] = high - low
         if reach.max() <= _NEAR or not isinstance(self.system, ExplicitSystem):
             return reach
         if not self.system.has_most_pairs:

@@ -68,14 +68,14 @@ def one_level(importance: Floats, law: Law) -> Partition:
     unreachable = (law.inclusion() <= 0) & (importance > 0)
     idle = importance == 0
     kinds = np.where(unreachable, 0, np.where(idle, 2, 1))
-    levels = np.unique(kinds, return_inverse=True)[1]
+    present, levels = np.unique(kinds, return_inverse=True)
     target = np.where(unreachable, 0.0, importance)
     if idle.any():
         target[idle] = law.expected_weights(np.zeros(idle.size), levels)[idle]
     middle = kinds == 1
     scale = (1.0 - target[idle].sum()) / max(importance[middle].sum(), 1e-300)
     target[middle] *= scale
-    ratios = np.array([0.0, scale, np.inf])[np.unique(kinds)]
+    ratios = np.array([0.0, scale, np.inf])[present]
     return Partition(levels, ratios, target)
 
 

@@ -45,15 +45,6 @@ class _Step:
     extra: Floats
     pulled: bool
 
-    @property
-    def blocks(self) -> list[Integers]:
-        """The free clients, part by part: the Laplacian has no entries between parts."""
-        clients = np.flatnonzero(self.problem.free)
-        parts = self.problem.parts[clients]
-        order = np.argsort(parts, kind="stable")
-        cuts = np.flatnonzero(np.diff(parts[order])) + 1
-        return np.split(clients[order], cuts)
-
     def solve_block(self, laplacian: Floats, block: Integers) -> Floats:
         """Solve one part densely; the matrix is overwritten."""
         curvature = laplacian.diagonal().copy()
@@ -66,11 +57,12 @@ class _Step:
         They are alone wherever they get weight, so a linear model would send them off to infinity
         for a shortfall that no potential can mend, and everybody else would have to wait.
         """
-        target, weight = self.problem.target[block], self.point.marginal[block]
+        weight = self.point.marginal[block]
         stuck = curvature <= _FLAT * weight
         # A pull gives curvature to everybody.
         if self.pulled or not stuck.any():
             return direction
+        target = self.problem.target[block]
         sweep = np.log(np.maximum(target, 1e-300) / np.maximum(weight, 1e-300))
         return np.where(stuck, np.clip(sweep, -_SWEEP, _SWEEP), direction)
 
@@ -86,8 +78,8 @@ def newton_direction(
     extra = _extra(problem, point, gradient, pull)
     step = _Step(problem, point, gradient, extra, pulled=pull is not None)
     count = int(np.count_nonzero(problem.free))
-    if isinstance(problem.system, ExplicitSystem) and dense and count > _FEW_CLIENTS:
-        if problem.system.is_sparse:
+    if isinstance(problem.system, ExplicitSystem):
+        if dense and count > _FEW_CLIENTS and problem.system.is_sparse:
             return _by_sparse_factor(step)
     elif count > _EXACT_CLIENTS and dense and isinstance(point, Factored):
         factors = point.factors()
@@ -127,7 +119,7 @@ def logarithmic_mean(left: Floats, right: Floats) -> Floats:
 def _by_blocks(step: _Step) -> Floats:
     direction = np.zeros_like(step.gradient)
     hessian = step.point.dense()
-    for block in step.blocks:
+    for block in step.problem.blocks:
         matrix = hessian if block.size == direction.size else hessian[np.ix_(block, block)]
         direction[block] = step.solve_block(matrix, block)
     return direction
@@ -144,7 +136,7 @@ def _by_large_blocks(step: _Step) -> Floats:
     part = parts[roots.indices[roots.indptr[:-1]]]
     order = np.argsort(part, kind="stable")
     roots, part = roots[order], part[order]
-    for block in step.blocks:
+    for block in step.problem.blocks:
         own = parts[block[0]]
         rows = roots[np.searchsorted(part, own) : np.searchsorted(part, own, side="right")]
         rows = rows[:, block]
@@ -192,9 +184,11 @@ def _by_factors(step: _Step, factors: list[Factor]) -> Floats:
     by_part: dict[int, list[Factor]] = {}
     for factor in factors:
         by_part.setdefault(int(step.problem.parts[factor.clients[0]]), []).append(factor)
-    for block in step.blocks:
+    place = np.full(direction.size, -1)
+    for block in step.problem.blocks:
+        place[block] = np.arange(block.size)
         found = by_part.get(int(step.problem.parts[block[0]]), [])
-        columns, signs = _gather(found, block, direction.size)
+        columns, signs = _gather(found, place, block.size)
         if block.size <= max(_FEW_CLIENTS, columns.shape[1]):
             matrix = as_laplacian((columns * signs) @ columns.T)
             direction[block] = step.solve_block(matrix, block)
@@ -203,11 +197,9 @@ def _by_factors(step: _Step, factors: list[Factor]) -> Floats:
     return direction
 
 
-def _gather(factors: list[Factor], block: Integers, n_clients: int) -> tuple[Floats, Floats]:
-    """Lay the factors of one part side by side, rows in the order of the block."""
-    place = np.full(n_clients, -1)
-    place[block] = np.arange(block.size)
-    columns = np.zeros((block.size, sum(factor.signs.size for factor in factors)))
+def _gather(factors: list[Factor], place: Integers, size: int) -> tuple[Floats, Floats]:
+    """Lay the factors of one part side by side, rows at the clients' places in their block."""
+    columns = np.zeros((size, sum(factor.signs.size for factor in factors)))
     first = 0
     for factor in factors:
         rows = place[factor.clients]
@@ -249,19 +241,20 @@ def _by_conjugate_gradients(step: _Step) -> Floats:
 def solve_dense(matrix: Floats, right: Floats) -> Floats:
     """Solve a symmetric positive semidefinite system by Cholesky, else by least squares.
 
-    Rows and columns are first scaled to a unit diagonal: entries may span many orders of magnitude.
+    Entries may span many orders of magnitude. Cholesky's rounding does not depend on how rows and
+    columns are scaled; for least squares they are scaled to a unit diagonal.
     """
     from scipy.linalg import lapack
 
+    # Transposed, the matrix lies in memory as LAPACK wants it.
+    factor, failed = lapack.dpotrf(matrix.T, lower=1, overwrite_a=0, clean=0)
+    if not failed:
+        return np.asarray(lapack.dpotrs(factor, right, lower=1)[0])
+    # Rounding made a singular direction negative: take the least-norm solution.
     diagonal = matrix.diagonal()
     scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
     scaled = matrix * scale[:, None] * scale
-    factor, failed = lapack.dpotrf(scaled, lower=1, overwrite_a=0, clean=0)
-    if failed:
-        # Rounding made a singular direction negative: take the least-norm solution.
-        return np.asarray(scale * np.linalg.lstsq(scaled, scale * right, rcond=1e-14)[0])
-    solution, _ = lapack.dpotrs(factor, scale * right, lower=1)
-    return np.asarray(scale * solution)
+    return np.asarray(scale * np.linalg.lstsq(scaled, scale * right, rcond=1e-14)[0])
 
 
 def conjugate_gradients(
