@@ -1,0 +1,188 @@
+"""The clients of a federation: indices 0..n−1, and names for them if the caller gave any.
+
+Names are turned into indices once, where they enter. Everything inside works with indices; what
+goes back to the caller (messages, reprs, saved files) has the names again.
+"""
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedavot._checks import Integers, as_array, odd_one, shown
+from fedavot.errors import CohortError, InputError, OptionError
+
+_SHOWN_NAMES = 5
+
+
+class Clients:
+    """So many clients, with or without names.
+
+    Parameters
+    ----------
+    count : int
+        Number of clients.
+    names : sequence of str, optional
+        One distinct name per client, in the order of their indices.
+    """
+
+    def __init__(self, count: int, names: Sequence[str] | None = None) -> None:
+        self.count = count
+        self.names = None if names is None else as_names(names, count)
+        self._places: dict[str, int] | None = None
+
+    def label(self, index: int) -> str:
+        """Return a client's name in quotes, or its index, for a message."""
+        return str(int(index)) if self.names is None else repr(self.names[int(index)])
+
+    def labels(self, indices: Iterable[int]) -> list[str] | list[int]:
+        """Return the names of clients, or their indices where there are no names."""
+        if self.names is None:
+            return [int(index) for index in indices]
+        return [self.names[int(index)] for index in indices]
+
+    def indices(self, clients: ArrayLike | Iterable[str], *, what: str = "a cohort") -> Any:
+        """Return clients given by name as indices; whatever else is given is passed through.
+
+        Unknown names, and names mixed with indices, are refused.
+        """
+        if isinstance(clients, str):
+            raise CohortError(f"{what} must be a sequence of clients, found the text {clients!r}")
+        if isinstance(clients, np.ndarray):
+            if clients.dtype.kind not in "UTO":
+                return clients
+            clients = clients.tolist()
+        given = clients if isinstance(clients, list | tuple) else _as_list(clients, what=what)
+        if not any(isinstance(client, str) for client in given):
+            return given
+        index = next((client for client in given if not isinstance(client, str)), None)
+        if index is not None:
+            name = next(client for client in given if isinstance(client, str))
+            raise CohortError(
+                f"{what} mixes names and indices, such as {name!r} and {shown(index)}; use one"
+            )
+        if self.names is None:
+            raise CohortError(
+                f"{what} has the client {given[0]!r}, but the clients have no names here; pass "
+                "clients=[...] where they are described, or use indices"
+            )
+        places = self._by_name()
+        unknown = [name for name in given if name not in places]
+        if unknown:
+            raise CohortError(f"{what} has an unknown client, {self._nearest(unknown[0])}")
+        return np.array([places[name] for name in given], dtype=np.int64)
+
+    def cohort(self, cohort: ArrayLike | Iterable[str]) -> Integers:
+        """Return a cohort's members in the order given, as distinct indices."""
+        members = as_array(
+            self.indices(cohort),
+            otherwise="a cohort must be a flat sequence of clients",
+            error=CohortError,
+        )
+        if members.ndim != 1:
+            raise CohortError(
+                f"a cohort must be a flat sequence of clients, found shape {members.shape}"
+            )
+        if not members.size:
+            raise CohortError("the cohort is empty; a round without replies has no weights")
+        self._refuse_unless_indices(members, what="a cohort")
+        members = members.astype(np.int64)
+        ordered = np.sort(members)
+        repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+        if repeated.size:
+            raise CohortError(f"the cohort has client {self.label(repeated[0])} more than once")
+        return members
+
+    def mask(self, clients: ArrayLike | Iterable[str]) -> NDArray[np.bool_]:
+        """Return a set of clients as a boolean array; repeats are harmless in a set."""
+        members = as_array(
+            self.indices(clients, what="the set"),
+            otherwise="clients must be a flat set",
+            error=CohortError,
+        )
+        mask = np.zeros(self.count, dtype=bool)
+        if members.size:
+            self._refuse_unless_indices(members, what="the set")
+            mask[members] = True
+        return mask
+
+    def joined(self, count: int, names: Sequence[str] | None) -> "Clients":
+        """Return these clients followed by ``count`` new ones."""
+        if (self.names is None) != (names is None):
+            has = "no names" if self.names is None else "names"
+            raise OptionError(f"the clients have {has}; describe new clients in the same way")
+        everyone = None if self.names is None else (*self.names, *as_names(names or (), count))
+        return Clients(self.count + count, everyone)
+
+    def _by_name(self) -> dict[str, int]:
+        if self._places is None:
+            self._places = {name: place for place, name in enumerate(self.names or ())}
+        return self._places
+
+    def _nearest(self, name: str) -> str:
+        names = self.names or ()
+        close = difflib.get_close_matches(name, names, n=1) if len(names) <= 10_000 else []
+        if close:
+            return f"{name!r}; did you mean {close[0]!r}?"
+        few = ", ".join(map(repr, names[:_SHOWN_NAMES]))
+        rest = len(names) - _SHOWN_NAMES
+        return f"{name!r}; the clients are {few}" + (f" and {rest:,} more" if rest > 0 else "")
+
+    def _refuse_unless_indices(self, members: NDArray[Any], *, what: str) -> None:
+        if not np.issubdtype(members.dtype, np.integer):
+            raise CohortError(
+                f"{what} must hold client names or integer indices, found {members.dtype}: "
+                f"{odd_one(members)}"
+            )
+        unknown = members[(members < 0) | (members >= self.count)]
+        if unknown.size:
+            raise CohortError(
+                f"{what} has client {unknown.flat[0]}, but clients run from 0 to {self.count - 1}"
+            )
+
+
+def as_names(
+    names: Iterable[str], count: int, *, error: type[InputError] = OptionError
+) -> tuple[str, ...]:
+    """Return one distinct name per client, or say which name is wrong."""
+    if isinstance(names, str):
+        raise error(f"clients must be a sequence of names, found the text {shown(names)}")
+    found = tuple(_as_list(names, what="clients", error=error))
+    wrong = next((name for name in found if not isinstance(name, str) or not name), None)
+    if wrong is not None:
+        raise error(f"clients must be names, as non-empty text; found {shown(wrong)}")
+    if len(found) != count:
+        raise error(f"clients has {len(found)} names for {count} clients; name each once")
+    repeated = [name for name, times in Counter(found).items() if times > 1]
+    if repeated:
+        raise error(f"clients has the name {repeated[0]!r} more than once")
+    return tuple(map(str, found))
+
+
+def agreed_names(
+    count: int, *given: Sequence[str] | None, what: str = "the law"
+) -> tuple[str, ...] | None:
+    """Return the names that all those give who give any."""
+    names: tuple[str, ...] | None = None
+    for some in given:
+        if some is None:
+            continue
+        checked = as_names(some, count)
+        if names is not None and names != checked:
+            place = next(i for i in range(count) if names[i] != checked[i])
+            raise OptionError(
+                f"client {place} is {names[place]!r} in clients and {checked[place]!r} in {what}; "
+                "give the same names in the same order"
+            )
+        names = checked
+    return names
+
+
+def _as_list(clients: Any, *, what: str, error: type[InputError] = CohortError) -> list[Any]:
+    try:
+        return list(clients)
+    except TypeError:
+        raise error(f"{what} must be a sequence of clients, found {shown(clients)}") from None
