@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedavot.laws import _incidence
 from fedavot.laws._incidence import Incidence
 
 
@@ -17,7 +18,7 @@ def _drawn(rng, n_clients, n_cohorts, largest):
     return cohorts
 
 
-def _incidence(cohorts, n_clients):
+def _compressed(cohorts, n_clients):
     offsets = np.concatenate(([0], np.cumsum([len(cohort) for cohort in cohorts])))
     return Incidence(np.concatenate(cohorts).astype(np.int32), offsets, n_clients)
 
@@ -39,22 +40,24 @@ def test_components_are_the_clients_that_chains_of_cohorts_link(seed, n_cohorts,
     rng = np.random.default_rng(seed)
     n_clients = 24
     cohorts = _drawn(rng, n_clients, n_cohorts, largest)
-    labels = _incidence(cohorts, n_clients).components()
+    labels = _compressed(cohorts, n_clients).components()
     assert np.array_equal(labels[:, None] == labels, _linked(cohorts, n_clients))
     assert np.array_equal(np.unique(labels), np.arange(labels.max() + 1))
 
 
 def test_a_link_that_only_the_last_of_many_cohorts_makes_is_found():
     cohorts = [[2 * (row % 5), 2 * (row % 5) + 1] for row in range(500)]
-    assert np.unique(_incidence(cohorts, 10).components()).size == 5
-    assert np.unique(_incidence([*cohorts, [1, 2]], 10).components()).size == 4
+    assert np.unique(_compressed(cohorts, 10).components()).size == 5
+    assert np.unique(_compressed([*cohorts, [1, 2]], 10).components()).size == 4
 
 
 @pytest.mark.parametrize("largest", [1, 2, 5])
-def test_extremes_and_lowest_levels_are_those_of_each_cohort(largest):
+@pytest.mark.parametrize("block", [7, 1_000])
+def test_extremes_and_lowest_levels_are_those_of_each_cohort(largest, block, monkeypatch):
+    monkeypatch.setattr(_incidence, "_BLOCK_COHORTS", block)
     rng = np.random.default_rng(largest)
     cohorts = _drawn(rng, 18, 40, largest)
-    incidence = _incidence(cohorts, 18)
+    incidence = _compressed(cohorts, 18)
     values = rng.integers(0, 4, 18)
     assert incidence.minimum(values).tolist() == [values[cohort].min() for cohort in cohorts]
     assert incidence.maximum(values).tolist() == [values[cohort].max() for cohort in cohorts]

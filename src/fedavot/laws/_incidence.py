@@ -22,6 +22,8 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _THREADED_ENTRIES = 500_000
 """Below this many entries a product takes less time than handing it to a thread."""
+_BLOCK_COHORTS = 1 << 14
+"""Cohorts gathered at a time, so that what is gathered stays in the cache."""
 
 
 def total_by(labels: NDArray[Any], values: Floats, count: int) -> Floats:
@@ -96,12 +98,19 @@ class Incidence:
         return self._reduced(np.maximum, values)
 
     def _reduced(self, extreme: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
-        if self.has_larger:
-            return np.asarray(extreme.reduceat(values.take(self.members), self.offsets[:-1]))
-        # Of one or two members, the first and the last are all.
-        first, last = self.offsets[:-1], self.offsets[1:] - 1
-        ends = (values.take(self.members.take(place)) for place in (first, last))
-        return np.asarray(extreme(*ends))
+        members, offsets = self.members, self.offsets
+        if not self.has_larger:
+            # Of one or two members, the first and the last are all.
+            firsts, lasts = members.take(offsets[:-1]), members.take(offsets[1:] - 1)
+            return np.asarray(extreme(values.take(firsts), values.take(lasts)))
+        result = np.empty(self.n_cohorts, dtype=values.dtype)
+        for first in range(0, self.n_cohorts, _BLOCK_COHORTS):
+            within = offsets[first : first + _BLOCK_COHORTS + 1]
+            entries = values.take(members[within[0] : within[-1]])
+            result[first : first + _BLOCK_COHORTS] = extreme.reduceat(
+                entries, within[:-1] - within[0]
+            )
+        return result
 
     def spread_over_members(self, values: NDArray[Any]) -> NDArray[Any]:
         """Repeat one value a cohort over its members, shape (n_entries,)."""
