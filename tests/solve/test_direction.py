@@ -96,7 +96,7 @@ def test_listed_cohorts_have_the_direction_of_the_explicit_matrix(law, way, soft
 @listed
 def test_the_cohorts_side_has_the_direction_of_the_explicit_matrix(law, softness):
     step, matrix = one_step(law, softness)
-    found = direction._by_cohorts(step, step.point.roots(), np.arange(law.n_clients))
+    found = direction._by_cohorts(step, step.point.roots().matrix(), np.arange(law.n_clients))
     assert error(found, np.linalg.solve(matrix, step.gradient)) <= SOLVED
 
 
@@ -257,7 +257,7 @@ def alone(chance, wanted):
 def test_a_client_without_curvature_gets_the_step_of_a_sweep(way, chance, wanted):
     step = alone(chance, wanted)
     if way == "cohorts":
-        found = direction._by_cohorts(step, step.point.roots(), np.arange(4))
+        found = direction._by_cohorts(step, step.point.roots().matrix(), np.arange(4))
     else:
         found = WAYS[way](step)
     assert found[3] == pytest.approx(np.clip(np.log(wanted / chance), -8.0, 8.0), rel=1e-9)

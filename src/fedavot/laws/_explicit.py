@@ -6,22 +6,18 @@ underflow. Potentials too far apart for that take a slower path with each cohort
 subtracted.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot._simplex import softmax
 from fedavot.laws._incidence import Incidence, total_by
-from fedavot.laws._law import as_laplacian
 from fedavot.laws._pairs import PairMatrix, PairPoint, suits
+from fedavot.laws._roots import Roots
 
-_DENSE_FROM = 1 / 30
-"""Share of a dense product's work from which on the sparse one, far slower a step, takes longer."""
-_DENSE_WIDTH, _DENSE_ROWS = 500, 1_000
 _SPARSE_ENTRIES = 8
 """Entries per client up to which a factorisation of the Hessian is taken to stay sparse."""
 _SPARSE_CLIENTS = 5_000
@@ -127,10 +123,10 @@ def centre(potentials: Floats, levels: Integers | None) -> tuple[Floats, float]:
 
 @runtime_checkable
 class Listed(Protocol):
-    """A point that knows √q(A) Y_i for every entry of a list of cohorts."""
+    """A point that knows the weights in every entry of a list of cohorts."""
 
-    def roots(self) -> Any:
-        """Return them as a scipy matrix, shape (n_cohorts, n_clients)."""
+    def roots(self) -> Roots:
+        """Return √q(A) Y_i for each of them."""
         ...
 
 
@@ -164,23 +160,12 @@ class _Point:
             self._share * mean
         )
 
-    def _outer_weights(self) -> Floats:
-        roots = np.sqrt(self.probabilities) / self._normaliser
-        return self.incidence.spread_over_members(roots) * self.scale.take(self.incidence.members)
-
-    def _pair_products(self) -> Floats:
-        pairs = self.incidence.pairs
-        products = self.scale.take(pairs.first) * self.scale.take(pairs.second)
-        return np.asarray(products * (self._share / self._normaliser)[pairs.cohorts])
+    def roots(self) -> Roots:
+        factors = self.incidence.spread_over_members(np.sqrt(self.probabilities) / self._normaliser)
+        return Roots(self.incidence, factors * self.scale.take(self.incidence.members))
 
     def dense(self) -> Floats:
-        return laplacian(self.incidence, self._pair_products(), self._outer_weights)
-
-    def roots(self) -> Any:
-        return self.incidence.matrix(self._outer_weights())
-
-    def sparse(self) -> Any:
-        return sparse_laplacian(self.incidence, self._pair_products(), self._outer_weights)
+        return self.roots().laplacian()
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,75 +201,9 @@ class _WidePoint:
         mean = np.add.reduceat(self._weights * entries, self.incidence.offsets[:-1])
         return self._by_client(self._mass * (entries - self.incidence.spread_over_members(mean)))
 
-    def _outer_weights(self) -> Floats:
-        roots = self.incidence.spread_over_members(np.sqrt(self.probabilities))
-        return np.asarray(self._weights * roots)
-
-    def _pair_products(self) -> Floats:
-        starts = self.incidence.offsets[:-1][self.incidence.pairs.cohorts]
-        return np.asarray(self._mass[starts] * self._weights[starts + 1])
+    def roots(self) -> Roots:
+        factors = self.incidence.spread_over_members(np.sqrt(self.probabilities))
+        return Roots(self.incidence, self._weights * factors)
 
     def dense(self) -> Floats:
-        return laplacian(self.incidence, self._pair_products(), self._outer_weights)
-
-    def roots(self) -> Any:
-        return self.incidence.matrix(self._outer_weights())
-
-    def sparse(self) -> Any:
-        return sparse_laplacian(self.incidence, self._pair_products(), self._outer_weights)
-
-
-def laplacian(
-    incidence: Incidence, pair_products: Floats, outer_weights: Callable[[], Floats]
-) -> Floats:
-    """Assemble E[diag(Y) − Y Yᵀ] from the cohorts of two and from the larger ones.
-
-    Parameters
-    ----------
-    incidence : Incidence
-        The cohorts.
-    pair_products : float array, shape (n_pairs,)
-        q(A) Y_i Y_j of each cohort {i, j}.
-    outer_weights : callable
-        Gives √q(A) Y_i for each entry, shape (n_entries,); called only if cohorts of three or
-        more exist, because their sparse product is the expensive part.
-    """
-    n_clients = incidence.n_clients
-    flat = total_by(incidence.pairs.keys, pair_products, n_clients * n_clients)
-    joint = flat.reshape(n_clients, n_clients)
-    joint = joint + joint.T
-    if incidence.has_larger:
-        rows = incidence.matrix(outer_weights())[incidence.sizes > 2]
-        joint += gram(rows)
-    return as_laplacian(joint)
-
-
-def sparse_laplacian(
-    incidence: Incidence, pair_products: Floats, outer_weights: Callable[[], Floats]
-) -> Any:
-    """Assemble the same matrix as `laplacian`, as a scipy array in compressed columns."""
-    from scipy import sparse
-
-    shape = (incidence.n_clients, incidence.n_clients)
-    pairs = incidence.pairs
-    joint = sparse.coo_array((pair_products, (pairs.first, pairs.second)), shape=shape)
-    joint = (joint + joint.T).tocsr()
-    if incidence.has_larger:
-        rows = incidence.matrix(outer_weights())[incidence.sizes > 2]
-        joint = joint + rows.T @ rows
-    joint.setdiag(0.0)
-    degree = np.asarray(joint.sum(axis=1)).ravel()
-    return (sparse.diags_array(degree) - joint).tocsc()
-
-
-def gram(rows: Any) -> Floats:
-    """Return the sum of the outer products of sparse rows, shape (n_columns, n_columns)."""
-    count, width = rows.shape
-    products = float(np.square(np.diff(rows.indptr), dtype=np.float64).sum())
-    if width < _DENSE_WIDTH or products < count * float(width) ** 2 * _DENSE_FROM:
-        return np.asarray((rows.T @ rows).toarray())
-    joint = np.zeros((width, width))
-    for first in range(0, count, _DENSE_ROWS):
-        block = rows[first : first + _DENSE_ROWS].toarray()
-        joint += block.T @ block
-    return joint
+        return self.roots().laplacian()

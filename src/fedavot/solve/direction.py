@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from fedavot._checks import Floats, Integers
-from fedavot.laws._explicit import ExplicitSystem, Listed, gram
+from fedavot.laws._explicit import ExplicitSystem, Listed
 from fedavot.laws._law import Curvature, as_laplacian
 from fedavot.laws._quadrature import Factor, Factored
+from fedavot.laws._roots import gram
 from fedavot.solve._problem import Problem, Pull
 
 DENSE_CLIENTS = 1500
@@ -131,7 +132,7 @@ def _by_large_blocks(step: _Step) -> Floats:
     Parts with fewer cohorts than clients are solved on the cohorts' side.
     """
     direction = np.zeros_like(step.gradient)
-    roots, parts = step.point.roots(), step.problem.parts
+    roots, parts = step.point.roots().matrix(), step.problem.parts
     # Each cohort lies within one part: in order of their parts, a part's are neighbours.
     part = parts[roots.indices[roots.indptr[:-1]]]
     order = np.argsort(part, kind="stable")
@@ -165,7 +166,7 @@ def _by_sparse_factor(step: _Step) -> Floats:
     from scipy.sparse.linalg import splu
 
     clients = np.flatnonzero(step.problem.free)
-    matrix = step.point.sparse()[clients][:, clients]
+    matrix = step.point.roots().sparse_laplacian()[clients][:, clients]
     factor = splu(
         (matrix + sparse.diags_array(step.extra[clients])).tocsc(),
         permc_spec="MMD_AT_PLUS_A",
