@@ -369,6 +369,33 @@ def test_a_run_that_is_missing_or_of_another_rule_is_refused(told):
         reopen(PAGE, told)
 
 
+def test_a_folder_of_runs_that_is_a_link_is_refused(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "runs").symlink_to(elsewhere)
+    with pytest.raises(InputError, match="runs is a link, which a study does not follow"):
+        conduct([case("full")], tmp_path / "runs", notify=silent)
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_study_in_which_nobody_takes_part_is_refused(told):
+    path = told / "study.json"
+    content = json.loads(path.read_text())
+    content["settings"][0]["inclusion"] = [0.0] * N
+    path.write_text(sealed(content))
+    with pytest.raises(FileFormatError, match="not one probability per client"):
+        reopen(PAGE, told)
+
+
+@pytest.mark.parametrize("optimum", [1.7e308, -1.7e308, 1e200])
+def test_a_run_with_an_optimum_beyond_all_measure_is_drawn(finished, tmp_path, optimum):
+    held = dataclasses.replace(finished[1][0], optimum=np.full(2, optimum))
+    far = dataclasses.replace(held, losses=np.full_like(held.losses, -optimum))
+    for one in (held, far):
+        for path in report(PAGE, [sheet_of(case("full"))], [one], tmp_path):
+            assert path.stat().st_size > 1000
+
+
 def test_results_from_before_there_were_checksums_are_redrawn_with_a_note(told):
     for path in (told / "study.json", *(told / "runs").glob("*.json")):
         path.write_text(unsealed(json.loads(path.read_text())))

@@ -170,7 +170,7 @@ def _curve(axes: Any, outcome: Outcome, *, excess: bool) -> Any:
     look = LOOKS[outcome.rule]
     values = outcome.excess_curve if excess else outcome.losses
     # Matplotlib's axes fail where their ticks pass 1e308.
-    drawn = np.logical_and.accumulate((values <= LARGEST).all(axis=0))
+    drawn = np.logical_and.accumulate((np.abs(values) <= LARGEST).all(axis=0))
     values, rounds = values[:, drawn], outcome.recorded[drawn]
     width = max(1, outcome.recorded.size // WINDOW)
     smooth = np.array([_moving_mean(row, width) for row in values])

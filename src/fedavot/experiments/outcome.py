@@ -72,7 +72,8 @@ class Outcome:
             raise UnavailableError(
                 f"the optimum of setting {self.setting!r} is not known; take its losses instead"
             )
-        return np.asarray(self.losses - self.optimum[:, None])
+        with np.errstate(over="ignore"):  # of a run that diverged
+            return np.asarray(self.losses - self.optimum[:, None])
 
     def mean(self, metric: str) -> float | None:
         """Return a metric's mean over seeds, None if it has none."""

@@ -138,6 +138,7 @@ def _sheet(one: Any) -> Sheet:
     if inclusion is not None and (
         inclusion.shape != importance.shape
         or not ((inclusion >= 0) & (inclusion <= 1 + SUM_SLACK)).all()
+        or not inclusion.any()
     ):
         raise ValueError("inclusion is not one probability per client")
     if not isinstance(one["excess"], bool) or not isinstance(one["rules"], list):

@@ -19,7 +19,7 @@ import numpy as np
 
 from fedavot import __version__
 from fedavot._checks import Floats
-from fedavot.errors import InterruptedStudyError
+from fedavot.errors import InputError, InterruptedStudyError
 from fedavot.experiments.outcome import Outcome, divergence
 from fedavot.rules import Rule
 from fedavot.training import Ending, Problem, Run, Training, objective, train
@@ -92,12 +92,14 @@ def conduct(
     cases : sequence of Case
         What to run.
     folder : Path
-        Where outcomes and checkpoints are kept; made if missing.
+        Where outcomes and checkpoints are kept; made if missing. A link is refused.
     notify : function of (label, done, total)
         Called as runs advance, from several threads.
     workers : int
         How many runs at a time. Results do not depend on it.
     """
+    if folder.is_symlink():
+        raise InputError(f"{folder} is a link, which a study does not follow; remove it")
     folder.mkdir(parents=True, exist_ok=True)
     stop = threading.Event()
     outcomes: dict[tuple[str, str], Outcome] = {}
