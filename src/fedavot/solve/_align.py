@@ -18,10 +18,11 @@ from fedavot.laws._law import Law, System, as_law
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.successive import SuccessiveDraws, listed
 from fedavot.solve._problem import Problem, Run
-from fedavot.solve.climbing import Effort, Solution
+from fedavot.solve.climbing import Effort, Solution, from_zero, one_level
 from fedavot.solve.decompose import decompose
 from fedavot.solve.ipfp import ipfp
 from fedavot.solve.levels import Partition, partition
+from fedavot.solve.maxflow import split_by_flow
 from fedavot.solve.soft import SoftSolution, soften
 from fedavot.solve.variance import least_variance
 
@@ -29,6 +30,8 @@ _SOFT_STEPS = 40
 """Evaluations after which soft alignment had better start from the exact levels."""
 _SOFT_ROUNDING = 1e-10
 """Error up to which potentials far apart are kept in one vector, without levels."""
+_ROUGH = 1e-3
+"""Error of an entropic plan that is used for its levels alone."""
 _DEFAULT_MAX_ITER = {"auto": 2_000, "newton": 2_000, "ipfp": 100_000}
 
 
@@ -94,9 +97,10 @@ def align(
         return _soft(wanted, law, amount, effort)
     if method == "ipfp":
         return _plain(wanted, law, effort)
-    solution = decompose(wanted, law, effort)
     if objective == "variance" and (cohorts := listed(law)) is not None:
-        solution = least_variance(wanted, cohorts, solution, effort)
+        solution = _least_variance(wanted, law, cohorts, effort)
+    else:
+        solution = decompose(wanted, law, effort)
     return _report(wanted, law, solution, objective, effort.tol)
 
 
@@ -112,6 +116,34 @@ def _refuse_combinations(objective: str, softness: float, method: str, law: Law)
         raise OptionError(
             "method 'ipfp' solves exact entropic alignment only; use 'auto' or 'newton'"
         )
+
+
+def _least_variance(importance: Floats, law: Law, cohorts: Cohorts, effort: Effort) -> Solution:
+    """Find levels, and the plan of least variance inside them.
+
+    Meeting the target proves the levels right, by whatever weights: a rough entropic plan has to
+    tell them and no more, for softmaxes may need potentials without end to meet what projections
+    meet with ease. Where the levels turn out wrong, they are found for sure.
+    """
+    rough = replace(effort, tol=max(effort.tol, _ROUGH), max_iter=max(1, effort.max_iter // 4))
+    half = replace(effort, max_iter=max(1, effort.max_iter // 2))
+    guess = decompose(importance, law, rough)
+    first = least_variance(importance, cohorts, guess, half, sure=False)
+    if first.run.residual <= effort.tol or first.run.evaluations >= effort.max_iter:
+        return first
+    again = least_variance(importance, cohorts, _levels(importance, law, cohorts, half), half)
+    best = min(again, first, key=lambda found: found.run.residual)
+    spent = first.run.evaluations + again.run.evaluations
+    return replace(best, run=replace(best.run, evaluations=spent))
+
+
+def _levels(importance: Floats, law: Law, cohorts: Cohorts, effort: Effort) -> Solution:
+    """Find the levels for sure: by max-flow, but for draws of pairs, whose list is too long."""
+    if isinstance(law, SuccessiveDraws) and law.size == 2:
+        return decompose(importance, law, replace(effort, max_iter=max(1, effort.max_iter // 2)))
+    start = one_level(importance, cohorts)
+    parts = split_by_flow(importance, cohorts, start, np.zeros(importance.size))
+    return Solution(parts, from_zero(parts, 0))
 
 
 def _plain(importance: Floats, law: Law, effort: Effort) -> Alignment:

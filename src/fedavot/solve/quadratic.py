@@ -15,7 +15,7 @@ from scipy import sparse
 from fedavot._checks import Floats, Integers
 from fedavot._simplex import excess
 from fedavot.laws._incidence import Incidence, total_by
-from fedavot.solve.direction import conjugate_gradients
+from fedavot.solve.direction import conjugate_gradients, solve_dense
 
 _AT_ONCE = 300
 """Up to here a dense factorisation costs less than a few dozen products."""
@@ -96,13 +96,17 @@ class Point:
         return total_by(incidence.members, mass, incidence.n_clients)
 
     @cached_property
+    def support_sizes(self) -> Integers:
+        """How many members of each cohort have positive weight, shape (n_cohorts,)."""
+        starts = self.projections.incidence.offsets[:-1]
+        return np.add.reduceat(self.weights > 0, starts, dtype=np.int64)
+
+    @cached_property
     def _supports(self) -> "_Supports":
         incidence = self.projections.incidence
-        inside = self.weights > 0
-        count = np.add.reduceat(inside, incidence.offsets[:-1], dtype=np.int64)
-        several = count > 1
-        inside &= np.repeat(several, incidence.sizes)
-        count = count[several]
+        several = self.support_sizes > 1
+        inside = (self.weights > 0) & np.repeat(several, incidence.sizes)
+        count = self.support_sizes[several]
         rows = sparse.csr_array(
             (
                 np.ones(int(count.sum())),
@@ -215,15 +219,7 @@ def _solve_sparse(supports: _Supports, ridge: Floats, right: Floats) -> Floats:
 
 
 def _solve_dense(supports: _Supports, ridge: Floats, right: Floats) -> Floats:
-    from scipy.linalg import lapack
-
-    diagonal = supports.diagonal + ridge
-    # Scaled to a unit diagonal, the ridge alone keeps it far enough from singular.
-    scale = 1.0 / np.sqrt(diagonal)
     matrix = supports.dense_joint()
-    matrix *= -scale[:, None]
-    matrix *= scale
-    np.fill_diagonal(matrix, 1.0)
-    factor, _ = lapack.dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)
-    solution, _ = lapack.dpotrs(factor, scale * right, lower=1)
-    return np.asarray(scale * solution)
+    np.negative(matrix, out=matrix)
+    np.fill_diagonal(matrix, supports.diagonal + ridge)
+    return solve_dense(matrix, right)

@@ -10,6 +10,7 @@ ends it after finitely many steps. Levels and target are the entropic plan's: a 
 p̃ cannot cross a level, whatever it minimises.
 """
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +20,7 @@ from fedavot._checks import Floats, Integers
 from fedavot.laws._incidence import Incidence, total_by
 from fedavot.laws.cohorts import Cohorts
 from fedavot.solve._problem import Run
+from fedavot.solve.admission import admit
 from fedavot.solve.climbing import Effort, Solution
 from fedavot.solve.quadratic import Point, Projections, linked
 
@@ -33,6 +35,8 @@ _FLAT = 0.3
 """Share of the first slope at which a line search ends."""
 _LONGEST_SEARCH = 60
 _GROUP_SEARCH = 4
+_LOOK = 10
+"""Newton steps between two looks whether the target is within reach."""
 _PATIENCE = 200
 """Newton steps without a smaller residual, after which none is to be expected."""
 
@@ -67,6 +71,18 @@ class _Choice:
         """Add up values by part, shape (n_parts,)."""
         return total_by(self.parts, values, self.n_parts)
 
+    def out_of_reach(self, point: Point) -> float:
+        """Return the largest shortfall of clients above some potential, whatever the weights.
+
+        It is what they are wanted for, less the probability that any of them takes part.
+        """
+        incidence, count = self.projections.incidence, self.target.size
+        order = np.argsort(-point.potentials)
+        place = np.empty(count, dtype=np.int64)
+        place[order] = np.arange(count)
+        covered = total_by(incidence.minimum(place), self.projections.probabilities, count)
+        return float(np.cumsum(self.target[order] - covered).max())
+
 
 @dataclass(frozen=True, eq=False)
 class _Inner:
@@ -86,21 +102,38 @@ class _Inner:
         return np.asarray(point.product(direction) + self.ridge * direction)
 
 
+@dataclass(frozen=True, eq=False)
+class _Course:
+    """Where the proximal points are: each client's centre, each part's reach and Newton steps."""
+
+    centre: Floats
+    reach: Floats
+    steps: Integers
+
+    def ridge(self, choice: _Choice) -> Floats:
+        """Return the pull towards the centre per unit of distance, shape (n_members,)."""
+        return np.asarray(choice.projections.inclusion / self.reach[choice.parts])
+
+
 def least_variance(
-    importance: Floats, law: Cohorts, solution: Solution, effort: Effort
+    importance: Floats, law: Cohorts, solution: Solution, effort: Effort, *, sure: bool = True
 ) -> Solution:
-    """Replace the entropic plan within its levels by the one of least variance."""
+    """Replace whatever plan is there within its levels by the one of least variance.
+
+    Where the levels are not ``sure`` to be right, it ends as soon as they are seen to be wrong.
+    """
     choice, marginal = _reduce(importance, law, solution)
     wanted = importance > 0
     target = solution.parts.target
     potentials = np.zeros(importance.size)
     evaluations = solution.run.evaluations
-    if choice.clients.size:
+    error = target - marginal
+    error[choice.clients] -= choice.target
+    elsewhere = float(np.abs(error[wanted]).sum())
+    if choice.clients.size and (sure or elsewhere <= effort.tol):
         # What no choice can mend counts towards the tolerance.
-        error = target - marginal
-        error[choice.clients] -= choice.target
-        tol = max(effort.tol - float(np.abs(error[wanted]).sum()), effort.tol / 2)
-        point, spent = _climb(choice, tol, effort.max_iter - evaluations)
+        tol = max(effort.tol - elsewhere, effort.tol / 2)
+        point, spent = _climb(choice, tol, effort.max_iter - evaluations, sure)
         potentials[choice.clients] = point.potentials
         marginal[choice.clients] += point.marginal
         evaluations += spent
@@ -131,37 +164,52 @@ def _reduce(importance: Floats, law: Cohorts, solution: Solution) -> tuple[_Choi
     return _Choice(clients.astype(np.int64), projections, target, reduced.components()), fixed
 
 
-def _climb(choice: _Choice, tol: float, budget: int) -> tuple[Point, int]:
+def _climb(choice: _Choice, tol: float, budget: int, sure: bool) -> tuple[Point, int]:
     """Return the best point found and how many evaluations that took."""
-    metric, parts = choice.projections.inclusion, choice.parts
     # A client's mean weight where it takes part: the right scale for cohorts of every size.
-    centre = choice.target / metric
-    reach, steps = np.ones(choice.n_parts), np.zeros(choice.n_parts, dtype=np.int64)
+    centre = choice.target / choice.projections.inclusion
+    course = _Course(centre, np.ones(choice.n_parts), np.zeros(choice.n_parts, dtype=np.int64))
     point = best = choice.projections.at(centre)
     least, evaluations, idle = np.inf, 1, 0
-    while True:
-        error = choice.target - point.marginal
-        residual, idle = float(np.abs(error).sum()), idle + 1
+    for step in itertools.count(1):
+        residual, idle = float(np.abs(choice.target - point.marginal).sum()), idle + 1
         if residual < least:
             best, least, idle = point, residual, 0
         if least <= tol or evaluations >= budget or idle > _PATIENCE:
-            return best, evaluations
-        pull = metric / reach[parts] * (point.potentials - centre)
-        over = choice.by_part(np.abs(error - pull)) <= _SETTLED * choice.by_part(np.abs(pull))
-        steps = steps + 1
-        lost = ~over & (steps > _INNER_STEPS)
-        reach = np.where(over, np.minimum(_GROWTH * reach, _LONGEST_REACH), reach)
-        reach = np.where(lost, reach / _GROWTH, reach)
-        steps = np.where(over | lost, 0, steps)
-        centre = np.where((over | lost)[parts], point.potentials, centre)
-        inner = _Inner(choice, metric / reach[parts], centre)
-        gradient = inner.gradient(point)
+            break
+        if not sure and step % _LOOK == 0 and choice.out_of_reach(point) > tol:
+            break
+        moved, course = _onward(choice, point, course)
+        evaluations += moved is not point
+        inner = _Inner(choice, course.ridge(choice), course.centre)
+        gradient = inner.gradient(moved)
         # Parts that are done stay: their gradient is rounding, and a long reach would enlarge it.
         open_ = choice.by_part(np.abs(gradient)) > 1e-2 * tol / choice.n_parts
-        gradient = np.where(open_[parts], gradient, 0.0)
-        direction = point.solve(inner.ridge, gradient)
-        point, spent = _line_search(inner, point, direction, gradient)
+        gradient = np.where(open_[choice.parts], gradient, 0.0)
+        direction = moved.solve(inner.ridge, gradient)
+        point, spent = _line_search(inner, moved, direction, gradient)
         evaluations += spent
+    return best, evaluations
+
+
+def _onward(choice: _Choice, point: Point, course: _Course) -> tuple[Point, _Course]:
+    """Move the centres of parts whose inner problem is over or lost, and admit idle clients.
+
+    Without a centre to keep to, they may rise as far as they have to.
+    """
+    ridge, parts = course.ridge(choice), choice.parts
+    pull = ridge * (point.potentials - course.centre)
+    left = choice.by_part(np.abs(choice.target - point.marginal - pull))
+    over = left <= _SETTLED * choice.by_part(np.abs(pull))
+    lost = ~over & (course.steps >= _INNER_STEPS)
+    longer = np.minimum(_GROWTH * course.reach, _LONGEST_REACH)
+    reach = np.where(over, longer, np.where(lost, course.reach / _GROWTH, course.reach))
+    steps = np.where(over | lost, 0, course.steps + 1)
+    moving = (over | lost)[parts]
+    centre = np.where(moving, point.potentials, course.centre)
+    ridge = np.where(moving, 0.0, ridge)
+    moved = admit(point, choice.target, ridge, centre)
+    return moved, _Course(np.where(moving, moved.potentials, centre), reach, steps)
 
 
 def _line_search(

@@ -1,0 +1,72 @@
+"""Clients without any weight: where their potentials have to rise to.
+
+A client whose potential is below the thresholds t_A of all its cohorts has no weight, and the mean
+projection no curvature in it: Newton's method would send it anywhere, and everybody linked to it
+would have to wait. But alone it is easily served. At the potential x it gets
+
+    Σ_A q_A n_A/(n_A + 1) max(x − t_A, 0),
+
+n_A being how many members of A have weight, or less where it displaces some of them. So rising to
+where this is what is wanted never asks for too much, not even if many clients rise at once, and the
+concave objective rises with them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedavot._checks import Floats
+from fedavot.laws._incidence import total_by
+from fedavot.solve.quadratic import Point
+
+
+class _Entries(NamedTuple):
+    """Memberships of clients: who, the threshold above the client's least one, and q n/(n + 1)."""
+
+    clients: NDArray[np.int32]
+    above: Floats
+    slopes: Floats
+
+
+def admit(point: Point, target: Floats, ridge: Floats, centre: Floats) -> Point:
+    """Raise clients without weight to where they get the target less ridge ∘ (x − centre).
+
+    Returns the point itself where nobody has to rise.
+    """
+    idle = (point.marginal <= 0) & (target > 0)
+    if not idle.any():
+        return point
+    incidence = point.projections.incidence
+    places = np.flatnonzero(idle[incidence.members])
+    cohorts = np.searchsorted(incidence.offsets, places, side="right") - 1
+    clients, thresholds = incidence.members[places], point.thresholds[cohorts]
+    least = np.where(idle, np.inf, centre)
+    np.minimum.at(least, clients, thresholds)
+    wanted = target - ridge * (least - centre)
+    idle &= wanted > 0
+    if not idle.any():
+        return point
+    inside = point.support_sizes[cohorts]
+    slopes = point.projections.probabilities[cohorts] * (inside / (inside + 1.0))
+    entries = _Entries(clients, thresholds - least[clients], slopes)
+    rise = _rise(entries, np.where(idle, wanted, 0.0), ridge)
+    return point.projections.at(np.where(idle, least + rise, point.potentials), point)
+
+
+def _rise(entries: _Entries, wanted: Floats, ridge: Floats) -> Floats:
+    """Solve Σ slopes max(x − above, 0) + ridge x = wanted for each client with something wanted.
+
+    The left side is convex in x, so Newton's method from above falls to the solution, dropping
+    cohorts out of reach until none is left to drop.
+    """
+    idle, rise = wanted > 0, np.full(wanted.size, np.inf)
+    below, falling = entries.above <= 0, True
+    while falling:
+        clients, slopes = entries.clients[below], entries.slopes[below]
+        bend = ridge + total_by(clients, slopes, wanted.size)
+        given = total_by(clients, slopes * entries.above[below], wanted.size)
+        found = np.divide(wanted + given, bend, out=rise.copy(), where=idle)
+        falling, rise = bool(np.any(found < rise)), found
+        below = entries.above < rise[entries.clients]
+    return rise
