@@ -21,7 +21,7 @@ bench: .venv/ready-bench .venv/ready-flower .venv/ready-peers
 
 .venv/ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,experiments]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,flow,audit,experiments]"
 	touch $@
 
 # Flower for the strategy, PyTorch and Ray for its example; the demonstration needs none of them.
@@ -39,7 +39,7 @@ bench: .venv/ready-bench .venv/ready-flower .venv/ready-peers
 	touch $@
 
 .venv/ready-bench: .venv/ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench,experiments]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench,flow,audit,experiments]"
 	touch $@
 
 # Frameworks we are compared with pin other versions than ours: they get an environment of their own.

@@ -84,7 +84,7 @@ def test_every_command_is_listed_and_explains_itself():
 
 
 def test_the_package_is_a_program_as_well():
-    command = [sys.executable, "-m", "fedavot.cli", "--version"]
+    command = [sys.executable, "-m", "fedavot", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"fedavot, version {fa.__version__}"
 

@@ -12,7 +12,8 @@ import fedavot
 
 ROOT = Path(fedavot.__file__).parent
 LEFT_TO_RIGHT = (
-    *("errors", "_checks", "_cells", "_files", "_simplex", "importance", "laws", "_exact"),
+    *("errors", "_extras", "_checks", "_clients", "_cells", "_files", "_simplex", "importance"),
+    *("laws", "_exact"),
     *("certificate", "alignment", "solve", "feasibility", "_state", "_accounts"),
     *("_effective", "online", "soft_online", "selection"),
     *("rules", "training", "experiments", "audit", "flower", "cli"),

@@ -20,7 +20,8 @@
 
 A message says what was found, where, what was required, and what to do. Infeasible importance
 and solvers that stop early are not errors: they are answers, in a certificate or a status. The one
-warning, `FedavotWarning`, is for files of earlier versions, which have no checksum.
+warning, `FedavotWarning`, is for saved files without a checksum, and for a missing package that
+would make a computation faster.
 """
 
 

@@ -27,6 +27,9 @@ from fedavot._effective import EffectivePotentials, as_bound, within_reach
 from fedavot._state import as_finite, as_state, reading_state, refuse_disagreeing
 from fedavot.errors import ImportanceError
 
+STEP = 2.0
+"""A step η that serves most federations, in log-odds per unit of weight."""
+
 _COUNTS = ("rounds", "settled", "touches")
 _AMOUNTS = ("clock", "active")
 _ARRAYS = ("importance", "start", "owed", "given", "standing", "credit", "clock_at")

@@ -121,7 +121,7 @@ def test_a_file_of_many_batches_is_read_whole(tmp_path):
 @pytest.mark.parametrize("path", ABORTING, ids=lambda path: path.stem)
 def test_files_on_which_the_reader_aborts_are_refused(tmp_path, path):
     done = subprocess.run(
-        [sys.executable, "-m", "fedavot.cli", "audit", path, "--out", tmp_path / "o"],
+        [sys.executable, "-m", "fedavot", "audit", path, "--out", tmp_path / "o"],
         capture_output=True,
         text=True,
         check=False,

@@ -125,7 +125,7 @@ seeds = 1
     # Where Matplotlib may not write its cache it says so, and uses the user's style elsewhere.
     told = {"MPLCONFIGDIR": str(tmp_path / "file" / "there"), "HOME": str(tmp_path / "file")}
     done = subprocess.run(
-        [sys.executable, "-m", "fedavot.cli", "simulate", "c.toml", "--out", "o"],
+        [sys.executable, "-m", "fedavot", "simulate", "c.toml", "--out", "o"],
         cwd=tmp_path,
         env={**os.environ, **told, "PYTHONIOENCODING": "utf-8"},
         capture_output=True,

@@ -5,7 +5,7 @@ from fedavot.audit.findings import Advice, Findings
 from fedavot.audit.markup import text
 from fedavot.audit.telling import stretch
 from fedavot.audit.words import SELECTION
-from fedavot.rules.online import STEP
+from fedavot.online import STEP
 
 GLOSSARY = {
     "Plain average": "FedAvg with equal weights: in each round everyone who took part counts the "

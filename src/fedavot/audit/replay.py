@@ -15,8 +15,7 @@ from fedavot._checks import Floats, Integers
 from fedavot.audit.participation import Ragged
 from fedavot.audit.window import Window
 from fedavot.laws._incidence import Incidence
-from fedavot.online import OnlineAligner
-from fedavot.rules.online import STEP
+from fedavot.online import STEP, OnlineAligner
 from fedavot.selection import select
 
 MOST_REPLAYED = 60_000

@@ -9,12 +9,16 @@ import logging
 import sys
 from io import TextIOWrapper
 
-import click
-
 from fedavot import __version__
-from fedavot.cli._group import Group
-from fedavot.cli.audit import audit_command, sample_log
-from fedavot.cli.studies import reproduce, simulate
+from fedavot._extras import require
+
+require("cli", "click", "rich", by="the command line")
+
+import click  # noqa: E402
+
+from fedavot.cli._group import Group  # noqa: E402
+from fedavot.cli.audit import audit_command, sample_log  # noqa: E402
+from fedavot.cli.studies import reproduce, simulate  # noqa: E402
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})

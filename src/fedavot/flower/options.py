@@ -10,7 +10,7 @@ from fedavot._checks import as_amount, as_seed, as_size, one_of
 from fedavot._files import PathLike
 from fedavot.alignment import Alignment, Status
 from fedavot.errors import FileFormatError, OptionError
-from fedavot.rules.online import STEP
+from fedavot.online import STEP
 
 NAMES = ("auto", "registered", "asked", "node-id")
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers, as_floats, as_size
 from fedavot.errors import LawError
-from fedavot.laws._compiled import independent_sums
+from fedavot.laws._compiled import can_compile, independent_sums
 from fedavot.laws._law import as_levels, as_potentials, client_mask
 from fedavot.laws._many_levels import ManyLevels
 from fedavot.laws._quadrature import (
@@ -291,7 +291,7 @@ class _IndependentTilt:
     def sums(self) -> Floats:
         """Return ∫ a dΩ and ∫ t u a dΩ, shape (2, n_clients)."""
         narrow = float(np.ptp(self.potentials)) < _COMPILED_SPREAD
-        if self.potentials.size < _COMPILED_CLIENTS or not narrow:
+        if self.potentials.size < _COMPILED_CLIENTS or not narrow or not can_compile():
             return self._plain_sums()
         times = (np.exp(self.nodes.log_times), self.outside * self.nodes.steps)
         return independent_sums(self.probabilities, self.copies, self.potentials, times)

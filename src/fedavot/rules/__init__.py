@@ -4,27 +4,31 @@ Each is a function that takes what the rule has to know and returns a `Rule`; `b
 name.
 """
 
-from fedavot.rules._rule import Asked, Report, Rule
-from fedavot.rules.afl import afl
-from fedavot.rules.catalogue import NAMES, Known, build
-from fedavot.rules.f3ast import f3ast
-from fedavot.rules.fedau import fedau
-from fedavot.rules.fedavg_k import fedavg_k
-from fedavot.rules.fedavot import fedavot
-from fedavot.rules.fedawe import fedawe
-from fedavot.rules.fedprox import fedprox
-from fedavot.rules.fedvarp import fedvarp
-from fedavot.rules.full import full
-from fedavot.rules.ht import ht
-from fedavot.rules.memory import fedavot_memory
-from fedavot.rules.mifa import mifa
-from fedavot.rules.online import fedavot_online
-from fedavot.rules.p_normalised import p_normalised
-from fedavot.rules.qffl import qffl
-from fedavot.rules.scaffold import scaffold
-from fedavot.rules.select import fedavot_select
-from fedavot.rules.snipw import snipw
-from fedavot.rules.uniform import uniform
+from fedavot._extras import require
+
+require("training", "jax", by="fedavot.rules")
+
+from fedavot.rules._rule import Asked, Report, Rule  # noqa: E402
+from fedavot.rules.afl import afl  # noqa: E402
+from fedavot.rules.catalogue import NAMES, Known, build  # noqa: E402
+from fedavot.rules.f3ast import f3ast  # noqa: E402
+from fedavot.rules.fedau import fedau  # noqa: E402
+from fedavot.rules.fedavg_k import fedavg_k  # noqa: E402
+from fedavot.rules.fedavot import fedavot  # noqa: E402
+from fedavot.rules.fedawe import fedawe  # noqa: E402
+from fedavot.rules.fedprox import fedprox  # noqa: E402
+from fedavot.rules.fedvarp import fedvarp  # noqa: E402
+from fedavot.rules.full import full  # noqa: E402
+from fedavot.rules.ht import ht  # noqa: E402
+from fedavot.rules.memory import fedavot_memory  # noqa: E402
+from fedavot.rules.mifa import mifa  # noqa: E402
+from fedavot.rules.online import fedavot_online  # noqa: E402
+from fedavot.rules.p_normalised import p_normalised  # noqa: E402
+from fedavot.rules.qffl import qffl  # noqa: E402
+from fedavot.rules.scaffold import scaffold  # noqa: E402
+from fedavot.rules.select import fedavot_select  # noqa: E402
+from fedavot.rules.snipw import snipw  # noqa: E402
+from fedavot.rules.uniform import uniform  # noqa: E402
 
 __all__ = [
     "NAMES",

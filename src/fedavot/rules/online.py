@@ -12,12 +12,9 @@ Source: docs/theory.md, section 8; `OnlineAligner`.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot.online import OnlineAligner
+from fedavot.online import STEP, OnlineAligner
 from fedavot.rules._known import as_shares
 from fedavot.rules._rule import Asked, Cohorts, Rule, add_updates, trained
-
-STEP = 2.0
-"""Default step η, in log-odds for a unit of weight."""
 
 
 def fedavot_online(

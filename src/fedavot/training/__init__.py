@@ -3,12 +3,16 @@
 One compiled program plays all rounds and seeds of a run. JAX is imported where it is used.
 """
 
-from fedavot.training.engine import objective, train
-from fedavot.training.options import Training
-from fedavot.training.projection import Ball, Box, Projection
-from fedavot.training.run import Ending, Run
-from fedavot.training.steps import constant, cosine, decaying, inverse_root
-from fedavot.training.task import Problem, Task, from_clients
+from fedavot._extras import require
+
+require("training", "jax", by="fedavot.training")
+
+from fedavot.training.engine import objective, train  # noqa: E402
+from fedavot.training.options import Training  # noqa: E402
+from fedavot.training.projection import Ball, Box, Projection  # noqa: E402
+from fedavot.training.run import Ending, Run  # noqa: E402
+from fedavot.training.steps import constant, cosine, decaying, inverse_root  # noqa: E402
+from fedavot.training.task import Problem, Task, from_clients  # noqa: E402
 
 __all__ = [
     "Ball",
