@@ -1,5 +1,7 @@
 """Low-rank factors of the curvature: near the Hessian they stand for, in every row."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -87,6 +89,18 @@ def test_cohorts_of_one_have_factors_without_columns():
     assert factor.columns.shape == (5, 0)
 
 
-def test_a_mixture_with_a_list_of_cohorts_has_no_factors():
-    law = fa.Mixture([fa.UniformCohorts(3, 2), fa.Cohorts([[0, 1], [2]])], [0.5, 0.5])
-    assert law.system().curvature(np.zeros(3)).factors() is None
+@pytest.mark.parametrize("leveled", [False, True])
+@pytest.mark.parametrize("spread", [0.0, 5.0, 1_000.0])
+def test_factors_of_a_mixture_with_a_list_of_cohorts_are_near_the_hessian(spread, leveled):
+    rng = np.random.default_rng(10)
+    cohorts = [rng.choice(60, rng.integers(1, 9), replace=False) for _ in range(40)]
+    log = fa.Cohorts(cohorts, rng.dirichlet(np.ones(40)), 60)
+    law = fa.Mixture([fa.IndependentClients(rng.random(60)), log], [0.3, 0.7])
+    level = rng.integers(0, 3, 60) if leveled else None
+    assert worst_row(law, spread * rng.normal(size=60), level) <= ROW_ERROR
+
+
+def test_a_mixture_with_a_long_list_of_cohorts_has_no_factors():
+    triples = fa.Cohorts(list(itertools.combinations(range(20), 3)))
+    law = fa.Mixture([fa.UniformCohorts(20, 2), triples], [0.5, 0.5])
+    assert law.system().curvature(np.zeros(20)).factors() is None

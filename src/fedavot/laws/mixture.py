@@ -6,6 +6,7 @@ carry no weight: the mixture as a whole is conditioned on A ≠ ∅, so a state 
 w_s P_s(A ≠ ∅). Every expectation is then an average of the parts'.
 """
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,8 +16,12 @@ from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers, as_distribution, as_size
 from fedavot.errors import LawError
+from fedavot.laws._explicit import Listed
 from fedavot.laws._law import Curvature, Law, System, as_levels, as_potentials
 from fedavot.laws._quadrature import Factor, Factored
+
+_FEW_COHORTS = 1_000
+"""Up to here columns of listed cohorts are cheaper than conjugate gradients."""
 
 
 class Mixture:
@@ -143,9 +148,25 @@ class _MixturePoint:
         """Return the states' low-rank factors, or None if a state's law has none."""
         found: list[Factor] = []
         for point, weight in zip(self.points, self.weights, strict=True):
-            part = point.factors() if isinstance(point, Factored) else None
+            part = point.factors() if isinstance(point, Factored) else _listed_factors(point)
             if part is None:
                 return None
             root = np.sqrt(weight)
             found += [factor._replace(columns=root * factor.columns) for factor in part]
         return found
+
+
+def _listed_factors(point: Curvature) -> list[Factor] | None:
+    """Return a column √q(A) Y for each of a few listed cohorts, or None if there are more."""
+    if not isinstance(point, Listed):
+        return None
+    roots = point.roots()
+    if roots.incidence.n_cohorts > _FEW_COHORTS:
+        return None
+    one = np.ones(1)
+    members, entries = roots.incidence.members.astype(np.int64), roots.entries[:, None]
+    return [
+        Factor(members[first:last], entries[first:last], one)
+        for first, last in itertools.pairwise(roots.incidence.offsets.tolist())
+        if last - first > 1
+    ]

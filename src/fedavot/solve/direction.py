@@ -26,6 +26,8 @@ STUBBORN_CLIENTS = 5_000
 """Up to here it fits in memory, for problems so badly conditioned that they need one."""
 _FEW_CLIENTS = 200
 """Up to here a dense factorisation is cheaper than any other."""
+_FEW_COLUMNS = 100
+"""Up to here least squares through singular values cost no more than the columns' products."""
 _EXACT_CLIENTS = 40
 """Up to here a product law's exact Hessian costs no more than its factors."""
 _RIDGE = 1e-12
@@ -219,7 +221,11 @@ def _by_low_rank(step: _Step, columns: Floats, signs: Floats, block: Integers) -
     scaled = columns / diagonal[:, None]
     right = step.gradient[block] / diagonal
     small = np.diag(signs) - columns.T @ scaled
-    inner = np.linalg.lstsq(small, columns.T @ right, rcond=1e-15)[0]
+    if signs.size > _FEW_COLUMNS and signs.min() > 0:
+        # Positive semidefinite, and singular only along the constant, which is taken out below.
+        inner = solve_dense(small, columns.T @ right)
+    else:
+        inner = np.linalg.lstsq(small, columns.T @ right, rcond=1e-15)[0]
     own = np.square(columns) @ signs
     solution = step.settled(right + scaled @ inner, block, diagonal - step.extra[block] - own)
     # Only differences count, and the constant is the direction that rounding blows up.
