@@ -305,6 +305,57 @@ def test_a_cohort_that_never_occurs_leaves_the_effective_size_alone():
     assert sizes[0] == pytest.approx(sizes[1], abs=EXACT)
 
 
+@pytest.mark.parametrize(("seed", "number"), [(31, 2318), (32, 1390), (40, 2958)])
+def test_nearly_tight_problems_that_softmaxes_hardly_meet_have_their_plan(seed, number):
+    problem = attack.generate(np.random.default_rng([seed, number]))
+    assert problem.label == "variance, nearly tight"
+    assert attack.attack(problem) == []
+
+
+def test_a_log_whose_clients_are_mostly_without_weight_has_its_plan():
+    rng = np.random.default_rng(0)
+    law = fa.Cohorts(np.argsort(rng.random((300, 500)), axis=1)[:, :20], n_clients=500)
+    importance = brute.expected_weights(enumerate_cohorts(law), 8.0 * rng.normal(size=500))
+    alignment = aligned(importance / importance.sum(), law)
+    assert alignment.status == "exact"
+    assert np.count_nonzero(alignment.plan().toarray()) < law.incidence.members.size / 3
+
+
+def test_levels_that_are_seen_to_be_wrong_are_not_pursued():
+    law = fa.Cohorts([[0, 1], [1, 2], [0, 1, 2]], [0.2, 0.7, 0.1])
+    target = np.array([0.4, 0.3, 0.3])
+    wrong = Solution(
+        Partition(np.zeros(3, dtype=np.int64), np.ones(1), target),
+        Run(np.zeros(3), target, 0.0, 0),
+    )
+    effort = Effort(TOL, 100_000, "auto")
+    pursued = variance.least_variance(target, law, wrong, effort)
+    left = variance.least_variance(target, law, wrong, effort, sure=False)
+    # Client 0 can have 0.3 at most.
+    assert pursued.run.residual > TOL
+    assert left.run.residual > TOL
+    assert left.run.evaluations < pursued.run.evaluations
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        fa.Cohorts([[0, 1], [0, 2], [1, 3], [2, 3]], [0.3, 0.1, 0.1, 0.5]),
+        fa.SuccessiveDraws(np.full(4, 0.25), 2),
+    ],
+    ids=["cohorts", "draws of pairs"],
+)
+@pytest.mark.parametrize("lacking", [1e-4, 1e-6])
+def test_a_set_that_lacks_too_little_for_a_rough_plan_is_found_all_the_same(law, lacking):
+    # Clients 0 and 1 are each within reach, but not together.
+    together = law.coverage([0, 1]) + lacking
+    importance = np.array([together, together, 1 - together, 1 - together]) / 2
+    alignment = aligned(importance, law)
+    base = brute.lexicographic_base(importance, enumerate_cohorts(law))
+    assert alignment.status == "nearest"
+    assert np.abs(alignment.attained - base.attained).sum() <= ATTAINED
+
+
 def test_stopping_short_is_said():
     law = fa.Cohorts([[0, 1], [1, 2], [0, 2, 3], [2, 3]], [0.4, 0.3, 0.2, 0.1])
     importance = normalised([40.0, 25.0, 20.0, 15.0])

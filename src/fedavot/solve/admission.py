@@ -49,6 +49,8 @@ def admit(point: Point, target: Floats, ridge: Floats, centre: Floats) -> Point:
         return point
     inside = point.support_sizes[cohorts]
     slopes = point.projections.probabilities[cohorts] * (inside / (inside + 1.0))
+    # Of a probability beneath normal floats nothing might be left: a steeper slope rises less.
+    slopes = np.maximum(slopes, np.finfo(float).tiny)
     entries = _Entries(clients, thresholds - least[clients], slopes)
     rise = _rise(entries, np.where(idle, wanted, 0.0), ridge)
     return point.projections.at(np.where(idle, least + rise, point.potentials), point)
