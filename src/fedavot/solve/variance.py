@@ -6,8 +6,8 @@ concave and piecewise quadratic, with flat and steep pieces side by side. The me
 proximal points: maximise D(x) − Σ π_i (x_i − c_i)²/(2t) with π_i = P(i ∈ A), move the centre c to
 where that ends, and let the reach t grow. In this metric D curves by at most one, whatever the
 probabilities, and each inner problem is strongly concave: Newton's method with an exact line search
-ends it after finitely many steps. Levels and target are the entropic plan's: a plan with marginal
-p̃ cannot cross a level, whatever it minimises.
+ends it after finitely many steps. Clients without any weight are left to `admission`. Levels and
+target are the entropic plan's: a plan with marginal p̃ cannot cross a level, whatever it minimises.
 """
 
 import itertools
