@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers, as_cohort, as_distribution, one_of
 from fedavot._files import PathLike, read_document, write_document
+from fedavot._incidence import Incidence
 from fedavot._simplex import softmax, sparsemax
 from fedavot.errors import FileFormatError, OptionError, UnavailableError
-from fedavot.laws._incidence import Incidence
 from fedavot.laws._law import Law
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.successive import listed

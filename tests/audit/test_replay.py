@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from fedavot._incidence import Incidence
 from fedavot.audit import audit, federation_of, read_log, replay
 from fedavot.audit.participation import ragged
 from fedavot.audit.window import Window
-from fedavot.laws._incidence import Incidence
 from fedavot.online import OnlineAligner
 from fedavot.rules.online import STEP
 

@@ -69,7 +69,7 @@ def test_threaded_products_equal_those_on_one_core(monkeypatch, scale):
     rows = np.argsort(rng.random((500, 30)), axis=1)[:, :4]
     x = scale * rng.standard_normal(30)
     alone = fa.Cohorts(rows).system().curvature(x)
-    monkeypatch.setattr("fedavot.laws._incidence._THREADED_ENTRIES", 1)
+    monkeypatch.setattr("fedavot._incidence._THREADED_ENTRIES", 1)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
     split = fa.Cohorts(rows).system().curvature(x)
     assert agreement.close(split.marginal, alone.marginal)

@@ -23,11 +23,11 @@ import numpy as np
 from scipy import sparse
 
 from fedavot._checks import Floats, Integers
+from fedavot._incidence import total_by
 from fedavot.audit.federation import Federation
 from fedavot.audit.findings import Behaviour, Estimate
 from fedavot.audit.participation import Ragged
 from fedavot.audit.window import Window
-from fedavot.laws._incidence import total_by
 
 HOUR = 3600.0
 DAY_HOURS = 24

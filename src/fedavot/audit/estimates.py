@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
+from fedavot._incidence import total_by
 from fedavot.audit.findings import Estimate
 from fedavot.audit.window import Window
-from fedavot.laws._incidence import total_by
 
 DRAWS = 1000
 """Bootstrap samples: 25 beyond either end of an interval."""

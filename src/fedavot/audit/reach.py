@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
+from fedavot._incidence import total_by
 from fedavot.audit.estimates import TAIL, Resampling
 from fedavot.audit.findings import Estimate, Reach, Reached
 from fedavot.audit.fitting import Fitting
@@ -21,7 +22,6 @@ from fedavot.audit.participation import Ragged
 from fedavot.audit.remedies import completed, everybody, larger_cohorts
 from fedavot.audit.shortfall import Shortfall, first_places, shortfall, touched
 from fedavot.audit.window import Window
-from fedavot.laws._incidence import total_by
 
 MOST_PREFIXES = 2_000
 """Sets in the bootstrap, half of them the first of the order: a matrix of 1,000 samples by so many

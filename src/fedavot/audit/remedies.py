@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 
 from fedavot._checks import Floats, Integers
+from fedavot._incidence import Incidence
 from fedavot.audit.draws import ONE_BY_ONE, some_of
 from fedavot.audit.fitting import Fitting
 from fedavot.audit.participation import Ragged, ragged
 from fedavot.audit.shortfall import shortfall
 from fedavot.audit.window import Members, Window
-from fedavot.laws._incidence import Incidence
 
 LEAST_MERGED = 30
 """Rounds that must be left after merging for the answer to mean anything."""

@@ -12,9 +12,9 @@ import itertools
 import numpy as np
 
 from fedavot._checks import Floats, Integers
+from fedavot._incidence import Incidence
 from fedavot.audit.participation import Ragged
 from fedavot.audit.window import Window
-from fedavot.laws._incidence import Incidence
 from fedavot.online import STEP, OnlineAligner
 from fedavot.selection import select
 

@@ -3,11 +3,11 @@
 import numpy as np
 
 from fedavot._checks import Floats
+from fedavot._incidence import total_by
 from fedavot.audit.federation import Federation
 from fedavot.audit.findings import Shares
 from fedavot.audit.shortfall import touched
 from fedavot.audit.window import Window
-from fedavot.laws._incidence import total_by
 
 
 def shares_of(window: Window, delivered: Floats) -> Shares:

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
+from fedavot._incidence import Incidence
 from fedavot.alignment import Alignment, Status
 from fedavot.audit.weighing import Plan, weights_of
 from fedavot.audit.window import MOST_ENTRIES, Window
 from fedavot.certificate import FEASIBLE_SLACK
 from fedavot.feasibility import certify
-from fedavot.laws._incidence import Incidence
 from fedavot.solve import align
 
 MOST_SWEEPS, SWEPT = 50, 1e-6

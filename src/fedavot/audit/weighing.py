@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 
 from fedavot._checks import Floats, Integers
+from fedavot._incidence import Incidence
 from fedavot._simplex import softmax, sparsemax
 from fedavot.audit.window import Window
-from fedavot.laws._incidence import Incidence
 
 
 class Weights(Protocol):

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
+from fedavot._incidence import Incidence, total_by
 from fedavot.audit.federation import Federation
 from fedavot.audit.participation import Ragged
-from fedavot.laws._incidence import Incidence, total_by
 from fedavot.laws.cohorts import Cohorts
 
 Members = NDArray[np.int32]

@@ -13,8 +13,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from fedavot._checks import Floats, Integers
+from fedavot._incidence import Incidence, total_by
 from fedavot._simplex import softmax
-from fedavot.laws._incidence import Incidence, total_by
 from fedavot.laws._pairs import PairMatrix, PairPoint, suits
 from fedavot.laws._roots import Roots
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedavot._checks import Floats, Integers
-from fedavot.laws._incidence import Incidence, total_by
+from fedavot._incidence import Incidence, total_by
 
 
 def singles_merged(incidence: Incidence, probabilities: Floats) -> tuple[Incidence, Floats]:

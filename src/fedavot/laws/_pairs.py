@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot.laws._incidence import Incidence, in_parallel, total_by
+from fedavot._incidence import Incidence, in_parallel, total_by
 from fedavot.laws._law import as_laplacian
 
 _MOST_CLIENTS = 2_000

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot.laws._incidence import Incidence, total_by
+from fedavot._incidence import Incidence, total_by
 from fedavot.laws._law import as_laplacian
 
 _DENSE_FROM = 1 / 30

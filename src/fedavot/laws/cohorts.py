@@ -21,9 +21,9 @@ from fedavot._checks import (
     refuse_if_too_large,
     shown,
 )
+from fedavot._incidence import Incidence, total_by
 from fedavot.errors import LawError
 from fedavot.laws._explicit import ExplicitSystem
-from fedavot.laws._incidence import Incidence, total_by
 from fedavot.laws._law import as_levels, as_potentials, client_mask
 from fedavot.laws._merging import merged, singles_merged
 

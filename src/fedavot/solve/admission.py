@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats
-from fedavot.laws._incidence import total_by
+from fedavot._incidence import total_by
 from fedavot.solve.quadratic import Point
 
 

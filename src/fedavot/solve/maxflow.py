@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
-from fedavot.laws._incidence import Incidence, total_by
+from fedavot._incidence import Incidence, total_by
 from fedavot.laws.cohorts import Cohorts
 from fedavot.solve.levels import Partition, partition
 

@@ -13,8 +13,8 @@ import numpy as np
 from scipy import sparse
 
 from fedavot._checks import Floats, Integers
+from fedavot._incidence import Incidence, total_by
 from fedavot._simplex import excess
-from fedavot.laws._incidence import Incidence, total_by
 from fedavot.solve.direction import conjugate_gradients, solve_dense
 
 _AT_ONCE = 300

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from fedavot._checks import Floats, Integers
-from fedavot.laws._incidence import Incidence, total_by
+from fedavot._incidence import Incidence, total_by
 from fedavot.laws.cohorts import Cohorts
 from fedavot.solve._problem import Run
 from fedavot.solve.admission import admit

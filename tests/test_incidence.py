@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fedavot.laws import _incidence
-from fedavot.laws._incidence import Incidence
+from fedavot import _incidence
+from fedavot._incidence import Incidence
 
 
 def _drawn(rng, n_clients, n_cohorts, largest):
