@@ -104,3 +104,8 @@ def test_a_mixture_with_a_long_list_of_cohorts_has_no_factors():
     triples = fa.Cohorts(list(itertools.combinations(range(20), 3)))
     law = fa.Mixture([fa.UniformCohorts(20, 2), triples], [0.5, 0.5])
     assert law.system().curvature(np.zeros(20)).factors() is None
+
+
+def test_a_mixture_of_lists_alone_has_no_factors():
+    law = fa.Mixture([fa.Cohorts([[0, 1], [1, 2]]), fa.Cohorts([[0, 1, 2]])], [0.5, 0.5])
+    assert law.system().curvature(np.zeros(3)).factors() is None

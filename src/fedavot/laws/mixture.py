@@ -145,7 +145,12 @@ class _MixturePoint:
         return _average(self.weights, (point.dense() for point in self.points))
 
     def factors(self) -> list[Factor] | None:
-        """Return the states' low-rank factors, or None if a state's law has none."""
+        """Return the states' low-rank factors, or None if a state's law has none.
+
+        Lists alone have none either: multiplying with their sparse matrices costs far less.
+        """
+        if not any(isinstance(point, Factored) for point in self.points):
+            return None
         found: list[Factor] = []
         for point, weight in zip(self.points, self.weights, strict=True):
             part = point.factors() if isinstance(point, Factored) else _listed_factors(point)
