@@ -126,12 +126,13 @@ def _least_variance(importance: Floats, law: Law, cohorts: Cohorts, effort: Effo
     meet with ease. Where the levels turn out wrong, they are found for sure.
     """
     rough = replace(effort, tol=max(effort.tol, _ROUGH), max_iter=max(1, effort.max_iter // 4))
-    half = replace(effort, max_iter=max(1, effort.max_iter // 2))
     guess = decompose(importance, law, rough)
-    first = least_variance(importance, cohorts, guess, half, sure=False)
-    if first.run.residual <= effort.tol or first.run.evaluations >= effort.max_iter:
+    first = least_variance(importance, cohorts, guess, effort, sure=False)
+    left = effort.max_iter - first.run.evaluations
+    if first.run.residual <= effort.tol or left <= 0:
         return first
-    again = least_variance(importance, cohorts, _levels(importance, law, cohorts, half), half)
+    rest = replace(effort, max_iter=left)
+    again = least_variance(importance, cohorts, _levels(importance, law, cohorts, rest), rest)
     best = min(again, first, key=lambda found: found.run.residual)
     spent = first.run.evaluations + again.run.evaluations
     return replace(best, run=replace(best.run, evaluations=spent))

@@ -27,7 +27,7 @@ from fedavot.solve.quadratic import Point, Projections, linked
 _GROWTH = 10.0
 _LONGEST_REACH = 1e10
 """Beyond it a singular Hessian's Cholesky factors would be rounding."""
-_INNER_STEPS = 6
+_INNER_STEPS = 15
 """Newton steps after which an inner problem has too long a reach."""
 _SETTLED = 0.2
 """Share of the pull towards the centre that the gradient may still have when the centre moves."""
