@@ -1,6 +1,7 @@
-"""The sparse incidence S[A,i] = 1{i ∈ A} of an explicit list of cohorts, and its two products.
+"""Cohorts in compressed form: the sparse incidence S[A,i] = 1{i ∈ A}, and its two products.
 
-Nothing here checks its input; `cohorts` does.
+Laws keep their lists of cohorts in it, and the audit the rounds of a log. Nothing here checks its
+input; the callers do.
 """
 
 import functools
@@ -44,6 +45,8 @@ class Pairs(NamedTuple):
 class Incidence:
     """Cohorts as rows of a 0/1 matrix in compressed form.
 
+    Rows may be empty, except for `minimum`, `maximum` and `within`, which need a member in each.
+
     Attributes
     ----------
     members : int32 array, shape (n_entries,)
@@ -58,6 +61,13 @@ class Incidence:
     offsets: Integers
     n_clients: int
 
+    @classmethod
+    def of_keys(cls, keys: Integers, n_cohorts: int, n_clients: int) -> "Incidence":
+        """Return the cohorts of ascending, distinct keys ``cohort * n_clients + client``."""
+        edges = np.arange(n_cohorts + 1, dtype=np.int64) * n_clients
+        members = (keys % max(n_clients, 1)).astype(np.int32)
+        return cls(members, np.searchsorted(keys, edges).astype(np.int64), n_clients)
+
     @property
     def n_cohorts(self) -> int:
         """How many cohorts there are."""
@@ -71,6 +81,28 @@ class Incidence:
     @cached_property
     def _blocks(self) -> "tuple[_Block, ...]":
         return _split(self.matrix(np.ones(self.members.size)))
+
+    def row(self, cohort: int) -> NDArray[np.int32]:
+        """Return the members of one cohort."""
+        return self.members[self.offsets[cohort] : self.offsets[cohort + 1]]
+
+    def counts(self) -> Integers:
+        """Return how many cohorts each client is in, shape (n_clients,)."""
+        return np.bincount(self.members, minlength=self.n_clients)
+
+    def between(self, first: int, last: int) -> "Incidence":
+        """Return the cohorts from ``first`` up to but not including ``last``, without copying."""
+        low, high = self.offsets[first], self.offsets[last]
+        offsets = self.offsets[first : last + 1] - low
+        return Incidence(self.members[low:high], offsets, self.n_clients)
+
+    def rows(self, cohorts: Integers) -> "Incidence":
+        """Return some of the cohorts, by ascending position."""
+        if cohorts.size and cohorts[-1] - cohorts[0] + 1 == cohorts.size:
+            return self.between(int(cohorts[0]), int(cohorts[-1]) + 1)
+        mask = np.zeros(self.n_cohorts, dtype=bool)
+        mask[cohorts] = True
+        return self.chosen(mask)
 
     def matrix(self, entries: Floats) -> Any:
         """Return the scipy matrix with these entries, shape (n_cohorts, n_clients)."""

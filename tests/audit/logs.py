@@ -3,20 +3,23 @@
 import numpy as np
 
 import fedavot as fa
+from fedavot._incidence import Incidence
 from fedavot.audit.federation import Federation
-from fedavot.audit.participation import Participation, Ragged
+from fedavot.audit.participation import Participation
 
 
-def ragged(rows):
+def compressed(rows, n_clients):
     """Return sets of clients in compressed form."""
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
     flat = np.concatenate([np.sort(np.asarray(row, dtype=np.int64)) for row in rows])
-    return Ragged(offsets, flat.astype(np.int32))
+    return Incidence(flat.astype(np.int32), offsets, n_clients)
 
 
 def log_of(cohorts, n_clients, **more):
-    """Return a log of cohorts given by client numbers."""
-    found = ragged(cohorts)
+    """Return a log of cohorts given by client numbers, like the available and the unknown."""
+    found = compressed(cohorts, n_clients)
+    for key in more.keys() & {"available", "unknown"}:
+        more[key] = compressed(more[key], n_clients)
     names = tuple(f"client-{i}" for i in range(n_clients))
     return Participation(names, found.offsets, found.members, **more)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.audit.logs import drawn, log_of, plain_gap, ragged, scarce, slack
+from tests.audit.logs import drawn, log_of, plain_gap, scarce, slack
 
 import fedavot as fa
 from fedavot.audit.auditing import audit
@@ -75,7 +75,7 @@ def test_where_the_scarce_are_available_and_not_asked_change_the_selection():
         rng = np.random.default_rng(seed)
         there = online.sample(rng, rounds)
         asked = [np.sort(rng.choice(row, size=min(2, row.size), replace=False)) for row in there]
-        log = log_of(asked, n_clients, available=ragged(there), all_available=True)
+        log = log_of(asked, n_clients, available=there, all_available=True)
         found = audit(Federation(log, importance))
         assert found.advice.action == "change selection"
         chosen, plain = (found.price.of(rule) for rule in ("online selection", "plain average"))
@@ -148,7 +148,7 @@ def test_where_the_server_has_a_choice_and_weights_are_dear_change_the_selection
     rng = np.random.default_rng(0)
     there = online.sample(rng, 3000)
     asked = [np.sort(rng.choice(row, size=min(2, row.size), replace=False)) for row in there]
-    log = log_of(asked, 20, available=ragged(there), all_available=True)
+    log = log_of(asked, 20, available=there, all_available=True)
     found = audit(Federation(log, importance))
     assert found.reach.feasible or found.reach.deficiency.value < TOLERANCE
     chosen, soft = (found.price.of(rule) for rule in ("online selection", "FedAVOT, soft"))
@@ -181,7 +181,7 @@ def test_a_change_late_in_the_log_is_not_called_chance():
 
 
 def test_where_little_is_observed_nothing_is_judged():
-    unknown = ragged([[1, 2, 3, 4, 5, 6, 7]] * 60)
+    unknown = [[1, 2, 3, 4, 5, 6, 7]] * 60
     log = log_of([[0]] * 60, 8, unknown=unknown)
     found = audit(Federation(log, fa.importance.uniform(8)))
     assert found.advice.action == "collect more rounds"

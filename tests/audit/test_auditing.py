@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from tests.audit.logs import drawn, log_of, ragged, scarce, slack
+from tests.audit.logs import drawn, log_of, scarce, slack
 
 import fedavot as fa
 from fedavot.audit.auditing import STAGES, audit
@@ -152,9 +152,7 @@ def test_groups_are_sums_over_their_clients():
         Federation(log_of([[0, 1], [], [2], []], 3), np.array([0.0, 0.5, 0.5])),
         Federation(log_of([[0, 1, 2]] * 100, 3), np.array([1.0, 0.0, 0.0])),
         Federation(log_of([[0]] * 100, 2), np.array([0.0, 1.0])),
-        Federation(
-            log_of([[0], [0, 1]] * 30, 3, unknown=ragged([[1, 2], [2]] * 30)), np.full(3, 1 / 3)
-        ),
+        Federation(log_of([[0], [0, 1]] * 30, 3, unknown=[[1, 2], [2]] * 30), np.full(3, 1 / 3)),
     ],
     ids=[
         "one client, one round",

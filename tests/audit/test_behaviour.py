@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedavot._incidence import Incidence
 from fedavot.audit import Participation, behaviour
 from fedavot.audit.behaviour import behave, dispersion, is_dated, look
 from fedavot.audit.federation import Federation
 from fedavot.audit.findings import Estimate
-from fedavot.audit.participation import Ragged
 from fedavot.audit.window import whole
 
 ROUNDING = 1e-9
@@ -21,21 +21,21 @@ MONDAY = 1_704_672_000.0
 ABSENT, PRESENT, UNKNOWN = 0, 1, 2
 
 
-def ragged_of(mask):
+def compressed(mask):
     offsets = np.concatenate([[0], np.cumsum(mask.sum(axis=1))])
-    return Ragged(offsets, np.nonzero(mask)[1].astype(np.int32))
+    return Incidence(np.nonzero(mask)[1].astype(np.int32), offsets, mask.shape[1])
 
 
 def federation_of(states, *, times=None, available=None, complete=True, groups=(), group_of=None):
     """Build a federation from the state of every client in every round."""
-    cohorts, n_clients = ragged_of(states == PRESENT), states.shape[1]
+    cohorts, n_clients = compressed(states == PRESENT), states.shape[1]
     log = Participation(
         clients=tuple(f"c{i}" for i in range(n_clients)),
         offsets=cohorts.offsets,
         members=cohorts.members,
         times=None if times is None else np.asarray(times, dtype=np.float64),
-        available=None if available is None else ragged_of(available),
-        unknown=ragged_of(states == UNKNOWN) if (states == UNKNOWN).any() else None,
+        available=None if available is None else compressed(available),
+        unknown=compressed(states == UNKNOWN) if (states == UNKNOWN).any() else None,
         all_available=complete,
     )
     return Federation(log, np.full(n_clients, 1 / n_clients), groups, group_of)
@@ -189,8 +189,8 @@ def test_dispersion_is_that_of_numpy_where_all_is_known():
     states = np.random.default_rng(6).integers(0, 2, size=(40, 5))
     share = states.mean(axis=0)
     expected = states.sum(axis=1).var() / (share * (1 - share)).sum()
-    present = ragged_of(states == PRESENT)
-    assert dispersion(present, None, 5) == pytest.approx(expected, rel=ROUNDING)
+    present = compressed(states == PRESENT)
+    assert dispersion(present, None) == pytest.approx(expected, rel=ROUNDING)
 
 
 def test_a_log_without_times_has_no_hours():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.audit.logs import drawn, log_of, plain_gap, ragged
+from tests.audit.logs import drawn, log_of, plain_gap
 
 import fedavot as fa
 from fedavot.audit.estimates import Weighted, blocks_of, distance, drift, resampling
@@ -109,7 +109,7 @@ def test_blocks_are_days_where_a_log_has_ten_of_them():
 def test_a_client_is_owed_nothing_while_its_state_is_unknown():
     # Client 1 is there in every round it is known in, and known in every second one.
     cohorts = [[0, 1], [0]] * 50
-    unknown = ragged([[], [1]] * 50)
+    unknown = [[], [1]] * 50
     federation = Federation(log_of(cohorts, 2, unknown=unknown), np.array([0.5, 0.5]))
     window = whole(federation)
     assert window.owed.tolist() == pytest.approx([0.75, 0.25])

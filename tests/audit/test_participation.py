@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from fedavot._incidence import Incidence
 from fedavot.audit import Participation
-from fedavot.audit.participation import Ragged, ragged
 from fedavot.errors import OptionError
 
 
@@ -14,8 +14,8 @@ def example():
         offsets=np.array([0, 2, 2, 3]),
         members=np.array([0, 2, 0], dtype=np.int32),
         times=np.array([0.0, 10.0, 20.0]),
-        available=Ragged(np.array([0, 3, 3, 4]), np.array([0, 1, 2, 0], dtype=np.int32)),
-        unknown=Ragged(np.array([0, 0, 1, 3]), np.array([2, 1, 2], dtype=np.int32)),
+        available=Incidence(np.array([0, 1, 2, 0], dtype=np.int32), np.array([0, 3, 3, 4]), 3),
+        unknown=Incidence(np.array([2, 1, 2], dtype=np.int32), np.array([0, 0, 1, 3]), 3),
         applied=np.array([0.25, 0.75, 1.0]),
         notes=("odd",),
     )
@@ -66,8 +66,3 @@ def test_a_slice_may_be_empty_but_not_backwards():
     assert example().rounds_between(2, 2).n_rounds == 0
     with pytest.raises(OptionError, match="last is 1; it must be at least 2 and at most 3"):
         example().rounds_between(2, 1)
-
-
-def test_sets_are_built_from_keys_with_their_empty_rounds():
-    sets = ragged(np.array([1, 2, 9]), 4, 3)
-    assert [sets.row(t).tolist() for t in range(4)] == [[1, 2], [], [], [0]]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.audit.logs import drawn, log_of, ragged, scarce, slack
+from tests.audit.logs import compressed, drawn, log_of, scarce, slack
 
 import fedavot as fa
 from fedavot.audit.case import opened
@@ -131,7 +131,7 @@ def test_as_many_clients_a_round_as_it_says_would_do():
 def test_what_asking_everybody_would_leave_is_certified():
     cohorts, available = [[0], [1]] * 60, [[0, 2], [1, 2]] * 60
     importance = np.array([0.3, 0.3, 0.4])
-    found = reach_of(Federation(log_of(cohorts, 3), importance), ragged(available))
+    found = reach_of(Federation(log_of(cohorts, 3), importance), compressed(available, 3))
     assert found.deficiency.value == pytest.approx(0.4)
     assert found.if_all_asked == pytest.approx(0.0)
 
@@ -142,7 +142,7 @@ def test_more_of_the_available_are_drawn_where_the_log_tells_who_they_are():
     asked = [np.sort(rng.choice(row, size=1)) for row in there]
     importance = np.array([0.2, *[0.8 / 19] * 19])
     federation = Federation(log_of(asked, 20), importance)
-    found = reach_of(federation, ragged(there))
+    found = reach_of(federation, compressed(there, federation.n_clients))
     assert not found.feasible
     # One of about ten is asked: the first client is there in half of the rounds.
     assert 2 <= found.larger_cohorts <= 5
@@ -156,9 +156,11 @@ def test_more_of_the_available_will_do_though_it_is_not_always_known_who_they_ar
     # The first client is there in half of the rounds, wanted in .3, and known in a fifth.
     hidden = (rng.random(600) < 0.8) & [0 not in row for row in asked]
     known = [row[row > 0] if unseen else row for row, unseen in zip(there, hidden, strict=True)]
-    unknown = ragged([[0] if unseen else [] for unseen in hidden])
+    unknown = [[0] if unseen else [] for unseen in hidden]
     importance = np.array([0.3, *[0.7 / 19] * 19])
-    found = reach_of(Federation(log_of(asked, 20, unknown=unknown), importance), ragged(known))
+    found = reach_of(
+        Federation(log_of(asked, 20, unknown=unknown), importance), compressed(known, 20)
+    )
     assert not found.feasible
     assert found.if_all_asked == pytest.approx(0.0)
     assert found.larger_cohorts is not None

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from fedavot._incidence import Incidence
 from fedavot.audit import intervals, read_log
 from fedavot.audit.draws import ONE_BY_ONE, some_of
 from fedavot.audit.intervals import MOST_ROUNDS
-from fedavot.audit.participation import Ragged
 from fedavot.errors import FileFormatError, OptionError
 
 TIMES = st.integers(0, 60)
@@ -266,7 +266,7 @@ def test_draws_of_many_rounds_are_uniform_and_do_not_depend_on_later_rounds(tmp_
 def test_some_of_each_round_are_drawn_in_slabs_of_any_size(monkeypatch, slab, size):
     monkeypatch.setattr("fedavot.audit.draws.SLAB", slab)
     offsets = np.array([0, 3, 3, 5, 9])
-    available = Ragged(offsets, np.array([0, 4, 6, 1, 2, 0, 1, 2, 9], dtype=np.int32))
+    available = Incidence(np.array([0, 4, 6, 1, 2, 0, 1, 2, 9], dtype=np.int32), offsets, 10)
     sizes = np.minimum(np.diff(offsets), size)
     members = some_of(available, sizes, np.random.default_rng(0))
     assert members.size == sizes.sum()

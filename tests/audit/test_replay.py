@@ -5,7 +5,6 @@ import pytest
 
 from fedavot._incidence import Incidence
 from fedavot.audit import audit, federation_of, read_log, replay
-from fedavot.audit.participation import ragged
 from fedavot.audit.window import Window
 from fedavot.online import OnlineAligner
 from fedavot.rules.online import STEP
@@ -20,8 +19,7 @@ YEAR = f"client,start,end\na,0,{365 * DAY}\nb,0,{200 * DAY}\nc,{100 * DAY},{365 
 def window(cohorts, importance):
     """Return rounds of these cohorts."""
     keys = np.concatenate([t * len(importance) + np.sort(c) for t, c in enumerate(cohorts)])
-    rows = ragged(keys, len(cohorts), len(importance))
-    incidence = Incidence(rows.members, rows.offsets, len(importance))
+    incidence = Incidence.of_keys(keys, len(cohorts), len(importance))
     return Window(incidence, np.arange(len(cohorts)), np.asarray(importance), None)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.audit.logs import drawn, log_of, plain_gap, ragged
+from tests.audit.logs import drawn, log_of, plain_gap
 
 import fedavot as fa
 from fedavot.audit.auditing import audit
@@ -134,7 +134,7 @@ def test_states_that_are_not_known_do_not_make_a_federation_infeasible():
         rng = np.random.default_rng(seed)
         hidden = rng.random((1000, 30)) < 0.5
         cohorts = [row[~hidden[t, row]] for t, row in enumerate(law.sample(rng, 1000))]
-        unknown = ragged([np.flatnonzero(row) for row in hidden])
+        unknown = [np.flatnonzero(row) for row in hidden]
         gap, reached = figures(Federation(log_of(cohorts, 30, unknown=unknown), importance))
         assert reached.feasible or not reached.sure
         assert gap.low <= plain_gap(law, importance) + 0.01
@@ -152,7 +152,7 @@ def test_states_that_are_not_known_do_not_make_a_federation_feasible():
         there = [rng.random(20) < (night if t % 48 < 12 else day) for t in range(960)]
         hidden = rng.random((960, 20)) < 0.5
         cohorts = [np.flatnonzero(row & ~hidden[t]) for t, row in enumerate(there)]
-        unknown = ragged([np.flatnonzero(row) for row in hidden])
+        unknown = [np.flatnonzero(row) for row in hidden]
         _, reached = figures(Federation(log_of(cohorts, 20, unknown=unknown), importance))
         assert not (reached.feasible and reached.sure)
         assert reached.deficiency.low <= deficiency <= reached.deficiency.high
@@ -166,7 +166,7 @@ def test_no_larger_cohort_is_offered_where_asking_all_would_not_do():
     there = [row if row.size else np.array([19]) for row in there]
     asked = [np.sort(rng.choice(row, min(3, row.size), replace=False)) for row in there]
     importance = np.repeat([0.4 / 5, 0.6 / 15], [5, 15])
-    log = log_of(asked, 20, available=ragged(there), all_available=True)
+    log = log_of(asked, 20, available=there, all_available=True)
     _, reached = figures(Federation(log, importance))
     everybody = fa.certify(importance, fa.Cohorts(there, n_clients=20))
     assert everybody.deficiency > 0.1

@@ -23,10 +23,9 @@ import numpy as np
 from scipy import sparse
 
 from fedavot._checks import Floats, Integers
-from fedavot._incidence import total_by
+from fedavot._incidence import Incidence, total_by
 from fedavot.audit.federation import Federation
 from fedavot.audit.findings import Behaviour, Estimate
-from fedavot.audit.participation import Ragged
 from fedavot.audit.window import Window
 
 HOUR = 3600.0
@@ -74,15 +73,15 @@ def behave(
         Hours are None for a log without times, weekdays for one without dates.
     """
     log = federation.participation
-    present = log.eligible or Ragged(log.offsets, log.members)
+    present = log.eligible or log.cohorts
     by_hour = by_weekday = groups_by_hour = None
     dated = log.times is not None and is_dated(log.times)
     if log.times is not None:
         hour = ((log.times // HOUR + FIRST_HOUR * dated) % WEEK_HOURS).astype(np.int64)
         of_day = hour % DAY_HOURS
-        by_hour = _means(present, log.unknown, of_day, DAY_HOURS, log.n_clients)
+        by_hour = _means(present, log.unknown, of_day, DAY_HOURS)
         if dated:
-            by_weekday = _means(present, log.unknown, hour // DAY_HOURS, 7, log.n_clients)
+            by_weekday = _means(present, log.unknown, hour // DAY_HOURS, 7)
         if federation.group_of is not None:
             groups_by_hour = _group_means(federation, present, of_day)
     return Behaviour(
@@ -92,7 +91,7 @@ def behave(
         groups_by_hour=groups_by_hour,
         dated=dated,
         look=look(window, block),
-        dispersion=dispersion(present, log.unknown, log.n_clients),
+        dispersion=dispersion(present, log.unknown),
         drift=drift,
         halves=halves,
     )
@@ -117,20 +116,20 @@ def look(window: Window, block: Integers) -> float:
     float
         At least 1; also 1 where nothing can be told, as from one block.
     """
-    n_clients, incidence = window.n_clients, window.incidence
+    n_clients = window.n_clients
     lengths = np.bincount(block).astype(np.float64)
     if lengths.size < 2:
         return 1.0
-    present = Ragged(incidence.offsets, incidence.members)
-    share, known = _shares(present, window.unknown, n_clients)
+    present = window.incidence
+    share, known = _shares(present, window.unknown)
     squared = share @ share * (lengths @ lengths)
     known_squared = np.full(n_clients, lengths @ lengths)
     starts = np.searchsorted(block, np.arange(lengths.size + 1))
     for first, last in _slabs(starts, present, window.unknown):
         edges, length = starts[first : last + 1], lengths[first:last]
-        counts = _count_by_block(present, edges, n_clients)
+        counts = _count_by_block(present, edges)
         if window.unknown is not None:
-            unknown = _count_by_block(window.unknown, edges, n_clients)
+            unknown = _count_by_block(window.unknown, edges)
             known_squared += unknown.power(2).sum(axis=0) - 2 * (unknown.T @ length)
             # A round in which a client is not known counts as π_i: neither above nor below.
             counts = counts + unknown * share
@@ -141,55 +140,53 @@ def look(window: Window, block: Integers) -> float:
     return max(1.0, float(squared) / expected) if expected > 0 else 1.0
 
 
-def dispersion(present: Ragged, unknown: Ragged | None, n_clients: int) -> float:
+def dispersion(present: Incidence, unknown: Incidence | None) -> float:
     """Return the variance of the number of clients over that of independent ones.
 
     Parameters
     ----------
-    present, unknown : Ragged
+    present, unknown : Incidence
         Who is there, and whose state is not known, round by round.
-    n_clients : int
 
     Returns
     -------
     float
         1 where nothing can be told, as from one round.
     """
-    share, _ = _shares(present, unknown, n_clients)
+    share, _ = _shares(present, unknown)
     spread = share * (1 - share)
-    sizes = np.diff(present.offsets)
+    sizes = present.sizes
     expected = np.full(sizes.size, share.sum())
     variance = spread.sum() * sizes.size
     if unknown is not None:
-        variance -= float(spread @ unknown.counts(n_clients))
+        variance -= float(spread @ unknown.counts())
         for first, last in _slabs(np.arange(sizes.size + 1), unknown):
             part = unknown.between(first, last)
-            row = np.repeat(np.arange(last - first), np.diff(part.offsets))
+            row = np.repeat(np.arange(last - first), part.sizes)
             expected[first:last] -= total_by(row, share[part.members], last - first)
     found = float(np.square(sizes - expected).sum())
     return found / float(variance) if variance > 0 else 1.0
 
 
-def _shares(present: Ragged, unknown: Ragged | None, n_clients: int) -> tuple[Floats, Floats]:
+def _shares(present: Incidence, unknown: Incidence | None) -> tuple[Floats, Floats]:
     """Return each client's share of its known rounds, 0 if there are none, and their number."""
-    known = np.full(n_clients, present.offsets.size - 1.0)
+    known = np.full(present.n_clients, float(present.n_cohorts))
     if unknown is not None:
-        known -= unknown.counts(n_clients)
-    return present.counts(n_clients) / np.maximum(known, 1.0), known
+        known -= unknown.counts()
+    return present.counts() / np.maximum(known, 1.0), known
 
 
-def _means(
-    present: Ragged, unknown: Ragged | None, slot: Integers, n_slots: int, n_clients: int
-) -> Floats:
+def _means(present: Incidence, unknown: Incidence | None, slot: Integers, n_slots: int) -> Floats:
     """Return the mean number of clients by slot of a round, NaN where nobody is known."""
-    there = total_by(slot, np.diff(present.offsets), n_slots)
+    n_clients = present.n_clients
+    there = total_by(slot, present.sizes.astype(np.float64), n_slots)
     known = n_clients * total_by(slot, np.ones(slot.size), n_slots)
     if unknown is not None:
-        known -= total_by(slot, np.diff(unknown.offsets), n_slots)
+        known -= total_by(slot, unknown.sizes.astype(np.float64), n_slots)
     return _of_known(n_clients * there, known)
 
 
-def _group_means(federation: Federation, present: Ragged, hour: Integers) -> Floats:
+def _group_means(federation: Federation, present: Incidence, hour: Integers) -> Floats:
     """Return the mean number of each group's clients by hour of day, shape (n_groups, 24)."""
     group_of, unknown = federation.group_of, federation.participation.unknown
     assert group_of is not None
@@ -208,37 +205,36 @@ def _of_known(counts: Floats, known: Floats) -> Floats:
 
 
 def _count_by_group(
-    sets: Ragged, group_of: Integers, hour: Integers, shape: tuple[int, int]
+    sets: Incidence, group_of: Integers, hour: Integers, shape: tuple[int, int]
 ) -> Integers:
     counts = np.zeros(shape[0] * shape[1], dtype=np.int64)
     for first, last in _slabs(np.arange(hour.size + 1), sets):
         part = sets.between(first, last)
         key = group_of[part.members] * shape[1]
-        key += np.repeat(hour[first:last], np.diff(part.offsets))
+        key += np.repeat(hour[first:last], part.sizes)
         counts += np.bincount(key, minlength=counts.size)
     return counts.reshape(shape)
 
 
-def _count_by_block(sets: Ragged, edges: Integers, n_clients: int) -> Any:
+def _count_by_block(sets: Incidence, edges: Integers) -> Any:
     """Return in how many rounds between two edges each client stands, as a sparse matrix.
 
     Parameters
     ----------
-    sets : Ragged
+    sets : Incidence
     edges : int array, shape (n_blocks + 1,)
         The first round of each block, and the one after the last.
-    n_clients : int
     """
     starts = sets.offsets[edges]
     members = sets.members[starts[0] : starts[-1]]
     blocks = np.repeat(np.arange(edges.size - 1, dtype=np.int32), np.diff(starts))
     # Turning triples into columns adds up what stands in one place.
     return sparse.coo_array(
-        (np.ones(members.size), (blocks, members)), shape=(edges.size - 1, n_clients)
+        (np.ones(members.size), (blocks, members)), shape=(edges.size - 1, sets.n_clients)
     ).tocsc()
 
 
-def _slabs(starts: Integers, *sets: Ragged | None) -> Iterator[tuple[int, int]]:
+def _slabs(starts: Integers, *sets: Incidence | None) -> Iterator[tuple[int, int]]:
     """Cut blocks of rounds, by their first rounds, into runs of about `SLAB` entries."""
     entries = np.sum([some.offsets[starts] for some in sets if some is not None], axis=0)
     first, last = 0, starts.size - 1

@@ -7,14 +7,14 @@ from functools import cached_property
 import numpy as np
 
 from fedavot._checks import Floats, Integers
+from fedavot._incidence import Incidence
 from fedavot.audit.behaviour import look
 from fedavot.audit.estimates import LEAST_BLOCKS, Resampling, blocks_of, resampling
 from fedavot.audit.evidence import ROOM
 from fedavot.audit.federation import Federation
 from fedavot.audit.fitting import Fitting
-from fedavot.audit.participation import Ragged
 from fedavot.audit.replay import MOST_REPLAYED
-from fedavot.audit.window import Window, rows_of, whole
+from fedavot.audit.window import Window, whole
 from fedavot.errors import OptionError
 
 ENOUGH_BLOCKS = 8
@@ -63,12 +63,12 @@ class Case:
         """All rounds, as what laws are fitted to."""
         return self.fitting(self.window)
 
-    def available(self, window: Window) -> Ragged | None:
+    def available(self, window: Window) -> Incidence | None:
         """Return who could have taken part in the rounds of a window."""
         everyone = self.federation.participation.eligible
         if everyone is None:
             return None
-        return Ragged(*rows_of(everyone.offsets, everyone.members, window.rounds))
+        return everyone.rows(window.rounds)
 
     @property
     def mean_available(self) -> float:
@@ -87,7 +87,7 @@ class Case:
         available = self.mean_available * self.window.n_rounds
         return available <= MOST_CHOSEN and self.window.n_rounds <= MOST_REPLAYED
 
-    def choice(self) -> Ragged | None:
+    def choice(self) -> Incidence | None:
         """Return who could have taken part in each round, if the server's choice is replayed."""
         return self.available(self.window) if self.has_choice and self.replays_choice else None
 

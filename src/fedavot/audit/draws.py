@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Integers
-from fedavot.audit.participation import Ragged
+from fedavot._incidence import Incidence
 
 ONE_BY_ONE = 10_000
 """Rounds that are drawn one by one at the start of a log, as they always were, so that logs of
@@ -17,12 +17,12 @@ SLAB = 1 << 20
 """About how many entries are sorted at a time, to save memory."""
 
 
-def some_of(available: Ragged, sizes: Integers, rng: np.random.Generator) -> NDArray[np.int32]:
+def some_of(available: Incidence, sizes: Integers, rng: np.random.Generator) -> NDArray[np.int32]:
     """Draw so many of each round's clients.
 
     Parameters
     ----------
-    available : Ragged
+    available : Incidence
         Those to draw from.
     sizes : int array, shape (n_rounds,)
         How many to draw in each round, at most as many as there are.
@@ -39,7 +39,7 @@ def some_of(available: Ragged, sizes: Integers, rng: np.random.Generator) -> NDA
         high = int(np.searchsorted(offsets, offsets[low] + SLAB, side="right")) - 1
         high = min(max(high, low + 1), n_rounds)
         part = available.between(low, high)
-        counts = np.diff(part.offsets)
+        counts = part.sizes
         order = np.lexsort(
             (rng.random(part.members.size), np.repeat(np.arange(high - low), counts))
         )

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import LARGEST_SIZE, Floats, as_double, shown
+from fedavot._incidence import Incidence
 from fedavot.audit.json_lines import Objects, first_of, objects, plain
 from fedavot.audit.moments import as_moments
 from fedavot.audit.names import Codes, ordered
-from fedavot.audit.participation import Participation, Ragged
+from fedavot.audit.participation import Participation
 from fedavot.audit.rounds import unlogged
 from fedavot.errors import FileFormatError
 
@@ -105,7 +106,7 @@ def _coded(names: Any, codes: Codes) -> NDArray[np.int32]:
 def _joined(rounds: list[_Round], codes: Codes, notes: list[str]) -> Participation:
     names, place = ordered(codes.names)
     orders = [np.argsort(place[found.replied]) for found in rounds]
-    cohorts = _ragged([place[found.replied] for found in rounds])
+    cohorts = _compressed([place[found.replied] for found in rounds], len(names))
     weights = [found.weights[order] for found, order in zip(rounds, orders, strict=True)]
     times = as_moments([found.time for found in rounds])
     if times is None:
@@ -115,16 +116,16 @@ def _joined(rounds: list[_Round], codes: Codes, notes: list[str]) -> Participati
         offsets=cohorts.offsets,
         members=cohorts.members,
         times=times,
-        available=_ragged([place[found.available] for found in rounds]),
+        available=_compressed([place[found.available] for found in rounds], len(names)),
         applied=np.concatenate(weights),
         notes=tuple(notes),
         all_available=True,
     )
 
 
-def _ragged(rows: list[NDArray[np.int32]]) -> Ragged:
+def _compressed(rows: list[NDArray[np.int32]], n_clients: int) -> Incidence:
     offsets = np.concatenate([[0], np.cumsum([row.size for row in rows])]).astype(np.int64)
-    return Ragged(offsets, np.concatenate([np.sort(row) for row in rows]))
+    return Incidence(np.concatenate([np.sort(row) for row in rows]), offsets, n_clients)
 
 
 def _said(cause: Exception) -> str:

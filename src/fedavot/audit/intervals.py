@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers, refuse_if_too_large
+from fedavot._incidence import Incidence
 from fedavot.audit.blocks import cut_off
 from fedavot.audit.draws import ONE_BY_ONE, some_of
 from fedavot.audit.moments import Clock
 from fedavot.audit.names import Codes, counted, gathered, lookalikes, ordered
-from fedavot.audit.participation import Participation, Ragged, ragged
+from fedavot.audit.participation import Participation
 from fedavot.audit.rows import has_all
 from fedavot.audit.tables import Batch
 from fedavot.errors import FileFormatError, OptionError
@@ -287,7 +288,7 @@ def _outside(windows: Spans, first: float, last: float) -> Spans:
     )
 
 
-def _rounds_in(spans: Spans, times: Floats, n_clients: int) -> Ragged:
+def _rounds_in(spans: Spans, times: Floats, n_clients: int) -> Incidence:
     """Return which clients' intervals, disjoint for each client, hold each time."""
     low = np.searchsorted(times, spans.starts)
     counts = np.maximum(np.searchsorted(times, spans.ends) - low, 0)
@@ -301,13 +302,13 @@ def _rounds_in(spans: Spans, times: Floats, n_clients: int) -> Ragged:
     key: Integers = (np.repeat(low, counts) + within) * n_clients
     key += np.repeat(spans.clients, counts)
     key.sort()
-    return ragged(key, times.size, n_clients)
+    return Incidence.of_keys(key, times.size, n_clients)
 
 
-def _drawn(available: Ragged, draw: Draw) -> Ragged:
+def _drawn(available: Incidence, draw: Draw) -> Incidence:
     """Draw at most ``cohort_size`` of the available in each round, by seed and round."""
     size = draw.cohort_size or 0
-    counts = np.minimum(np.diff(available.offsets), size)
+    counts = np.minimum(available.sizes, size)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     members = np.empty(offsets[-1], dtype=np.int32)
     first = min(counts.size, ONE_BY_ONE)
@@ -320,4 +321,4 @@ def _drawn(available: Ragged, draw: Draw) -> Ragged:
     rest = available.between(first, counts.size)
     rng = np.random.default_rng([draw.seed, first])
     members[offsets[first] :] = some_of(rest, counts[first:], rng)
-    return Ragged(offsets, members)
+    return Incidence(members, offsets, available.n_clients)

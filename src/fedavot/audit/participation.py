@@ -11,42 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers, as_size
-
-
-@dataclass(frozen=True, eq=False)
-class Ragged:
-    """A set of clients for every round.
-
-    Attributes
-    ----------
-    offsets : int64 array, shape (n_rounds + 1,)
-        Where each round starts in ``members``.
-    members : int32 array, shape (n_entries,)
-        The rounds' clients, one round after the other, ascending and distinct within each.
-    """
-
-    offsets: Integers
-    members: NDArray[np.int32]
-
-    def row(self, t: int) -> NDArray[np.int32]:
-        """Return the clients of round ``t``."""
-        return self.members[self.offsets[t] : self.offsets[t + 1]]
-
-    def counts(self, n_clients: int) -> Integers:
-        """Return in how many rounds each client stands, shape (n_clients,)."""
-        return np.bincount(self.members, minlength=n_clients)
-
-    def between(self, first: int, last: int) -> "Ragged":
-        """Return the rounds from ``first`` to before ``last``."""
-        low, high = self.offsets[first], self.offsets[last]
-        return Ragged(self.offsets[first : last + 1] - low, self.members[low:high])
-
-
-def ragged(keys: Integers, n_rounds: int, n_clients: int) -> Ragged:
-    """Build the sets from ascending, distinct keys ``round * n_clients + client``."""
-    edges = np.arange(n_rounds + 1, dtype=np.int64) * n_clients
-    members = (keys % max(n_clients, 1)).astype(np.int32)
-    return Ragged(np.searchsorted(keys, edges).astype(np.int64), members)
+from fedavot._incidence import Incidence
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +30,10 @@ class Participation:
     times : float array, shape (n_rounds,), or None
         When the rounds were: seconds since 1970 in UTC where the log has dates, and on the log's
         own clock where it has numbers. None if the log has no times.
-    available : Ragged or None
+    available : Incidence or None
         Who was there in each round, where the log tells: those asked, whether or not they took
         part; if ``all_available``, those who took part or could have, had they been asked.
-    unknown : Ragged or None
+    unknown : Incidence or None
         Whose state in a round is not known: neither present nor absent.
     applied : float array, shape (n_entries,), or None
         The weights that were used, where the log tells.
@@ -82,14 +47,14 @@ class Participation:
     offsets: Integers
     members: NDArray[np.int32]
     times: Floats | None = None
-    available: Ragged | None = None
-    unknown: Ragged | None = None
+    available: Incidence | None = None
+    unknown: Incidence | None = None
     applied: Floats | None = None
     notes: tuple[str, ...] = ()
     all_available: bool = False
 
     @property
-    def eligible(self) -> Ragged | None:
+    def eligible(self) -> Incidence | None:
         """Everybody who could have been asked in each round; None if the log does not tell."""
         return self.available if self.all_available else None
 
@@ -108,10 +73,15 @@ class Participation:
         """The sizes of all cohorts together."""
         return self.members.size
 
+    @property
+    def cohorts(self) -> Incidence:
+        """The clients that took part in each round; a round may have none."""
+        return Incidence(self.members, self.offsets, self.n_clients)
+
     def cohort(self, t: int) -> NDArray[np.int32]:
         """Return who took part in round ``t``, ascending."""
         place = as_size(t, what="round", low=0, high=self.n_rounds - 1)
-        return self._cohorts.row(place)
+        return self.cohorts.row(place)
 
     def inclusion(self) -> Floats:
         """Return the share of rounds each client took part in, of those it is known in.
@@ -123,9 +93,9 @@ class Participation:
         """
         known = np.full(self.n_clients, self.n_rounds, dtype=np.int64)
         if self.unknown is not None:
-            known -= self.unknown.counts(self.n_clients)
+            known -= self.unknown.counts()
         shares = np.full(self.n_clients, np.nan)
-        taken = self._cohorts.counts(self.n_clients)
+        taken = self.cohorts.counts()
         np.divide(taken, known, out=shares, where=known > 0)
         return shares
 
@@ -133,7 +103,7 @@ class Participation:
         """Return the rounds from ``first`` to before ``last``, over the same clients."""
         low = as_size(first, what="first", low=0, high=self.n_rounds)
         high = as_size(last, what="last", low=low, high=self.n_rounds)
-        cohorts = self._cohorts.between(low, high)
+        cohorts = self.cohorts.between(low, high)
         entries = slice(self.offsets[low], self.offsets[high])
         return replace(
             self,
@@ -144,7 +114,3 @@ class Participation:
             unknown=None if self.unknown is None else self.unknown.between(low, high),
             applied=None if self.applied is None else self.applied[entries],
         )
-
-    @property
-    def _cohorts(self) -> Ragged:
-        return Ragged(self.offsets, self.members)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedavot._checks import Floats
+from fedavot._incidence import Incidence
 from fedavot.alignment import Alignment
 from fedavot.audit.estimates import Resampling, Weighted, distance
 from fedavot.audit.findings import LawName, Point, Price, Standing
 from fedavot.audit.fitting import TOLERANCE, Fitting
-from fedavot.audit.participation import Ragged
 from fedavot.audit.replay import chosen, learned
 from fedavot.audit.weighing import inverse, normalised, weights_of
 from fedavot.audit.window import Window
@@ -46,7 +46,7 @@ class Split:
         Of the held-out part.
     applied : float array, shape (n_entries,), or None
         The weights that were really used, where the log tells.
-    choice : Ragged or None
+    choice : Incidence or None
         Who could have taken part in each round of the log, where the server had a choice.
     rng : Generator
         Of that choice.
@@ -57,7 +57,7 @@ class Split:
     held_out: Window
     resampling: Resampling
     applied: Floats | None
-    choice: Ragged | None
+    choice: Incidence | None
     rng: np.random.Generator
 
     @property

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
-from fedavot._incidence import total_by
+from fedavot._incidence import Incidence, total_by
 from fedavot.audit.estimates import TAIL, Resampling
 from fedavot.audit.findings import Estimate, Reach, Reached
 from fedavot.audit.fitting import Fitting
-from fedavot.audit.participation import Ragged
 from fedavot.audit.remedies import completed, everybody, larger_cohorts
 from fedavot.audit.shortfall import Shortfall, first_places, shortfall, touched
 from fedavot.audit.window import Window
@@ -34,7 +33,7 @@ def reach(
     fitting: Fitting,
     resampling: Resampling,
     *,
-    available: Ragged | None,
+    available: Incidence | None,
     rng: np.random.Generator,
 ) -> tuple[Reach, Shortfall]:
     """Say whether exact alignment is possible, how sure that is, and what would make it so.
@@ -45,7 +44,7 @@ def reach(
         The rounds, and how often clients take part in them.
     resampling : Resampling
         Of the same rounds.
-    available : Ragged or None
+    available : Incidence or None
         Who could have taken part in each of them.
     rng : Generator
         Of what is drawn: unknown states, and larger cohorts.

@@ -13,7 +13,6 @@ from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence
 from fedavot.audit.draws import ONE_BY_ONE, some_of
 from fedavot.audit.fitting import Fitting
-from fedavot.audit.participation import Ragged, ragged
 from fedavot.audit.shortfall import shortfall
 from fedavot.audit.window import Members, Window
 
@@ -36,27 +35,26 @@ def completed(window: Window, rates: Floats, *, rng: np.random.Generator) -> Win
     if window.unknown is None:
         return window
     unknown = window.unknown
-    rounds = np.repeat(np.arange(window.n_rounds), np.diff(unknown.offsets))
+    rounds = np.repeat(np.arange(window.n_rounds), unknown.sizes)
     there = rng.random(unknown.members.size) < rates[unknown.members]
     members = np.concatenate([window.incidence.members, unknown.members[there]])
     at = np.repeat(np.arange(window.n_rounds), window.incidence.sizes)
     return _grouped(window, np.concatenate([at, rounds[there]]), members, window.n_rounds)
 
 
-def everybody(fitting: Fitting, available: Ragged, *, rng: np.random.Generator) -> Window:
+def everybody(fitting: Fitting, available: Incidence, *, rng: np.random.Generator) -> Window:
     """Return the rounds as they were had all who were available taken part, unknown states drawn.
 
     Parameters
     ----------
     fitting : Fitting
         The rounds, and how many of them tell as much as one look.
-    available : Ragged
+    available : Incidence
         Who could have taken part in each, as far as is known.
     rng : Generator
     """
     window = fitting.window
-    incidence = Incidence(available.members, available.offsets, window.n_clients)
-    there = replace(window, incidence=incidence)
+    there = replace(window, incidence=available)
     return completed(there, replace(fitting, window=there).rates(), rng=rng)
 
 
@@ -113,16 +111,15 @@ def _asked(
     if np.all(fewer * window.incidence.sizes >= available.sizes):
         return None
     sizes = np.minimum(times * window.incidence.sizes, available.sizes)
-    there = Ragged(available.offsets, available.members)
     first = min(sizes.size, ONE_BY_ONE)
-    rows = [rng.choice(there.row(t), size=sizes[t], replace=False) for t in range(first)]
-    rows.append(some_of(there.between(first, sizes.size), sizes[first:], rng))
+    rows = [rng.choice(available.row(t), size=sizes[t], replace=False) for t in range(first)]
+    rows.append(some_of(available.between(first, sizes.size), sizes[first:], rng))
     rounds = np.repeat(np.arange(window.n_rounds), sizes)
     return _grouped(window, rounds, np.concatenate(rows), window.n_rounds)
 
 
 def _grouped(window: Window, rounds: Integers, members: Members, n_rounds: int) -> Window:
     """Return the rounds of pairs of round and client; what is wanted is the whole importance."""
-    sets = ragged(np.unique(rounds * window.n_clients + members), n_rounds, window.n_clients)
-    incidence = Incidence(sets.members, sets.offsets, window.n_clients)
+    keys = np.unique(rounds * window.n_clients + members)
+    incidence = Incidence.of_keys(keys, n_rounds, window.n_clients)
     return Window(incidence, np.arange(n_rounds), window.importance, None)

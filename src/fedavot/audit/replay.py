@@ -13,7 +13,6 @@ import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence
-from fedavot.audit.participation import Ragged
 from fedavot.audit.window import Window
 from fedavot.online import STEP, OnlineAligner
 from fedavot.selection import select
@@ -95,7 +94,7 @@ def _runs(window: Window) -> Integers:
     return np.flatnonzero(begins)
 
 
-def chosen(window: Window, available: Ragged, rng: np.random.Generator) -> tuple[Window, Floats]:
+def chosen(window: Window, available: Incidence, rng: np.random.Generator) -> tuple[Window, Floats]:
     """Return the rounds as they were had the server chosen whom to ask, and their weights.
 
     In every round as many are chosen as took part, by weights learned on the way.
@@ -104,7 +103,7 @@ def chosen(window: Window, available: Ragged, rng: np.random.Generator) -> tuple
     ----------
     window : Window
         The rounds as they were.
-    available : Ragged
+    available : Incidence
         Who could have taken part in them; nobody is missing who did.
     rng : Generator
         Of the choices.

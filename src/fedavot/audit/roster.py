@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Integers
+from fedavot._incidence import Incidence
 from fedavot.audit.names import keys, ordered
-from fedavot.audit.participation import Participation, Ragged
+from fedavot.audit.participation import Participation
 
 
 def with_clients(log: Participation, added: Sequence[str]) -> Participation:
@@ -23,7 +24,7 @@ def with_clients(log: Participation, added: Sequence[str]) -> Participation:
     """
     clients, place = ordered([*log.clients, *sorted(added)])
     place = place[: log.n_clients]
-    cohorts, order = _moved(Ragged(log.offsets, log.members), place, len(clients))
+    cohorts, order = _moved(log.cohorts, place, len(clients))
     applied = log.applied
     if applied is not None and order is not None:
         applied = applied[order]
@@ -38,13 +39,12 @@ def with_clients(log: Participation, added: Sequence[str]) -> Participation:
 
 
 def _moved(
-    sets: Ragged, place: NDArray[np.int32], n_clients: int
-) -> tuple[Ragged, Integers | None]:
+    sets: Incidence, place: NDArray[np.int32], n_clients: int
+) -> tuple[Incidence, Integers | None]:
     """Return the sets with each client at its new place, and the entries' new order if any."""
     members = place[sets.members]
     if np.all(np.diff(place) > 0):
-        return Ragged(sets.offsets, members), None
-    sizes = np.diff(sets.offsets)
-    rounds = np.repeat(np.arange(sizes.size, dtype=np.int32), sizes)
+        return Incidence(members, sets.offsets, n_clients), None
+    rounds = sets.spread_over_members(np.arange(sets.n_cohorts, dtype=np.int32))
     order = np.argsort(keys(rounds, members, n_clients))
-    return Ragged(sets.offsets, members[order]), order
+    return Incidence(members[order], sets.offsets, n_clients), order

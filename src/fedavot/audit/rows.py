@@ -12,10 +12,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
+from fedavot._incidence import Incidence
 from fedavot.audit.blocks import cut_off
 from fedavot.audit.moments import Clock
 from fedavot.audit.names import Codes, counted, gathered, keys, lookalikes, ordered
-from fedavot.audit.participation import Participation, Ragged, ragged
+from fedavot.audit.participation import Participation
 from fedavot.audit.rounds import order_rounds
 from fedavot.audit.tables import Batch
 from fedavot.errors import FileFormatError
@@ -147,13 +148,13 @@ class _Rows:
 
     def _split(
         self, key: Integers, n_rounds: int, n_clients: int, notes: list[str]
-    ) -> tuple[Ragged, Ragged | None, Ragged | None]:
+    ) -> tuple[Incidence, Incidence | None, Incidence | None]:
         """Return who took part, who was there, and whose state is not known."""
         n_rows = key.size
         if not self._status_parts:
             key = _distinct(key)
             _note_duplicates(n_rows - key.size, notes)
-            return ragged(key, n_rounds, n_clients), None, None
+            return Incidence.of_keys(key, n_rounds, n_clients), None, None
         key *= len(SAID)
         key += np.concatenate(self._status_parts)
         key = _distinct(key)
@@ -165,7 +166,9 @@ class _Rows:
         # Where the log tells who was not asked, who failed could not have taken part either.
         there = status >= (IDLE if np.any(status == IDLE) else FAILED)
         parts = (key[status == TOOK_PART], key[there], key[status == UNKNOWN])
-        cohorts, available, unknown = (ragged(part, n_rounds, n_clients) for part in parts)
+        cohorts, available, unknown = (
+            Incidence.of_keys(part, n_rounds, n_clients) for part in parts
+        )
         return cohorts, available, unknown if unknown.members.size else None
 
     def _reading_of_statuses(self) -> str:

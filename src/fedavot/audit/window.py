@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence, total_by
 from fedavot.audit.federation import Federation
-from fedavot.audit.participation import Ragged
 from fedavot.laws.cohorts import Cohorts
 
 Members = NDArray[np.int32]
@@ -41,14 +40,14 @@ class Window:
         Where each of them is in the log.
     importance : float array, shape (n_clients,)
         What was wanted of each client.
-    unknown : Ragged or None
+    unknown : Incidence or None
         Whose state is not known, round by round.
     """
 
     incidence: Incidence
     rounds: Integers
     importance: Floats
-    unknown: Ragged | None
+    unknown: Incidence | None
 
     @property
     def n_rounds(self) -> int:
@@ -75,7 +74,7 @@ class Window:
     @cached_property
     def _unknown_rounds(self) -> Integers:
         assert self.unknown is not None
-        return np.repeat(np.arange(self.n_rounds), np.diff(self.unknown.offsets))
+        return self.unknown.spread_over_members(np.arange(self.n_rounds))
 
     @property
     def large(self) -> bool:
@@ -130,7 +129,7 @@ class Window:
         """Return in how many rounds each client took part, and is known, shape (n_clients,)."""
         known = np.full(self.n_clients, float(self.n_rounds))
         if self.unknown is not None:
-            known -= self.unknown.counts(self.n_clients)
+            known -= self.unknown.counts()
         return self.taken.astype(np.float64), known
 
     def mean_weights(self, weights: Floats) -> Floats:
@@ -180,15 +179,11 @@ class Window:
 
     def part(self, chosen: Integers) -> "Window":
         """Return some of the rounds, by ascending position in this window."""
-        offsets, members = rows_of(self.incidence.offsets, self.incidence.members, chosen)
-        unknown = None
-        if self.unknown is not None:
-            unknown = Ragged(*rows_of(self.unknown.offsets, self.unknown.members, chosen))
         return Window(
-            Incidence(members, offsets, self.n_clients),
+            self.incidence.rows(chosen),
             self.rounds[chosen],
             self.importance,
-            unknown,
+            None if self.unknown is None else self.unknown.rows(chosen),
         )
 
 
@@ -196,22 +191,10 @@ def whole(federation: Federation) -> Window:
     """Return all rounds of a log in which anybody took part."""
     log = federation.participation
     full = Window(
-        Incidence(log.members, log.offsets, log.n_clients),
+        log.cohorts,
         np.arange(log.n_rounds),
         federation.importance,
         log.unknown,
     )
     filled = np.flatnonzero(np.diff(log.offsets))
     return full if filled.size == log.n_rounds else full.part(filled)
-
-
-def rows_of(offsets: Integers, members: Members, chosen: Integers) -> tuple[Integers, Members]:
-    """Return the offsets and members of some rows."""
-    if chosen.size and chosen[-1] - chosen[0] + 1 == chosen.size:
-        low, high = offsets[chosen[0]], offsets[chosen[-1] + 1]
-        return offsets[chosen[0] : chosen[-1] + 2] - low, members[low:high]
-    mask = np.zeros(offsets.size - 1, dtype=bool)
-    mask[chosen] = True
-    sizes = np.diff(offsets)
-    kept = np.concatenate(([0], np.cumsum(sizes[chosen])))
-    return kept, members[np.repeat(mask, sizes)]
