@@ -11,8 +11,9 @@ import pytest
 import fedavot as fa
 from fedavot import errors, importance
 from fedavot._checks import as_seed, shown
+from fedavot._clients import Clients
 from fedavot.audit import audit, federation_of, read_log
-from fedavot.laws._law import as_levels, as_potentials, client_mask
+from fedavot.laws._law import as_levels, as_potentials
 from fedavot.rules import Known, build
 from fedavot.training import Problem, Task, Training, constant, from_clients
 from fedavot.training.partition import dirichlet
@@ -127,7 +128,7 @@ def test_what_is_no_text_in_the_place_of_words_is_refused(option, value):
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
-        (lambda it: build(it, Known([0.4, 0.3, 0.3], LAW)), errors.RuleError, "is unknown"),
+        (lambda it: build(it, Known([0.4, 0.3, 0.3], LAW)), errors.RuleError, "no rule"),
         (lambda it: fa.select([0.4, 0.3, 0.3], 1, it), errors.OptionError, "rng is"),
         (lambda it: importance.by_group(["a"], it), errors.ImportanceError, "targets must be"),
         (lambda it: importance.from_mapping(it, ["a"]), errors.ImportanceError, "mapping must be"),
@@ -209,7 +210,7 @@ def test_values_are_shown_however_long_they_are():
         (lambda: LAW.coverage(MASKED_INDICES), errors.CohortError, "entry 2 has masked"),
         (lambda: as_potentials(MASKED, 3), errors.OptionError, "client 2 has masked"),
         (lambda: as_levels(MASKED_INDICES, 3), errors.OptionError, "entry 2 has masked"),
-        (lambda: client_mask(MASKED_INDICES, 3), errors.CohortError, "entry 2 has masked"),
+        (lambda: Clients(3).mask(MASKED_INDICES), errors.CohortError, "entry 2 has masked"),
         (
             lambda: fa.align([0.4, 0.3, 0.3], LAW).weights(MASKED_INDICES),
             errors.CohortError,
@@ -221,7 +222,11 @@ def test_values_are_shown_however_long_they_are():
             errors.OptionError,
             "tol: it has masked",
         ),
-        (lambda: build("ht", known=Known(MASKED, LAW)), errors.InputError, "2 has masked"),
+        (
+            lambda: build("horvitz-thompson", known=Known(MASKED, LAW)),
+            errors.InputError,
+            "2 has masked",
+        ),
         (
             lambda: Task("odd", np.ma.masked_less(np.zeros((2, 3, 2)), 1), loss, init),
             errors.TaskError,
@@ -264,7 +269,7 @@ def test_masked_entries_are_refused(call, error, match):
 def test_cohorts_of_an_availability_with_masked_entries_are_refused():
     task = regression_task("plain", [(np.ones((2, 1)), np.ones(2))] * 3)
     problem = Problem(task, np.full(3, 1 / 3), lambda rng, rounds: [MASKED_INDICES] * rounds)
-    rule = build("uniform", known=Known(np.full(3, 1 / 3), LAW))
+    rule = build("fedavg", known=Known(np.full(3, 1 / 3), LAW))
     with pytest.raises(errors.CohortError, match="entry 2 has masked"):
         schedule(problem, rule, seeds=(0,), rounds=2)
 

@@ -537,10 +537,10 @@ def test_a_foreign_newer_or_damaged_file_is_refused(document, changes, message):
     ("cohort", "message"),
     [
         ([], "the cohort is empty"),
-        ([0, 2], "names client 2, but clients run from 0 to 1"),
-        ([-1], "names client -1"),
-        ([1, 1], "names client 1 more than once"),
-        ([0.5], "integer client indices"),
+        ([0, 2], "has client 2, but clients run from 0 to 1"),
+        ([-1], "has client -1"),
+        ([1, 1], "has client 1 more than once"),
+        ([0.5], "names or integer indices"),
     ],
 )
 def test_a_bad_cohort_is_refused_and_changes_nothing(method, cohort, message):

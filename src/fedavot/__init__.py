@@ -9,6 +9,7 @@ from fedavot import errors, importance
 from fedavot.alignment import Alignment, Status
 from fedavot.certificate import Certificate
 from fedavot.feasibility import certify
+from fedavot.laws._law import Law
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.independent import IndependentClients
 from fedavot.laws.mixture import Mixture
@@ -26,6 +27,7 @@ __all__ = [
     "Certificate",
     "Cohorts",
     "IndependentClients",
+    "Law",
     "Mixture",
     "OnlineAligner",
     "SoftOnlineAligner",

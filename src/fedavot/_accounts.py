@@ -7,13 +7,14 @@ is left to the aligners.
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers, as_distribution, as_floats
+from fedavot._clients import Clients, in_client_order
 from fedavot._files import PathLike, read_document, write_document
 from fedavot._state import refuse_sums
 from fedavot.errors import CohortError, ImportanceError
@@ -26,10 +27,20 @@ class Accounts(ABC):
 
     _format: ClassVar[str]
 
-    def __init__(self, importance: ArrayLike) -> None:
+    def __init__(
+        self,
+        importance: ArrayLike | Mapping[str, float],
+        clients: Sequence[str] | None,
+    ) -> None:
+        if clients is None and isinstance(importance, Mapping):
+            clients = tuple(importance)
         self._importance = as_distribution(
-            importance, what="importance", item="client", error=ImportanceError
+            in_client_order(importance, clients),
+            what="importance",
+            item="client",
+            error=ImportanceError,
         )
+        self._clients = Clients(self._importance.size, clients)
         self._rounds = 0
         self._owed = np.zeros(self._importance.size)
         self._given = np.zeros(self._importance.size)
@@ -38,6 +49,14 @@ class Accounts(ABC):
     def n_clients(self) -> int:
         """Number of clients."""
         return self._importance.size
+
+    @property
+    def clients(self) -> tuple[str, ...] | None:
+        """The clients' names, if they have any."""
+        return self._clients.names
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n_clients:,} clients, {self._rounds:,} rounds)"
 
     @property
     def rounds(self) -> int:
@@ -57,6 +76,10 @@ class Accounts(ABC):
     def save(self, path: PathLike) -> None:
         """Write the state to ``path`` as versioned JSON, whole or not at all."""
         write_document(path, format=self._format, version=VERSION, content=self.state_dict())
+
+    def _names(self) -> dict[str, Any]:
+        """Return the clients' names for a saved state, if they have any."""
+        return {} if self.clients is None else {"clients": list(self.clients)}
 
     @classmethod
     def load(cls, path: PathLike) -> Self:
@@ -93,8 +116,9 @@ class Accounts(ABC):
         self._rounds += 1
         self._given[members] += shares
 
-    def _enrol(self, shares: Floats) -> Integers:
+    def _enrol(self, shares: Floats, clients: Clients) -> Integers:
         """Add clients with these shares of the new total, and return their indices."""
+        self._clients = clients
         nothing = np.zeros(shares.size)
         self._owed = np.concatenate([self._owed, nothing])
         self._given = np.concatenate([self._given, nothing])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedavot.errors import CohortError, ImportanceError, InputError, OptionError, TooLargeError
+from fedavot.errors import ImportanceError, InputError, OptionError, TooLargeError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -90,34 +90,6 @@ def as_importance(values: ArrayLike, n_clients: int) -> Floats:
             f"importance has {array.size} entries, but there are {n_clients} clients"
         )
     return array
-
-
-def as_cohort(cohort: ArrayLike, n_clients: int) -> Integers:
-    """Return a cohort's members in the order given, as distinct known clients."""
-    members = as_array(
-        cohort, otherwise="a cohort must be a flat sequence of client indices", error=CohortError
-    )
-    if members.ndim != 1:
-        raise CohortError(
-            f"a cohort must be a flat sequence of client indices, found shape {members.shape}"
-        )
-    if not members.size:
-        raise CohortError("the cohort is empty; a round in which nobody reported has no weights")
-    if not np.issubdtype(members.dtype, np.integer):
-        raise CohortError(
-            f"a cohort must hold integer client indices, found {members.dtype}: {odd_one(members)}"
-        )
-    unknown = members[(members < 0) | (members >= n_clients)]
-    if unknown.size:
-        raise CohortError(
-            f"the cohort names client {unknown[0]}, but clients run from 0 to {n_clients - 1}"
-        )
-    members = members.astype(np.int64)
-    ordered = np.sort(members)
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    if repeated.size:
-        raise CohortError(f"the cohort names client {repeated[0]} more than once")
-    return members
 
 
 def as_size(value: Any, *, what: str, low: int, high: int = LARGEST_SIZE) -> int:

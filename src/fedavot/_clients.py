@@ -6,14 +6,17 @@ goes back to the caller (messages, reprs, saved files) has the names again.
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedavot._checks import Integers, as_array, odd_one, shown
-from fedavot.errors import CohortError, InputError, OptionError
+from fedavot.errors import CohortError, ImportanceError, InputError, OptionError
+
+Members = ArrayLike | Iterable[int] | Iterable[str]
+"""Clients given by index or by name."""
 
 _SHOWN_NAMES = 5
 
@@ -44,7 +47,7 @@ class Clients:
             return [int(index) for index in indices]
         return [self.names[int(index)] for index in indices]
 
-    def indices(self, clients: ArrayLike | Iterable[str], *, what: str = "a cohort") -> Any:
+    def indices(self, clients: Members, *, what: str = "a cohort") -> Any:
         """Return clients given by name as indices; whatever else is given is passed through.
 
         Unknown names, and names mixed with indices, are refused.
@@ -75,7 +78,7 @@ class Clients:
             raise CohortError(f"{what} has an unknown client, {self._nearest(unknown[0])}")
         return np.array([places[name] for name in given], dtype=np.int64)
 
-    def cohort(self, cohort: ArrayLike | Iterable[str]) -> Integers:
+    def cohort(self, cohort: Members) -> Integers:
         """Return a cohort's members in the order given, as distinct indices."""
         members = as_array(
             self.indices(cohort),
@@ -96,7 +99,7 @@ class Clients:
             raise CohortError(f"the cohort has client {self.label(repeated[0])} more than once")
         return members
 
-    def mask(self, clients: ArrayLike | Iterable[str]) -> NDArray[np.bool_]:
+    def mask(self, clients: Members) -> NDArray[np.bool_]:
         """Return a set of clients as a boolean array; repeats are harmless in a set."""
         members = as_array(
             self.indices(clients, what="the set"),
@@ -179,6 +182,34 @@ def agreed_names(
             )
         names = checked
     return names
+
+
+def in_client_order(
+    importance: ArrayLike | Mapping[str, float], names: Sequence[str] | None
+) -> ArrayLike:
+    """Return importance given by client name in the order of the names; pass other kinds on.
+
+    Parameters
+    ----------
+    importance : array-like, or mapping from name to float
+        A mapping must have exactly the clients that have names.
+    names : sequence of str or None
+        The clients' names in order.
+    """
+    if not isinstance(importance, Mapping):
+        return importance
+    if names is None:
+        raise ImportanceError(
+            "importance is given by client name, but the clients have no names here; pass "
+            "clients=[...], or an array in the order of their indices"
+        )
+    missing = [name for name in names if name not in importance]
+    if missing:
+        raise ImportanceError(f"importance has no entry for client {missing[0]!r}; add one")
+    unknown = sorted(map(str, importance.keys() - set(names)))
+    if unknown:
+        raise ImportanceError(f"importance has an unknown client, {unknown[0]!r}; leave it out")
+    return [importance[name] for name in names]
 
 
 def _as_list(clients: Any, *, what: str, error: type[InputError] = CohortError) -> list[Any]:

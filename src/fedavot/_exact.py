@@ -18,7 +18,7 @@ import numpy as np
 from fedavot._checks import Floats, Integers
 from fedavot._simplex import softmax
 from fedavot.errors import UnavailableError
-from fedavot.laws._law import Law, as_potentials
+from fedavot.laws._law import SolvableLaw, as_potentials
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.successive import listed
 
@@ -55,7 +55,7 @@ class Bounds(NamedTuple):
     least: Fraction
 
 
-def explicit(law: Law) -> Cohorts:
+def explicit(law: SolvableLaw) -> Cohorts:
     """Return the law's list of cohorts, or say why exact arithmetic does not apply."""
     cohorts = listed(law)
     if cohorts is None:

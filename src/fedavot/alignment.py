@@ -7,20 +7,19 @@ solver reached its tolerance. This module applies and stores alignments; `solve`
 """
 
 import enum
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_cohort, as_distribution, one_of
+from fedavot._checks import Floats, Integers, as_distribution, one_of
+from fedavot._clients import Clients, Members, as_names
 from fedavot._files import PathLike, read_document, write_document
 from fedavot._incidence import Incidence
 from fedavot._simplex import softmax, sparsemax
 from fedavot.errors import FileFormatError, OptionError, UnavailableError
-from fedavot.laws._law import Law
+from fedavot.laws._law import Law, SolvableLaw
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.successive import listed
 
@@ -77,7 +76,7 @@ class Alignment:
     residual : float
         L1 distance from the expected weights to the best attainable (for soft alignment, L1 norm
         of the gradient).
-    iterations : int
+    evaluations : int
         How many times the law's expected weights were computed.
     status : Status
         How to read the answer; its ``message`` says it in words.
@@ -90,6 +89,8 @@ class Alignment:
     unmet : int or None
         If the solver stopped early, the client furthest from its target; None otherwise, and after
         loading from a file.
+    clients : tuple of str or None
+        The clients' names, if they have any.
     """
 
     importance: Floats
@@ -97,13 +98,20 @@ class Alignment:
     levels: Integers
     attained: Floats
     residual: float
-    iterations: int
+    evaluations: int
     status: Status
     objective: str = "entropy"
     softness: float = 0.0
-    law: Law | None = field(default=None, repr=False)
-    unmet: int | None = field(default=None, repr=False)
-    saved_effective_size: float | None = field(default=None, repr=False)
+    law: SolvableLaw | None = None
+    unmet: int | None = None
+    clients: tuple[str, ...] | None = None
+    saved_effective_size: float | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Alignment({self.n_clients:,} clients, {self.status}, gap {self.gap:.2%}, "
+            f"residual {self.residual:.1e})"
+        )
 
     @property
     def n_clients(self) -> int:
@@ -116,9 +124,13 @@ class Alignment:
         if self.unmet is None:
             return self.status.message
         return (
-            f"{self.status.message}; client {self.unmet} has the largest share of the remaining "
-            f"error of {self.residual:.2g}"
+            f"{self.status.message}; client {self._clients.label(self.unmet)} has the largest "
+            f"share of the remaining error of {self.residual:.2g}"
         )
+
+    @cached_property
+    def _clients(self) -> Clients:
+        return Clients(self.n_clients, self.clients)
 
     @cached_property
     def gap(self) -> float:
@@ -138,15 +150,15 @@ class Alignment:
         levels = self.levels if self.levels.any() else None
         return float(1.0 / self.law.system(levels).curvature(self.potentials).squares.sum())
 
-    def weights(self, cohort: ArrayLike) -> Floats:
+    def weights(self, cohort: Members) -> Floats:
         """Return the weights of a cohort's members, in the order given, summing to one.
 
         Parameters
         ----------
-        cohort : array-like of int
-            Distinct clients, seen together before or not.
+        cohort : sequence of int or str
+            Distinct clients by index or by name; they need not have met before.
         """
-        members = as_cohort(cohort, self.n_clients)
+        members = self._clients.cohort(cohort)
         level = self.levels[members]
         chosen = level == level.min()
         weights = np.zeros(members.size)
@@ -169,21 +181,14 @@ class Alignment:
         share = softmax if self.objective == "entropy" else sparsemax
         return share(self.potentials[incidence.members], incidence.offsets), incidence
 
-    def save(self, path: PathLike, *, clients: Sequence[str] | None = None) -> None:
+    def save(self, path: PathLike) -> None:
         """Write a JSON document, whole or not at all; `load` gives it back bit for bit.
 
         The document has the keys ``format`` ("fedavot-alignment"), ``version`` (2), ``importance``,
         ``potentials``, ``levels``, ``attained`` (lists, one entry per client), ``residual``,
-        ``iterations``, ``status``, ``objective``, ``softness``, ``effective_cohort_size`` and
-        ``checksum`` (over all the others). The law is not stored; further keys are ignored on
-        reading.
-
-        Parameters
-        ----------
-        path : path
-            Where to write.
-        clients : sequence of str, optional
-            The clients' names in order, for a further key ``clients``.
+        ``evaluations``, ``status``, ``objective``, ``softness``, ``effective_cohort_size``,
+        ``clients`` (if they have names) and ``checksum`` (over all the others). The law is not
+        stored; further keys are ignored on reading.
         """
         content: dict[str, Any] = {
             "importance": self.importance.tolist(),
@@ -191,14 +196,14 @@ class Alignment:
             "levels": self.levels.tolist(),
             "attained": self.attained.tolist(),
             "residual": self.residual,
-            "iterations": self.iterations,
+            "evaluations": self.evaluations,
             "status": str(self.status),
             "objective": self.objective,
             "softness": self.softness,
             "effective_cohort_size": self.effective_cohort_size,
         }
-        if clients is not None:
-            content["clients"] = _distinct(clients, self.n_clients)
+        if self.clients is not None:
+            content["clients"] = list(self.clients)
         write_document(path, format=_FORMAT, version=_VERSION, content=content)
 
     @classmethod
@@ -211,39 +216,33 @@ class Alignment:
         try:
             importance = _shares(document, "importance")
             n_clients = importance.size
-            if "clients" in document:
-                _distinct(document["clients"], n_clients)
+            # Version 1 had another word for it.
+            evaluations = "iterations" if document["version"] == 1 else "evaluations"
             return cls(
                 importance=importance,
                 potentials=_numbers(document, "potentials", n_clients),
                 attained=_shares(document, "attained", n_clients),
                 levels=_levels(document, n_clients),
                 residual=_amount(document, "residual"),
-                iterations=_count(document["iterations"], "iterations"),
+                evaluations=_count(document[evaluations], evaluations),
                 status=Status(document["status"]),
                 objective=one_of(document["objective"], OBJECTIVES, what="objective"),
                 softness=_amount(document, "softness"),
+                clients=_names(document, n_clients),
                 saved_effective_size=_effective_size(document, n_clients),
             )
         except (KeyError, TypeError, ValueError) as cause:
             raise FileFormatError(f"{path} is not a valid alignment: {cause!r}") from None
 
 
-def _distinct(clients: Sequence[str], n_clients: int) -> list[str]:
-    """Return the names of so many clients, each of them once."""
-    if isinstance(clients, str):
-        raise OptionError(f"clients must be a sequence of names; found {clients[:60]!r}")
-    names = list(clients)
-    if len(names) != n_clients:
-        raise OptionError(
-            f"clients names {len(names)}, but the alignment has {n_clients} clients; name each"
-        )
-    wrong = [name for name in names if not isinstance(name, str)]
-    if wrong:
-        raise OptionError(f"clients must be names, as text; found {wrong[0]!r}")
-    if len(set(names)) < n_clients:
-        raise OptionError("clients names a client more than once")
-    return names
+def _names(document: dict[str, Any], n_clients: int) -> tuple[str, ...] | None:
+    """Return the clients' names, if the document has any."""
+    names = document.get("clients")
+    if names is None:
+        return None
+    if not isinstance(names, list):
+        raise TypeError("clients must be a list of names")
+    return as_names(names, n_clients)
 
 
 def _numbers(document: dict[str, Any], key: str, size: int | None = None) -> Floats:

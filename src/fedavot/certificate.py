@@ -27,6 +27,7 @@ allowed.
 import math
 import numbers
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -35,8 +36,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedavot._checks import Floats, Integers, as_amount, as_importance
+from fedavot._clients import Clients, in_client_order
 from fedavot._exact import Bounds, exact_bounds, explicit
-from fedavot.laws._law import Law, as_law
+from fedavot.laws._law import Law, SolvableLaw
+from fedavot.laws._user_law import as_law
 
 FEASIBLE_SLACK = 1e-12
 """A deficiency up to here is rounding in the inputs, and counts as none."""
@@ -67,6 +70,8 @@ class Certificate:
     proven : bool
         Whether `certify` verified the evidence before returning it; False where double precision
         defeated it, and then the claim is the best found, not a proof.
+    clients : tuple of str or None
+        The clients' names, if they have any.
     """
 
     feasible: bool
@@ -76,9 +81,29 @@ class Certificate:
     potentials: Floats | None = None
     levels: Integers | None = None
     proven: bool = True
+    clients: tuple[str, ...] | None = None
+
+    @property
+    def deficient_clients(self) -> list[str] | list[int]:
+        """The deficient clients by name, or by index if the clients have no names."""
+        return Clients(len(self.clients or ()), self.clients).labels(self.deficient)
+
+    def __repr__(self) -> str:
+        doubt = "" if self.proven else ", not proven"
+        if self.feasible:
+            return f"Certificate(feasible{doubt})"
+        return (
+            f"Certificate(infeasible{doubt}, {self.deficient.size:,} deficient clients, "
+            f"deficiency {self.deficiency:.2%}, Hall ratio {self.hall_ratio:.3g})"
+        )
 
     def verify(
-        self, importance: ArrayLike, law: Law, *, tol: float = 1e-9, exact: bool = False
+        self,
+        importance: ArrayLike | Mapping[str, float],
+        law: Law,
+        *,
+        tol: float = 1e-9,
+        exact: bool = False,
     ) -> bool:
         """Check the claim against the law, without any solver.
 
@@ -88,7 +113,7 @@ class Certificate:
 
         Parameters
         ----------
-        importance : array-like, shape (n_clients,)
+        importance : array-like of shape (n_clients,), or mapping from client name to float
         law : Law
             The pair the certificate was made for.
         tol : float
@@ -103,7 +128,9 @@ class Certificate:
         UnavailableError
             If ``exact`` is asked for and the law is not such a list.
         """
-        wanted = as_importance(importance, as_law(law).n_clients)
+        law = as_law(law)
+        names = self.clients or getattr(law, "clients", None)
+        wanted = as_importance(in_client_order(importance, names), law.n_clients)
         allowed = as_amount(tol, what="tol", positive=True)
         cohorts = explicit(law) if exact else None
         claim = _read_claim(self, law.n_clients)
@@ -129,7 +156,7 @@ class Certificate:
             return (
                 f"{doubt}every set of clients takes part often enough: exact alignment is possible"
             )
-        shown = ", ".join(str(client) for client in self.deficient[:10])
+        shown = ", ".join(str(client) for client in self.deficient_clients[:10])
         more = f", … ({self.deficient.size} in all)" if self.deficient.size > 10 else ""
         return (
             f"{doubt}clients {{{shown}{more}}} are wanted {self.deficiency:.3g} more than cohorts "
@@ -176,7 +203,9 @@ def _attains(ratio: float, bounds: Bounds, tol: Fraction) -> bool:
     return abs(1 - met) <= tol * met and most >= 1
 
 
-def _weighed(importance: Floats, law: Law, claim: _Claim, given: _Evidence) -> Bounds | None:
+def _weighed(
+    importance: Floats, law: SolvableLaw, claim: _Claim, given: _Evidence
+) -> Bounds | None:
     """Bound by the weights that the evidence defines, and by the order that it puts on clients."""
     attained = law.expected_weights(given.potentials, given.levels)
     # The empty set and the set of all clients lack nothing, and a feasible claim names no other.
@@ -194,7 +223,7 @@ def _weighed(importance: Floats, law: Law, claim: _Claim, given: _Evidence) -> B
     )
 
 
-def _scanned(importance: Floats, law: Law, claim: _Claim) -> Bounds | None:
+def _scanned(importance: Floats, law: SolvableLaw, claim: _Claim) -> Bounds | None:
     """Bound by the prefixes of a worst order, among which are the worst of all sets."""
     order = law.worst_order(importance)
     if order is None:
@@ -212,7 +241,7 @@ def _bounds(*evaluated: float) -> Bounds | None:
     return Bounds(*map(Fraction, evaluated)) if np.isfinite(evaluated).all() else None
 
 
-def _violation(importance: Floats, law: Law, clients: Integers) -> float:
+def _violation(importance: Floats, law: SolvableLaw, clients: Integers) -> float:
     return float(importance[clients].sum()) - law.coverage(clients)
 
 

@@ -7,15 +7,17 @@ proven before its own `verify` has accepted it; evidence that is refused is solv
 method that does not depend on potentials to find the levels.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, as_importance
+from fedavot._clients import agreed_names, in_client_order
 from fedavot.certificate import FEASIBLE_SLACK, Certificate
-from fedavot.laws._law import Law, as_law
+from fedavot.laws._law import Law, SolvableLaw
+from fedavot.laws._user_law import as_law
 from fedavot.laws.independent import IndependentClients
 from fedavot.solve.climbing import Effort, Solution, one_level
 from fedavot.solve.decompose import decompose, refine, resolve
@@ -31,15 +33,22 @@ _EFFORT = Effort(tol=1e-10, max_iter=2000, method="auto", relative=2e-10)
 _VANISHING = 1e-13
 
 
-def certify(importance: ArrayLike, law: Law) -> Certificate:
+def certify(
+    importance: ArrayLike | Mapping[str, float],
+    law: Law,
+    *,
+    clients: Sequence[str] | None = None,
+) -> Certificate:
     """Decide whether weights exist whose expectation is the importance.
 
     Parameters
     ----------
-    importance : array-like, shape (n_clients,)
+    importance : array-like of shape (n_clients,), or mapping from client name to float
         The importance wanted of each client, summing to one.
     law : Law
-        The availability law.
+        The availability law: one of this package, or an object with the members of `Law`.
+    clients : sequence of str, optional
+        The clients' names, in the order of their indices; the law's by default.
 
     Returns
     -------
@@ -54,7 +63,13 @@ def certify(importance: ArrayLike, law: Law) -> Certificate:
     >>> certificate.feasible, certificate.deficient.tolist(), round(certificate.deficiency, 3)
     (False, [0], 0.1)
     """
-    wanted = as_importance(importance, as_law(law).n_clients)
+    law = as_law(law)
+    names = agreed_names(law.n_clients, clients, getattr(law, "clients", None))
+    wanted = as_importance(in_client_order(importance, names), law.n_clients)
+    return replace(_certify(wanted, law), clients=names)
+
+
+def _certify(wanted: Floats, law: SolvableLaw) -> Certificate:
     if isinstance(law, IndependentClients) and law.n_clients >= _MANY and _clear(wanted, law):
         return _FEASIBLE
     order = law.worst_order(wanted)
@@ -70,11 +85,11 @@ def certify(importance: ArrayLike, law: Law) -> Certificate:
     return replace(certificate, proven=False)
 
 
-def _checked(certificate: Certificate, importance: Floats, law: Law) -> Certificate:
+def _checked(certificate: Certificate, importance: Floats, law: SolvableLaw) -> Certificate:
     return replace(certificate, proven=certificate.verify(importance, law))
 
 
-def _solutions(importance: Floats, law: Law) -> Iterator[Solution]:
+def _solutions(importance: Floats, law: SolvableLaw) -> Iterator[Solution]:
     """Give evidence to be checked, the cheapest first."""
     quick = replace(_EFFORT, relative=np.inf)
     yield refine(importance, law, decompose(importance, law, quick), quick)

@@ -15,14 +15,15 @@ the importance a client is owed and the weight it was given over the rounds so f
 Weights follow from the *effective* potentials: these, less what an absence adds beyond a bound.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedavot._accounts import Accounts, as_given, as_new_shares
-from fedavot._checks import Floats, Integers, as_amount, as_cohort
+from fedavot._checks import Floats, Integers, as_amount
+from fedavot._clients import Members
 from fedavot._effective import EffectivePotentials, as_bound, within_reach
 from fedavot._state import as_finite, as_state, reading_state, refuse_disagreeing
 from fedavot.errors import ImportanceError
@@ -41,7 +42,7 @@ class OnlineAligner(Accounts):
 
     Parameters
     ----------
-    importance : array_like of shape (n_clients,)
+    importance : array_like of shape (n_clients,), or mapping from client name to float
         A distribution over the clients. A client of importance zero gets weight only in cohorts
         where nobody has any.
     step : float
@@ -53,6 +54,8 @@ class OnlineAligner(Accounts):
         The most, in log-odds, that one absence adds to a client's effective potential; raised to
         five steps if less, for ordinary absences add as much. None is no limit: a client back
         from a long absence then takes whole rounds until it was given what it is owed.
+    clients : sequence of str, optional
+        The clients' names in order; a mapping's own by default.
 
     Examples
     --------
@@ -68,13 +71,14 @@ class OnlineAligner(Accounts):
 
     def __init__(
         self,
-        importance: ArrayLike,
+        importance: ArrayLike | Mapping[str, float],
         *,
         step: float,
         potentials: ArrayLike | None = None,
         bound: float | None = 3.0,
+        clients: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(importance)
+        super().__init__(importance, clients)
         self._step = as_amount(step, what="step", positive=True)
         limit = as_bound(bound, step=self._step)
         start = np.zeros(self.n_clients) if potentials is None else potentials
@@ -123,23 +127,23 @@ class OnlineAligner(Accounts):
         """
         return np.asarray(self.potentials - self.effective_potentials)
 
-    def weights(self, cohort: ArrayLike) -> Floats:
+    def weights(self, cohort: Members) -> Floats:
         """Return the weights of a cohort, without learning from it.
 
         Parameters
         ----------
-        cohort : array_like of int, shape (n_members,)
-            Distinct clients.
+        cohort : sequence of int or str, of length n_members
+            Distinct clients, by index or by name.
 
         Returns
         -------
         ndarray of shape (n_members,)
             Weights in the order of the cohort; they sum to one.
         """
-        members = as_cohort(cohort, self.n_clients)
+        members = self._clients.cohort(cohort)
         return self._softmax(members, self._effective.of(members, self._importance))
 
-    def observe(self, cohort: ArrayLike, given: ArrayLike | None = None) -> Floats:
+    def observe(self, cohort: Members, given: ArrayLike | None = None) -> Floats:
         """Take one step: the cohort reported and was given its weights.
 
         The work is in proportion to the cohort, all clients being settled once in n_clients
@@ -147,8 +151,8 @@ class OnlineAligner(Accounts):
 
         Parameters
         ----------
-        cohort : array_like of int, shape (n_members,)
-            Distinct clients.
+        cohort : sequence of int or str, of length n_members
+            Distinct clients, by index or by name.
         given : array_like of shape (n_members,), optional
             The weights the members were given, where they were others than :meth:`weights` says,
             such as after a selection among the available. The realised mean weights count these.
@@ -158,7 +162,7 @@ class OnlineAligner(Accounts):
         ndarray of shape (n_members,)
             The weights given; by default as :meth:`weights` returned them before the step.
         """
-        members = as_cohort(cohort, self.n_clients)
+        members = self._clients.cohort(cohort)
         effective = self._effective.of(members, self._importance)
         shares = self._softmax(members, effective) if given is None else as_given(given, members)
         self._record(members, shares)
@@ -167,7 +171,13 @@ class OnlineAligner(Accounts):
             self._settle()
         return shares
 
-    def join(self, importance: ArrayLike, potentials: ArrayLike | None = None) -> Integers:
+    def join(
+        self,
+        importance: ArrayLike,
+        potentials: ArrayLike | None = None,
+        *,
+        clients: Sequence[str] | None = None,
+    ) -> Integers:
         """Add clients, by default at the importance-weighted mean of the effective potentials.
 
         Parameters
@@ -177,6 +187,8 @@ class OnlineAligner(Accounts):
             scaled to share the rest.
         potentials : array_like of shape (n_new,), optional
             Where the new clients start.
+        clients : sequence of str, optional
+            Names of the new clients; needed if and only if the others have names.
 
         Returns
         -------
@@ -184,6 +196,7 @@ class OnlineAligner(Accounts):
             The new clients' indices.
         """
         shares = as_new_shares(importance)
+        everyone = self._clients.joined(shares.size, clients)
         if potentials is not None:
             start = as_finite(potentials, shares.size, what="potentials")
         self._settle()
@@ -192,27 +205,28 @@ class OnlineAligner(Accounts):
             start = np.full(shares.size, mean)
         self._start = np.concatenate([self._start, start])
         self._effective.enrol(start)
-        joined = self._enrol(shares)
+        joined = self._enrol(shares, everyone)
         self._effective.count_active(self._importance)
         return joined
 
-    def leave(self, clients: ArrayLike) -> None:
+    def leave(self, clients: Members) -> None:
         """Take the importance of clients away and scale the others' to sum to one.
 
         Every index stays valid; a client who left is one of importance zero.
 
         Parameters
         ----------
-        clients : array_like of int, shape (n_leaving,)
+        clients : sequence of int or str, of length n_leaving
             Distinct clients, who do not carry all importance between them.
         """
-        leaving = as_cohort(clients, self.n_clients)
+        leaving = self._clients.cohort(clients)
         remaining = self._importance.copy()
         remaining[leaving] = 0.0
         total = float(remaining.sum())
         if not total > 0.0:
             raise ImportanceError(
-                f"clients {leaving[:5].tolist()} ({leaving.size} in all) carry all importance; "
+                f"clients {self._clients.labels(leaving[:5])} ({leaving.size} in all) carry all "
+                "importance; "
                 "somebody with importance above 0 must stay"
             )
         self._settle()
@@ -232,7 +246,7 @@ class OnlineAligner(Accounts):
         content: dict[str, Any] = {"step": self._step, "bound": self.bound}
         content |= {name: kept[name] for name in _COUNTS + _AMOUNTS}
         content |= {name: kept[name].tolist() for name in _ARRAYS}
-        return content
+        return content | self._names()
 
     @classmethod
     def from_state(cls, content: Mapping[str, Any], *, source: str = "the state") -> Self:
@@ -248,7 +262,8 @@ class OnlineAligner(Accounts):
         with reading_state(source):
             held = as_state(content, counts=_COUNTS, amounts=("step", *_AMOUNTS), arrays=_ARRAYS)
             bound = content["bound"]
-            aligner = cls(held["importance"], step=held["step"], bound=bound)
+            names = content.get("clients")
+            aligner = cls(held["importance"], step=held["step"], bound=bound, clients=names)
             for name in _EFFECTIVE:
                 setattr(aligner._effective, name, held.pop(name))
             aligner._restore(held, settled=held["settled"])

@@ -19,14 +19,15 @@ the soft alignment's optimum. An absence by itself lifts a potential to x̄ + 1/
 long it is, so no bound is needed. The work of a round is in proportion to the clients.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedavot._accounts import Accounts, as_given, as_new_shares
-from fedavot._checks import Floats, Integers, as_amount, as_cohort
+from fedavot._checks import Floats, Integers, as_amount
+from fedavot._clients import Members
 from fedavot._effective import within_reach
 from fedavot._simplex import softmax
 from fedavot._state import as_finite, as_state, reading_state
@@ -41,7 +42,7 @@ class SoftOnlineAligner(Accounts):
 
     Parameters
     ----------
-    importance : array_like of shape (n_clients,)
+    importance : array_like of shape (n_clients,), or mapping from client name to float
         A distribution over the clients.
     softness : float
         Price ρ on spread, above 0: the larger, the nearer the weights are to 1/|A|.
@@ -49,6 +50,8 @@ class SoftOnlineAligner(Accounts):
         Step η of the ascent, above 0.
     potentials : array_like of shape (n_clients,), optional
         Where to start; zeros by default.
+    clients : sequence of str, optional
+        The clients' names in order; a mapping's own by default.
 
     Examples
     --------
@@ -63,13 +66,14 @@ class SoftOnlineAligner(Accounts):
 
     def __init__(
         self,
-        importance: ArrayLike,
+        importance: ArrayLike | Mapping[str, float],
         *,
         softness: float,
         step: float,
         potentials: ArrayLike | None = None,
+        clients: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(importance)
+        super().__init__(importance, clients)
         self._softness = as_amount(softness, what="softness", positive=True)
         self._step = as_amount(step, what="step", positive=True)
         start = np.zeros(self.n_clients) if potentials is None else potentials
@@ -85,9 +89,9 @@ class SoftOnlineAligner(Accounts):
         """Potentials that weights follow from, shape (n_clients,)."""
         return self._potentials.copy()
 
-    def weights(self, cohort: ArrayLike) -> Floats:
+    def weights(self, cohort: Members) -> Floats:
         """Return the weights of a cohort in its order, summing to one, without learning from it."""
-        members = as_cohort(cohort, self.n_clients)
+        members = self._clients.cohort(cohort)
         important = self._importance[members] > 0
         if not important.any():
             return np.full(members.size, 1.0 / members.size)
@@ -95,13 +99,13 @@ class SoftOnlineAligner(Accounts):
         shares[important] = softmax(self._potentials[members[important]])
         return shares
 
-    def observe(self, cohort: ArrayLike, given: ArrayLike | None = None) -> Floats:
+    def observe(self, cohort: Members, given: ArrayLike | None = None) -> Floats:
         """Take one step: the cohort reported and was given its weights.
 
         Parameters
         ----------
-        cohort : array_like of int, shape (n_members,)
-            Distinct clients.
+        cohort : sequence of int or str, of length n_members
+            Distinct clients, by index or by name.
         given : array_like of shape (n_members,), optional
             The weights the members were given, where they were others than :meth:`weights` says.
 
@@ -110,7 +114,7 @@ class SoftOnlineAligner(Accounts):
         ndarray of shape (n_members,)
             The weights given.
         """
-        members = as_cohort(cohort, self.n_clients)
+        members = self._clients.cohort(cohort)
         shares = self.weights(members) if given is None else as_given(given, members)
         self._record(members, shares)
         self._owed += self._importance
@@ -137,14 +141,21 @@ class SoftOnlineAligner(Accounts):
             moved = (x - mean) / drag + gain * (excess - drift)
             return within_reach(mean + shift + moved)
 
-    def join(self, importance: ArrayLike, potentials: ArrayLike | None = None) -> Integers:
+    def join(
+        self,
+        importance: ArrayLike,
+        potentials: ArrayLike | None = None,
+        *,
+        clients: Sequence[str] | None = None,
+    ) -> Integers:
         """Add clients, by default at the mean potential; see :meth:`OnlineAligner.join`."""
         shares = as_new_shares(importance)
+        everyone = self._clients.joined(shares.size, clients)
         start = np.full(shares.size, self._importance @ self._potentials)
         if potentials is not None:
             start = as_finite(potentials, shares.size, what="potentials")
         self._potentials = np.concatenate([self._potentials, within_reach(start)])
-        return self._enrol(shares)
+        return self._enrol(shares, everyone)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the whole state as numbers and lists, for a checkpoint that holds more."""
@@ -153,14 +164,20 @@ class SoftOnlineAligner(Accounts):
             "softness": self._softness,
             "rounds": self._rounds,
         }
-        return content | {name: getattr(self, f"_{name}").tolist() for name in _ARRAYS}
+        content |= {name: getattr(self, f"_{name}").tolist() for name in _ARRAYS}
+        return content | self._names()
 
     @classmethod
     def from_state(cls, content: Mapping[str, Any], *, source: str = "the state") -> Self:
         """Return the aligner that :meth:`state_dict` was taken of; ``source`` is for messages."""
         with reading_state(source):
             held = as_state(content, counts=_COUNTS, amounts=_AMOUNTS, arrays=_ARRAYS)
-            aligner = cls(held["importance"], softness=held["softness"], step=held["step"])
+            aligner = cls(
+                held["importance"],
+                softness=held["softness"],
+                step=held["step"],
+                clients=content.get("clients"),
+            )
             aligner._restore(held, settled=held["rounds"])
             aligner._potentials = within_reach(held["potentials"])
         return aligner

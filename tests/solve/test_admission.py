@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agreement import close
-from fedavot.laws._incidence import Incidence
+from fedavot._incidence import Incidence
 from fedavot.solve.admission import admit
 from fedavot.solve.quadratic import Projections
 from strategies import enumerate_cohorts, explicit_laws, normalised, potentials

@@ -8,6 +8,7 @@ does not tell. Pages and pictures are left to `page` and `figures`, names of fil
 import hashlib
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -116,7 +117,7 @@ def write_alignment(findings: Findings, path: PathLike) -> None:
 
     `fedavot.Alignment.load` and `fedavot.flower.Weighting.load` read them.
     """
-    findings.alignment.save(path, clients=findings.clients)
+    findings.alignment.save(path)
 
 
 def write_clients(findings: Findings, path: PathLike) -> None:

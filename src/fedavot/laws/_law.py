@@ -15,8 +15,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_array, as_floats, odd_one, shown
-from fedavot.errors import CohortError, LawError, OptionError
+from fedavot._checks import Floats, Integers, as_array, as_floats, odd_one
+from fedavot._clients import Clients
+from fedavot.errors import OptionError
 
 _LARGEST = 1e300
 """Potentials this large still have differences that are floats."""
@@ -61,16 +62,15 @@ class System(Protocol):
 
 @runtime_checkable
 class Law(Protocol):
-    """An availability law: a distribution over non-empty cohorts of clients 0..n_clients−1."""
+    """An availability law: a distribution over non-empty cohorts of clients 0..n_clients−1.
+
+    Any object with these members can be passed to `certify`, `align` and `Mixture`; the laws of
+    this package have them too. An attribute ``clients`` with the clients' names is optional.
+    """
 
     @property
     def n_clients(self) -> int:
-        """How many clients there are."""
-        ...
-
-    @property
-    def nonempty(self) -> float:
-        """Probability that a round has anybody at all, before conditioning on it."""
+        """Number of clients."""
         ...
 
     def inclusion(self) -> Floats:
@@ -78,15 +78,29 @@ class Law(Protocol):
         ...
 
     def coverage(self, clients: Iterable[int]) -> float:
-        """Return P(A ∩ clients ≠ ∅)."""
+        """Return P(A ∩ clients ≠ ∅): 0 for nobody, 1 for everybody, and never falling."""
         ...
 
     def expected_weights(self, potentials: ArrayLike, levels: ArrayLike | None = None) -> Floats:
-        """Return E[Y_i] for softmax weights, lexicographic in the levels if given."""
+        """Return E[Y_i], shape (n_clients,), where Y is the softmax of the potentials over A.
+
+        With ``levels`` (integers, shape (n_clients,)), the softmax is over the members of A in the
+        lowest level present, and the other members get nothing.
+        """
         ...
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
-        """Draw one cohort a round, members ascending."""
+        """Draw one cohort per round, as indices in ascending order."""
+        ...
+
+
+@runtime_checkable
+class SolvableLaw(Law, Protocol):
+    """A law with everything that the solvers use."""
+
+    @property
+    def nonempty(self) -> float:
+        """Probability that a round has anybody at all, before conditioning on it."""
         ...
 
     def system(self, levels: Integers | None = None) -> System:
@@ -106,11 +120,36 @@ class Law(Protocol):
         ...
 
 
-def as_law(law: Law) -> Law:
-    """Return the law, or say that it is not one."""
-    if not isinstance(law, Law):
-        raise LawError(f"{law!r} is not an availability law, such as Cohorts or UniformCohorts")
-    return law
+class BaseLaw:
+    """What the library's own laws share: who the clients are, and how they are described."""
+
+    _clients: Clients
+
+    @property
+    def n_clients(self) -> int:
+        """Number of clients."""
+        return self._clients.count
+
+    @property
+    def clients(self) -> tuple[str, ...] | None:
+        """The clients' names, if they have any."""
+        return self._clients.names
+
+    def expected_weights(self, potentials: ArrayLike, levels: ArrayLike | None = None) -> Floats:
+        """Return E[Y_i] for softmax weights, lexicographic in the levels if given."""
+        point = as_potentials(potentials, self.n_clients)
+        return self.system(as_levels(levels, self.n_clients)).marginal(point)
+
+    def system(self, levels: Integers | None = None) -> System:
+        """Return the map from potentials to expected weights within these levels."""
+        raise NotImplementedError
+
+    def _detail(self) -> str:
+        """Say in a few words what distinguishes this law from others of its kind."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n_clients:,} clients, {self._detail()})"
 
 
 def as_potentials(potentials: ArrayLike, n_clients: int) -> Floats:
@@ -149,24 +188,3 @@ def as_laplacian(joint: Floats) -> Floats:
     np.negative(joint, out=joint)
     np.fill_diagonal(joint, -joint.sum(axis=1))
     return joint
-
-
-def client_mask(
-    clients: Iterable[int], n_clients: int
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return a boolean mask of a set of clients; repeats are harmless in a set."""
-    try:
-        given = clients if isinstance(clients, np.ndarray) else list(clients)
-    except TypeError:
-        raise CohortError(f"clients must be a flat set, found {shown(clients)}") from None
-    members = as_array(given, otherwise="clients must be a flat set", error=CohortError)
-    mask = np.zeros(n_clients, dtype=bool)
-    if not members.size:
-        return mask
-    if not np.issubdtype(members.dtype, np.integer):
-        raise CohortError(f"clients must be integers, found {members.dtype}: {odd_one(members)}")
-    unknown = members[(members < 0) | (members >= n_clients)]
-    if unknown.size:
-        raise CohortError(f"client {unknown[0]} is unknown; clients run from 0 to {n_clients - 1}")
-    mask[members] = True
-    return mask

@@ -4,7 +4,7 @@ The law a log of past rounds gives, or a sample from any law without a closed fo
 q(A) for A in a list, m_i(x) = Σ_{A∋i} q(A) exp(x_i) / Σ_{k∈A} exp(x_k).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -21,28 +21,32 @@ from fedavot._checks import (
     refuse_if_too_large,
     shown,
 )
+from fedavot._clients import Clients, Members
 from fedavot._incidence import Incidence, total_by
 from fedavot.errors import LawError
 from fedavot.laws._explicit import ExplicitSystem
-from fedavot.laws._law import as_levels, as_potentials, client_mask
+from fedavot.laws._law import BaseLaw
 from fedavot.laws._merging import merged, singles_merged
 
 _BYTES_A_CLIENT = 64
 """Peak memory of building a law and evaluating it once, measured a client."""
 
 
-class Cohorts:
+class Cohorts(BaseLaw):
     """A distribution over an explicit list of cohorts.
 
     Parameters
     ----------
-    members : sequence of index sequences, or integer array of shape (n_cohorts, size)
-        The cohorts. Order within a cohort does not matter; a cohort listed more than once is
-        merged, its probabilities added.
+    members : sequence of sequences of int or str, or integer array of shape (n_cohorts, size)
+        The cohorts, by index or by name. Order within a cohort does not matter; a cohort listed
+        more than once is merged, its probabilities added.
     probabilities : array-like, shape (n_cohorts,), optional
-        Of each cohort; they sum to one. Equal by default, so a list of rounds is its own law.
+        Probability of each cohort, summing to one. Equal by default, so a list of rounds is its
+        own law.
     n_clients : int, optional
         One more than the largest member by default. Give it when some clients never appear.
+    clients : sequence of str, optional
+        The clients' names, in the order of their indices.
 
     Examples
     --------
@@ -55,12 +59,19 @@ class Cohorts:
 
     def __init__(
         self,
-        members: Sequence[Sequence[int]] | NDArray[Any],
+        members: Sequence[Sequence[int]] | Sequence[Sequence[str]] | NDArray[Any],
         probabilities: ArrayLike | None = None,
         n_clients: int | None = None,
+        *,
+        clients: Sequence[str] | None = None,
     ) -> None:
-        flat, sizes = _flatten(members)
         limit = None if n_clients is None else as_size(n_clients, what="n_clients", low=1)
+        if clients is not None:
+            names = list(clients)
+            named = Clients(len(names) if limit is None else limit, names)
+            limit = named.count
+            members = _by_index(members, named)
+        flat, sizes = _flatten(members)
         incidence = _checked_incidence(flat, sizes, limit)
         if probabilities is None:
             weights = np.full(sizes.size, 1.0 / sizes.size)
@@ -71,10 +82,16 @@ class Cohorts:
             if weights.size != sizes.size:
                 raise LawError(f"{weights.size} probabilities for {sizes.size} cohorts")
         self._incidence, self._probabilities = merged(incidence, weights)
+        self._clients = Clients(incidence.n_clients) if clients is None else named
 
     @classmethod
     def from_log(
-        cls, rounds: ArrayLike, clients: ArrayLike, n_clients: int | None = None
+        cls,
+        rounds: ArrayLike,
+        members: ArrayLike,
+        n_clients: int | None = None,
+        *,
+        clients: Sequence[str] | None = None,
     ) -> "Cohorts":
         """Build the law of a log: one row says that a client took part in a round.
 
@@ -82,22 +99,26 @@ class Cohorts:
         ----------
         rounds : array-like, shape (n_rows,)
             The round of each row, any sortable labels, in any order.
-        clients : array-like of int, shape (n_rows,)
-            The client of each row.
-        n_clients : int, optional
-            As for the class.
+        members : array-like of int or str, shape (n_rows,)
+            The client of each row, by index or by name.
+        n_clients, clients : optional
+            As for the class. Where rows have names and ``clients`` is not given, the clients are
+            those of the log, sorted by name.
         """
         labels = as_array(rounds, otherwise="rounds must be a flat sequence", error=LawError)
-        members = as_array(clients, otherwise="clients must be a flat sequence", error=LawError)
-        if labels.ndim != 1 or labels.shape != members.shape:
-            raise LawError(f"{labels.shape} rounds do not pair with {members.shape} clients")
+        column = as_array(members, otherwise="members must be a flat sequence", error=LawError)
+        if labels.ndim != 1 or labels.shape != column.shape:
+            raise LawError(f"{labels.shape} rounds do not pair with {column.shape} members")
+        if clients is None and column.dtype.kind == "U":
+            clients = np.unique(column).tolist()
         try:
             order = np.argsort(labels, kind="stable")
         except TypeError as cause:
             raise LawError(f"rounds must have labels that sort: {cause}") from None
         _, sizes = np.unique(labels, return_counts=True)
-        ragged = np.split(members[order], np.cumsum(sizes)[:-1])
-        return cls([row.tolist() for row in ragged] if members.size else [], n_clients=n_clients)
+        ragged = np.split(column[order], np.cumsum(sizes)[:-1])
+        cohorts = [row.tolist() for row in ragged] if column.size else []
+        return cls(cohorts, n_clients=n_clients, clients=clients)
 
     @classmethod
     def of_rounds(cls, incidence: Incidence) -> "Cohorts":
@@ -105,12 +126,11 @@ class Cohorts:
         law = cls.__new__(cls)
         equal = np.full(incidence.n_cohorts, 1.0 / incidence.n_cohorts)
         law._incidence, law._probabilities = merged(incidence, equal)
+        law._clients = Clients(incidence.n_clients)
         return law
 
-    @property
-    def n_clients(self) -> int:
-        """How many clients there are."""
-        return self._incidence.n_clients
+    def _detail(self) -> str:
+        return f"{self.n_cohorts:,} cohorts"
 
     @property
     def n_cohorts(self) -> int:
@@ -135,15 +155,10 @@ class Cohorts:
     def _inclusion(self) -> Floats:
         return self._whole.inclusion()
 
-    def coverage(self, clients: Iterable[int]) -> float:
+    def coverage(self, clients: Members) -> float:
         """Return P(A ∩ clients ≠ ∅)."""
-        mask = client_mask(clients, self.n_clients)
+        mask = self._clients.mask(clients)
         return float(self._probabilities[self._incidence.maximum(mask)].sum())
-
-    def expected_weights(self, potentials: ArrayLike, levels: ArrayLike | None = None) -> Floats:
-        """Return E[Y_i] for softmax weights, lexicographic in the levels if given."""
-        point = as_potentials(potentials, self.n_clients)
-        return self.system(as_levels(levels, self.n_clients)).marginal(point)
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
         """Draw one cohort a round, members ascending."""
@@ -184,7 +199,16 @@ def _iterated(members: Any) -> list[Any]:
         ) from None
 
 
-def _flatten(members: Sequence[Sequence[int]] | NDArray[Any]) -> tuple[NDArray[Any], Integers]:
+def _by_index(members: Any, clients: Clients) -> Any:
+    """Return cohorts given by name as indices; cohorts of indices are passed on."""
+    if isinstance(members, np.ndarray) and members.dtype.kind not in "UTO":
+        return members
+    if not any(isinstance(member, str) for cohort in members for member in cohort):
+        return members
+    return [clients.indices(cohort, what=f"cohort {n}") for n, cohort in enumerate(members)]
+
+
+def _flatten(members: Any) -> tuple[NDArray[Any], Integers]:
     """Return all members in one array and the cohorts' sizes."""
     if isinstance(members, np.ndarray) and members.ndim == 2:
         count, size = members.shape
@@ -215,7 +239,8 @@ def _flatten(members: Sequence[Sequence[int]] | NDArray[Any]) -> tuple[NDArray[A
         )
     if not np.issubdtype(flat.dtype, np.integer):
         raise LawError(
-            f"cohorts must hold integer client indices, found {flat.dtype}: {odd_one(flat)}"
+            f"cohorts must hold integer client indices, found {flat.dtype}: {odd_one(flat)}; pass "
+            "clients=[...] to use names"
         )
     return flat, sizes
 

@@ -7,7 +7,7 @@ maximise p(I) − f(I) or p(I)/f(I) are prefixes in the order of falling p_i/a_i
 function that falls with a and rises with p is largest there.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers, as_floats, as_size
+from fedavot._clients import Clients, Members
 from fedavot.errors import LawError
 from fedavot.laws._compiled import can_compile, independent_sums
-from fedavot.laws._law import as_levels, as_potentials, client_mask
+from fedavot.laws._law import BaseLaw
 from fedavot.laws._many_levels import ManyLevels
 from fedavot.laws._quadrature import (
     Factor,
@@ -44,16 +45,18 @@ _LEAST_NONEMPTY = 1e-150
 """Laws that are emptier are scaled up to this, which changes no expectation by more."""
 
 
-class IndependentClients:
+class IndependentClients(BaseLaw):
     """Each client is available with its own probability, whoever else is.
 
     Parameters
     ----------
     probabilities : array-like, shape (n_clients,)
         P(i ∈ A) before rounds without anybody are left out; 0 and 1 are allowed.
+    clients : sequence of str, optional
+        The clients' names, in the order of their indices.
     """
 
-    def __init__(self, probabilities: ArrayLike) -> None:
+    def __init__(self, probabilities: ArrayLike, *, clients: Sequence[str] | None = None) -> None:
         values = as_floats(probabilities, what="probabilities", error=LawError)
         bad = np.flatnonzero(~((values >= 0) & (values <= 1)))
         if bad.size:
@@ -64,6 +67,7 @@ class IndependentClients:
             raise LawError("no client is ever available: every probability is 0")
         self._probabilities = values.copy()
         self._copies = np.ones_like(values)
+        self._clients = Clients(values.size, clients)
 
     @classmethod
     def of_types(cls, probabilities: Floats, copies: Floats) -> "IndependentClients":
@@ -76,10 +80,8 @@ class IndependentClients:
         law._copies = copies
         return law
 
-    @property
-    def n_clients(self) -> int:
-        """How many clients there are."""
-        return self._probabilities.size
+    def _detail(self) -> str:
+        return f"mean cohort size {self._copies @ self._probabilities / self.nonempty:.3g}"
 
     @property
     def probabilities(self) -> Floats:
@@ -114,15 +116,10 @@ class IndependentClients:
         """Return P(i ∈ A) for every client, shape (n_clients,)."""
         return self._probabilities / self.nonempty
 
-    def coverage(self, clients: Iterable[int]) -> float:
+    def coverage(self, clients: Members) -> float:
         """Return P(A ∩ clients ≠ ∅)."""
-        exponent = self._exponents[client_mask(clients, self.n_clients)].sum()
+        exponent = self._exponents[self._clients.mask(clients)].sum()
         return float(-np.expm1(-exponent) / self.nonempty)
-
-    def expected_weights(self, potentials: ArrayLike, levels: ArrayLike | None = None) -> Floats:
-        """Return E[Y_i] for softmax weights, lexicographic in the levels if given."""
-        point = as_potentials(potentials, self.n_clients)
-        return self.system(as_levels(levels, self.n_clients)).marginal(point)
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
         """Draw one non-empty cohort a round, members ascending."""

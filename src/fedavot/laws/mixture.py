@@ -14,51 +14,63 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_distribution, as_size
+from fedavot._checks import Floats, Integers, as_distribution, as_size, shown
+from fedavot._clients import Clients, Members, agreed_names
 from fedavot.errors import LawError
 from fedavot.laws._explicit import Listed
-from fedavot.laws._law import Curvature, Law, System, as_levels, as_potentials
+from fedavot.laws._law import BaseLaw, Curvature, Law, SolvableLaw, System
 from fedavot.laws._quadrature import Factor, Factored
+from fedavot.laws._user_law import as_law
 
 _FEW_COHORTS = 1_000
 """Up to here columns of listed cohorts are cheaper than conjugate gradients."""
 
 
-class Mixture:
+class Mixture(BaseLaw):
     """Draw a state, then a cohort from that state's law.
 
     Parameters
     ----------
     laws : sequence of laws
-        One a state, over the same clients.
+        One per state, over the same clients.
     probabilities : array-like, shape (n_states,)
-        Of each state, over all rounds, the ones in which nobody reports included.
+        Probability of each state over all rounds, including those in which nobody reports.
+    clients : sequence of str, optional
+        The clients' names, in the order of their indices; the laws' own by default.
     """
 
-    def __init__(self, laws: Sequence[Law], probabilities: ArrayLike) -> None:
+    def __init__(
+        self,
+        laws: Sequence[Law],
+        probabilities: ArrayLike,
+        *,
+        clients: Sequence[str] | None = None,
+    ) -> None:
         weights = as_distribution(probabilities, what="probability", item="state", error=LawError)
+        if not isinstance(laws, Sequence):
+            raise LawError(f"laws must be a sequence of laws, found {shown(laws)}")
         if len(laws) != weights.size:
             raise LawError(f"{weights.size} probabilities for {len(laws)} laws")
-        for number, law in enumerate(laws):
-            if not isinstance(law, Law):
-                raise LawError(f"state {number} is not a law: {law!r}")
-            if law.n_clients != laws[0].n_clients:
+        states = [as_law(law, what=f"state {number}") for number, law in enumerate(laws)]
+        for number, law in enumerate(states):
+            if law.n_clients != states[0].n_clients:
                 raise LawError(
-                    f"state {number} has {law.n_clients} clients, state 0 has {laws[0].n_clients}; "
-                    "all states need the same clients"
+                    f"state {number} has {law.n_clients} clients, state 0 has "
+                    f"{states[0].n_clients}; all states need the same clients"
                 )
+        known = (getattr(law, "clients", None) for law in states)
+        n_clients = states[0].n_clients
+        self._clients = Clients(n_clients, agreed_names(n_clients, clients, *known))
         used = np.flatnonzero(weights)
-        self._laws = tuple(laws[int(state)] for state in used)
+        self._laws = tuple(states[int(state)] for state in used)
         chances = np.array([law.nonempty for law in self._laws])
         # Relative to the largest: products of tiny numbers would lose digits, or vanish.
         reporting = weights[used] * (chances / chances.max())
         self._nonempty = float(reporting.sum() * chances.max())
         self._weights: Floats = reporting / reporting.sum()
 
-    @property
-    def n_clients(self) -> int:
-        """How many clients there are."""
-        return int(self._laws[0].n_clients)
+    def _detail(self) -> str:
+        return f"{len(self._laws)} states"
 
     @property
     def nonempty(self) -> float:
@@ -66,7 +78,7 @@ class Mixture:
         return self._nonempty
 
     @property
-    def laws(self) -> tuple[Law, ...]:
+    def laws(self) -> tuple[SolvableLaw, ...]:
         """The laws of the states that occur."""
         return self._laws
 
@@ -79,15 +91,10 @@ class Mixture:
         """Return P(i ∈ A) for every client, shape (n_clients,)."""
         return _average(self._weights, (law.inclusion() for law in self._laws))
 
-    def coverage(self, clients: Iterable[int]) -> float:
+    def coverage(self, clients: Members) -> float:
         """Return P(A ∩ clients ≠ ∅)."""
-        members = list(clients)
+        members = self._clients.mask(clients).nonzero()[0]
         return float(self._weights @ [law.coverage(members) for law in self._laws])
-
-    def expected_weights(self, potentials: ArrayLike, levels: ArrayLike | None = None) -> Floats:
-        """Return E[Y_i] for softmax weights, lexicographic in the levels if given."""
-        point = as_potentials(potentials, self.n_clients)
-        return self.system(as_levels(levels, self.n_clients)).marginal(point)
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
         """Draw one cohort a round, members ascending."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fedavot._checks import Floats, Integers
-from fedavot.laws._law import Law
+from fedavot.laws._law import SolvableLaw
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.independent import IndependentClients
 from fedavot.laws.mixture import Mixture
@@ -27,12 +27,12 @@ Slopes = Callable[[Integers], Floats]
 """From a number of levels for each client to s a_i where I is that many levels together."""
 
 
-def slopes_along(law: Law, levels: Integers) -> Slopes | None:
+def slopes_along(law: SolvableLaw, levels: Integers) -> Slopes | None:
     """Return the bounds at the unions of the first levels, or None for a law without any.
 
     Parameters
     ----------
-    law : Law
+    law : SolvableLaw
     levels : int array, shape (n_clients,)
         From 0; I is the union of none, one, two, … of them.
 

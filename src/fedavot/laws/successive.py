@@ -12,16 +12,17 @@ of ``draws`` sampled cohorts: its probabilities carry a sampling error of at mos
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedavot._checks import Floats, Integers, as_floats, as_seed, as_size, refuse_if_too_large
+from fedavot._clients import Clients, Members
 from fedavot.errors import LawError
 from fedavot.laws._explicit import ExplicitSystem
-from fedavot.laws._law import Law, as_levels, as_potentials, client_mask
+from fedavot.laws._law import BaseLaw, Law
 from fedavot.laws._two_draws import TwoDraws, TwoDrawsSystem
 from fedavot.laws.cohorts import Cohorts
 
@@ -32,7 +33,7 @@ _BYTES_A_MEMBER = 48
 """Peak memory of listing, checking and merging cohorts, measured per member."""
 
 
-class SuccessiveDraws:
+class SuccessiveDraws(BaseLaw):
     """Draw ``size`` clients without replacement, each time by the rates of those left.
 
     Parameters
@@ -45,6 +46,8 @@ class SuccessiveDraws:
         How many cohorts to sample where the list would be too long to be exact.
     seed : int, keyword-only
         Seed for that sample.
+    clients : sequence of str, optional
+        The clients' names, in the order of their indices.
 
     Attributes
     ----------
@@ -54,13 +57,22 @@ class SuccessiveDraws:
 
     nonempty = 1.0
 
-    def __init__(self, rates: ArrayLike, size: int, *, draws: int = 200_000, seed: int = 0) -> None:
+    def __init__(
+        self,
+        rates: ArrayLike,
+        size: int,
+        *,
+        draws: int = 200_000,
+        seed: int = 0,
+        clients: Sequence[str] | None = None,
+    ) -> None:
         values = as_floats(rates, what="rates", error=LawError)
         bad = np.flatnonzero(~((values >= 0) & np.isfinite(values)))
         if bad.size:
             raise LawError(
                 f"the rate of client {bad[0]} is {values[bad[0]]}; it must be finite and at least 0"
             )
+        self._clients = Clients(values.size, clients)
         self._size = as_size(size, what="size", low=1)
         self._draws = as_size(draws, what="draws", low=1)
         self._seed = as_seed(seed)
@@ -86,10 +98,8 @@ class SuccessiveDraws:
             remedy="pass a sample of cohorts to Cohorts instead",
         )
 
-    @property
-    def n_clients(self) -> int:
-        """How many clients there are."""
-        return int(self._rates.size)
+    def _detail(self) -> str:
+        return f"size {self._size}" if self.exact else f"size {self._size}, {self._draws:,} sampled"
 
     @property
     def rates(self) -> Floats:
@@ -106,24 +116,20 @@ class SuccessiveDraws:
         """The law as an explicit list, made when it is first asked for."""
         self._refuse_a_list_too_large()
         if self.exact:
-            return _exact(self._rates, self._size)
+            return _exact(self._rates, self._size, self.clients)
         rng = np.random.default_rng(self._seed)
-        return Cohorts(_draw(self._rates, self._size, rng, self._draws), n_clients=self._rates.size)
+        drawn = _draw(self._rates, self._size, rng, self._draws)
+        return Cohorts(drawn, n_clients=self._rates.size, clients=self.clients)
 
     def inclusion(self) -> Floats:
         """Return P(i ∈ A) for every client, shape (n_clients,)."""
         return self.cohorts.inclusion() if self._pairs is None else self._pairs.inclusion()
 
-    def coverage(self, clients: Iterable[int]) -> float:
+    def coverage(self, clients: Members) -> float:
         """Return P(A ∩ clients ≠ ∅)."""
         if self._pairs is None:
             return self.cohorts.coverage(clients)
-        return self._pairs.coverage(client_mask(clients, self.n_clients))
-
-    def expected_weights(self, potentials: ArrayLike, levels: ArrayLike | None = None) -> Floats:
-        """Return E[Y_i] for softmax weights, lexicographic in the levels if given."""
-        point = as_potentials(potentials, self.n_clients)
-        return self.system(as_levels(levels, self.n_clients)).marginal(point)
+        return self._pairs.coverage(self._clients.mask(clients))
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
         """Draw one cohort a round from the rates themselves, members ascending."""
@@ -211,7 +217,7 @@ def _completed(
     return np.asarray(np.argpartition(clocks, size - 1, axis=1)[:, :size])
 
 
-def _exact(rates: Floats, size: int) -> Cohorts:
+def _exact(rates: Floats, size: int, clients: tuple[str, ...] | None) -> Cohorts:
     """List every cohort with its probability, by the recursion over its last draw."""
     # Ascending rates make the sums over a cohort's complement, read off prefix sums as runs
     # between its members, free of cancellation.
@@ -223,7 +229,7 @@ def _exact(rates: Floats, size: int) -> Cohorts:
     chances = ascending
     for length in range(2, size + 1):
         subsets, chances = _extend(subsets, chances, ascending, before, length)
-    return Cohorts(order[subsets], chances / chances.sum(), n_clients=rates.size)
+    return Cohorts(order[subsets], chances / chances.sum(), n_clients=rates.size, clients=clients)
 
 
 def _extend(

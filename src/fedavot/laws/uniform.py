@@ -5,16 +5,16 @@ order of falling importance can be worst. `_circle` has the expected weights; pa
 equal rates.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers, as_size, refuse_if_too_large
+from fedavot._clients import Clients, Members
 from fedavot.laws._circle import UniformTilt
-from fedavot.laws._law import as_levels, as_potentials, client_mask
+from fedavot.laws._law import BaseLaw
 from fedavot.laws._quadrature import Group, Nodes, ProductSystem, Tilt
 from fedavot.laws._two_draws import TwoDraws, TwoDrawsSystem
 
@@ -22,20 +22,22 @@ _BYTES_A_CLIENT = 64
 """Peak memory of evaluating the law once, measured a client."""
 
 
-class UniformCohorts:
+class UniformCohorts(BaseLaw):
     """Every cohort of ``size`` clients is equally likely.
 
     Parameters
     ----------
     n_clients : int
-        How many clients there are.
+        Number of clients.
     size : int
-        How many take part in each round.
+        Number of clients in every cohort.
+    clients : sequence of str, optional
+        The clients' names, in the order of their indices.
     """
 
     nonempty = 1.0
 
-    def __init__(self, n_clients: int, size: int) -> None:
+    def __init__(self, n_clients: int, size: int, *, clients: Sequence[str] | None = None) -> None:
         self._n_clients = as_size(n_clients, what="n_clients", low=1)
         self._size = as_size(size, what="size", low=1, high=self._n_clients)
         refuse_if_too_large(
@@ -43,15 +45,14 @@ class UniformCohorts:
             what=f"a law over {self._n_clients:,} clients",
             remedy="align a sample of the clients, or groups of clients alike",
         )
+        self._clients = Clients(self._n_clients, clients)
 
-    @property
-    def n_clients(self) -> int:
-        """How many clients there are."""
-        return self._n_clients
+    def _detail(self) -> str:
+        return f"size {self._size}"
 
     @property
     def size(self) -> int:
-        """How many clients take part in each round."""
+        """Number of clients in every cohort."""
         return self._size
 
     def inclusion(self) -> Floats:
@@ -72,14 +73,9 @@ class UniformCohorts:
         """Coverage of any set of n clients, for n = 0..n_clients."""
         return -np.expm1(self._log_missed)
 
-    def coverage(self, clients: Iterable[int]) -> float:
+    def coverage(self, clients: Members) -> float:
         """Return P(A ∩ clients ≠ ∅)."""
-        return float(self._coverage_by_count[client_mask(clients, self._n_clients).sum()])
-
-    def expected_weights(self, potentials: ArrayLike, levels: ArrayLike | None = None) -> Floats:
-        """Return E[Y_i] for softmax weights, lexicographic in the levels if given."""
-        point = as_potentials(potentials, self._n_clients)
-        return self.system(as_levels(levels, self._n_clients)).marginal(point)
+        return float(self._coverage_by_count[np.count_nonzero(self._clients.mask(clients))])
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
         """Draw one cohort a round, members ascending."""

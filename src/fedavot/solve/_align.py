@@ -4,6 +4,7 @@ Data enters here and is checked here. What comes out is an `Alignment` whose res
 the tolerance or whose status says that it does not.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -11,10 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers, as_amount, as_importance, as_size, one_of
+from fedavot._clients import agreed_names, in_client_order
 from fedavot.alignment import OBJECTIVES, Alignment, Status
 from fedavot.certificate import FEASIBLE_SLACK
 from fedavot.errors import OptionError
-from fedavot.laws._law import Law, System, as_law
+from fedavot.laws._law import Law, SolvableLaw, System
+from fedavot.laws._user_law import as_law
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.successive import SuccessiveDraws, listed
 from fedavot.solve._problem import Problem, Run
@@ -36,7 +39,7 @@ _DEFAULT_MAX_ITER = {"auto": 2_000, "newton": 2_000, "ipfp": 100_000}
 
 
 def align(
-    importance: ArrayLike,
+    importance: ArrayLike | Mapping[str, float],
     law: Law,
     *,
     objective: Literal["entropy", "variance"] = "entropy",
@@ -44,16 +47,17 @@ def align(
     method: Literal["auto", "ipfp", "newton"] = "auto",
     tol: float = 1e-9,
     max_iter: int | None = None,
+    clients: Sequence[str] | None = None,
 ) -> Alignment:
     """Find weights for every cohort whose expectation is the importance, or the nearest to it.
 
     Parameters
     ----------
-    importance : array-like, shape (n_clients,)
+    importance : array-like of shape (n_clients,), or mapping from client name to float
         The importance wanted of each client, summing to one. A client of importance zero gets
         weight only in cohorts where nobody else has any.
     law : Law
-        The availability law.
+        The availability law: one of this package, or an object with the members of `Law`.
     objective : {"entropy", "variance"}
         Which plan, when there are several: the paper's, a softmax of the potentials, or the one
         of least variance E‖Y_A‖², their projection onto the simplex (explicit cohorts only).
@@ -68,6 +72,8 @@ def align(
     max_iter : int, optional
         Most evaluations of the law's expected weights, 2,000 by default; for "ipfp", most sweeps,
         100,000 by default, each of which takes one evaluation after the first.
+    clients : sequence of str, optional
+        The clients' names, in the order of their indices; the law's by default.
 
     Returns
     -------
@@ -81,7 +87,9 @@ def align(
     >>> alignment.status.value, alignment.weights([3, 0]).round(3).tolist()
     ('exact', [0.096, 0.904])
     """
-    wanted = as_importance(importance, as_law(law).n_clients)
+    law = as_law(law)
+    names = agreed_names(law.n_clients, clients, getattr(law, "clients", None))
+    wanted = as_importance(in_client_order(importance, names), law.n_clients)
     one_of(objective, OBJECTIVES, what="objective")
     one_of(method, ("auto", "ipfp", "newton"), what="method")
     amount = as_amount(softness, what="softness")
@@ -94,17 +102,21 @@ def align(
         method,
     )
     if amount:
-        return _soft(wanted, law, amount, effort)
-    if method == "ipfp":
-        return _plain(wanted, law, effort)
-    if objective == "variance" and (cohorts := listed(law)) is not None:
-        solution = _least_variance(wanted, law, cohorts, effort)
+        found = _soft(wanted, law, amount, effort)
+    elif method == "ipfp":
+        found = _plain(wanted, law, effort)
     else:
-        solution = decompose(wanted, law, effort)
-    return _report(wanted, law, solution, objective, effort.tol)
+        cohorts = listed(law) if objective == "variance" else None
+        solution = (
+            decompose(wanted, law, effort)
+            if cohorts is None
+            else _least_variance(wanted, law, cohorts, effort)
+        )
+        found = _report(wanted, law, solution, objective, effort.tol)
+    return replace(found, clients=names)
 
 
-def _refuse_combinations(objective: str, softness: float, method: str, law: Law) -> None:
+def _refuse_combinations(objective: str, softness: float, method: str, law: SolvableLaw) -> None:
     if objective == "variance" and not isinstance(law, Cohorts | SuccessiveDraws):
         raise OptionError(
             f"objective 'variance' needs explicit cohorts, found {type(law).__name__}; align a "
@@ -118,7 +130,9 @@ def _refuse_combinations(objective: str, softness: float, method: str, law: Law)
         )
 
 
-def _least_variance(importance: Floats, law: Law, cohorts: Cohorts, effort: Effort) -> Solution:
+def _least_variance(
+    importance: Floats, law: SolvableLaw, cohorts: Cohorts, effort: Effort
+) -> Solution:
     """Find levels, and the plan of least variance inside them.
 
     Meeting the target proves the levels right, by whatever weights: a rough entropic plan has to
@@ -138,7 +152,7 @@ def _least_variance(importance: Floats, law: Law, cohorts: Cohorts, effort: Effo
     return replace(best, run=replace(best.run, evaluations=spent))
 
 
-def _levels(importance: Floats, law: Law, cohorts: Cohorts, effort: Effort) -> Solution:
+def _levels(importance: Floats, law: SolvableLaw, cohorts: Cohorts, effort: Effort) -> Solution:
     """Find the levels for sure: by max-flow, but for draws of pairs, whose list is too long."""
     if isinstance(law, SuccessiveDraws) and law.size == 2:
         return decompose(importance, law, replace(effort, max_iter=max(1, effort.max_iter // 2)))
@@ -147,7 +161,7 @@ def _levels(importance: Floats, law: Law, cohorts: Cohorts, effort: Effort) -> S
     return Solution(parts, from_zero(parts, 0))
 
 
-def _plain(importance: Floats, law: Law, effort: Effort) -> Alignment:
+def _plain(importance: Floats, law: SolvableLaw, effort: Effort) -> Alignment:
     """Run the paper's algorithm as it stands: no levels beyond the idle clients'."""
     levels = (importance == 0).astype(np.int64)
     free = (importance > 0) & (law.inclusion() > 0)
@@ -158,7 +172,7 @@ def _plain(importance: Floats, law: Law, effort: Effort) -> Alignment:
     return _alignment(importance, law, levels, run, error, status=status)
 
 
-def _soft(importance: Floats, law: Law, softness: float, effort: Effort) -> Alignment:
+def _soft(importance: Floats, law: SolvableLaw, softness: float, effort: Effort) -> Alignment:
     start, spent = np.zeros(importance.size), 0
     known = law.worst_order(importance)
     if known is not None:
@@ -180,7 +194,7 @@ def _soft(importance: Floats, law: Law, softness: float, effort: Effort) -> Alig
 
 
 def _in_one_level(
-    importance: Floats, law: Law, found: SoftSolution, softness: float, run: Run, tol: float
+    importance: Floats, law: SolvableLaw, found: SoftSolution, softness: float, run: Run, tol: float
 ) -> tuple[Integers, Run]:
     """Join levels whose potentials floats can tell apart and keep exact, as one vector."""
     idle = (importance == 0).astype(np.int64)
@@ -211,7 +225,7 @@ def _spread(parts: Partition, importance: Floats, softness: float) -> Floats:
 
 
 def _report(
-    importance: Floats, law: Law, solution: Solution, objective: str, tol: float
+    importance: Floats, law: SolvableLaw, solution: Solution, objective: str, tol: float
 ) -> Alignment:
     parts, run = solution.parts, solution.run
     short = np.maximum(importance - parts.target, 0.0).sum()
@@ -233,7 +247,7 @@ def _centre(potentials: Floats, parts: Partition) -> Floats:
 
 def _alignment(
     importance: Floats,
-    law: Law,
+    law: SolvableLaw,
     levels: Integers,
     run: Run,
     error: Floats,
@@ -246,12 +260,12 @@ def _alignment(
         levels=levels,
         attained=run.marginal,
         residual=run.residual,
-        iterations=run.evaluations,
+        evaluations=run.evaluations,
         status=status,
         law=law,
         unmet=int(np.abs(error).argmax()) if status is Status.UNCONVERGED else None,
     )
 
 
-def _system(law: Law, levels: Integers) -> System:
+def _system(law: SolvableLaw, levels: Integers) -> System:
     return law.system(levels if levels.any() else None)

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot.laws._explicit import ExplicitSystem
-from fedavot.laws._law import Law
+from fedavot.laws._law import SolvableLaw
 from fedavot.solve._problem import Problem, Pull, Run
 from fedavot.solve.direction import DENSE_CLIENTS, STUBBORN_CLIENTS
 from fedavot.solve.ipfp import accelerated
@@ -60,7 +60,7 @@ class Effort:
     relative: float = np.inf
 
 
-def one_level(importance: Floats, law: Law) -> Partition:
+def one_level(importance: Floats, law: SolvableLaw) -> Partition:
     """Put every client in one level, apart from those it would be hopeless or idle to solve for.
 
     Clients that no cohort contains come first, with ratio 0; clients without importance last.
@@ -79,7 +79,7 @@ def one_level(importance: Floats, law: Law) -> Partition:
     return Partition(levels, ratios, target)
 
 
-def within(importance: Floats, law: Law, parts: Partition) -> Problem:
+def within(importance: Floats, law: SolvableLaw, parts: Partition) -> Problem:
     """Return the problem of meeting the target inside fixed levels.
 
     A level of one client is met by whatever potential, so only larger ones are solved for.
@@ -100,7 +100,7 @@ def within(importance: Floats, law: Law, parts: Partition) -> Problem:
     )
 
 
-def reread(importance: Floats, law: Law, parts: Partition, run: Run) -> Partition:
+def reread(importance: Floats, law: SolvableLaw, parts: Partition, run: Run) -> Partition:
     """Read the levels off the order of the potentials within the present ones."""
     return partition(importance, law, np.lexsort((-run.potentials, parts.levels)))
 

@@ -8,7 +8,7 @@ clients by that ratio, cut them into types, solve for the types, and interpolate
 import numpy as np
 
 from fedavot._checks import Floats, Integers
-from fedavot.laws._law import Law
+from fedavot.laws._law import SolvableLaw
 from fedavot.laws.independent import IndependentClients
 from fedavot.solve._problem import Problem
 from fedavot.solve.ipfp import accelerated
@@ -18,13 +18,13 @@ _TYPES = 2_048
 _EVALUATIONS = 40
 
 
-def first_guess(importance: Floats, law: Law, order: Integers) -> Floats:
+def first_guess(importance: Floats, law: SolvableLaw, order: Integers) -> Floats:
     """Return potentials to start from, shape (n_clients,); zeros where nothing better is known.
 
     Parameters
     ----------
     importance : float array, shape (n_clients,)
-    law : Law
+    law : SolvableLaw
     order : int array, shape (n_clients,)
         The law's worst order, which sorts independent clients by p_i/a_i.
     """

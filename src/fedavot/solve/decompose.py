@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot.laws._law import Law
+from fedavot.laws._law import SolvableLaw
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.successive import SuccessiveDraws, listed
 from fedavot.solve._problem import Problem, Run
@@ -45,7 +45,7 @@ _LISTED_CLIENTS = 1_000
 """Draws of pairs from more clients than this are not listed for a max-flow."""
 
 
-def decompose(importance: Floats, law: Law, effort: Effort) -> Solution:
+def decompose(importance: Floats, law: SolvableLaw, effort: Effort) -> Solution:
     """Find levels and potentials whose marginal is the nearest attainable importance."""
     order = law.worst_order(importance)
     if order is not None:
@@ -59,7 +59,7 @@ def decompose(importance: Floats, law: Law, effort: Effort) -> Solution:
     return _search(importance, law, effort)
 
 
-def _search(importance: Floats, law: Law, effort: Effort) -> Solution:
+def _search(importance: Floats, law: SolvableLaw, effort: Effort) -> Solution:
     parts = one_level(importance, law)
     run = from_zero(parts, 0)
     # A client wanted more often than it takes part settles at once that levels are needed.
@@ -83,7 +83,7 @@ def _search(importance: Floats, law: Law, effort: Effort) -> Solution:
         parts = found
 
 
-def resolve(importance: Floats, law: Law, effort: Effort, begin: Solution) -> Solution:
+def resolve(importance: Floats, law: SolvableLaw, effort: Effort, begin: Solution) -> Solution:
     """Find the levels for sure, by max-flow from those at hand if cohorts are listed.
 
     Other laws have theirs found by softening.
@@ -97,7 +97,7 @@ def resolve(importance: Floats, law: Law, effort: Effort, begin: Solution) -> So
     return Solution(settled, climb_until(within(importance, law, settled), start, effort))
 
 
-def refine(importance: Floats, law: Law, solution: Solution, effort: Effort) -> Solution:
+def refine(importance: Floats, law: SolvableLaw, solution: Solution, effort: Effort) -> Solution:
     """Read the levels once more, and meet the target inside them if they have changed."""
     parts, run = solution.parts, solution.run
     found = reread(importance, law, parts, run)
@@ -107,7 +107,7 @@ def refine(importance: Floats, law: Law, solution: Solution, effort: Effort) -> 
     return Solution(found, go_on(within(importance, law, found), start, effort))
 
 
-def _flowing(law: Law) -> bool:
+def _flowing(law: SolvableLaw) -> bool:
     """Say whether the law has a list of cohorts short enough for a max-flow."""
     if isinstance(law, SuccessiveDraws):
         return law.size > 2 or law.n_clients <= _LISTED_CLIENTS

@@ -12,7 +12,7 @@ tight sets, is left to the potentials.
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot.laws._law import Law
+from fedavot.laws._law import SolvableLaw
 from fedavot.laws.mixture_tangents import Slopes, slopes_along
 from fedavot.solve.levels import Partition, partition
 
@@ -21,7 +21,7 @@ _CLEARLY = 1e-9
 _MOST_STEPS = 30
 
 
-def first_levels(importance: Floats, law: Law) -> Partition:
+def first_levels(importance: Floats, law: SolvableLaw) -> Partition:
     """Return levels to begin with, from each client's ratio if it had the law to itself."""
     inclusion = law.inclusion()
     ratios = np.full(importance.size, np.inf)
@@ -32,7 +32,9 @@ def first_levels(importance: Floats, law: Law) -> Partition:
     )
 
 
-def exchanged(importance: Floats, law: Law, parts: Partition, potentials: Floats) -> Partition:
+def exchanged(
+    importance: Floats, law: SolvableLaw, parts: Partition, potentials: Floats
+) -> Partition:
     """Move clients between levels until nobody is clearly in the wrong one.
 
     The order within a level is that of the potentials. Levels of laws without tangents are returned

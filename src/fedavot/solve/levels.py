@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
-from fedavot.laws._law import Law
+from fedavot.laws._law import SolvableLaw
 
 _TIGHT = 1e-11
 """Relative slack below which a set counts as tight: far below any tolerance of a solver."""
@@ -54,7 +54,7 @@ class _Scan(NamedTuple):
     gains: Floats
 
 
-def partition(importance: Floats, law: Law, order: Integers) -> Partition:
+def partition(importance: Floats, law: SolvableLaw, order: Integers) -> Partition:
     """Read the levels off one order: the minorant's segments, split where they touch it.
 
     Clients without importance come last whatever the order says: they get weight only in cohorts

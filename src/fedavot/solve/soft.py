@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedavot._checks import Floats, Integers
-from fedavot.laws._law import Law
+from fedavot.laws._law import SolvableLaw
 from fedavot.solve._problem import Problem, Pull, Run
 from fedavot.solve.newton import newton
 
@@ -49,7 +49,13 @@ class SoftSolution:
 
 
 def soften(
-    importance: Floats, law: Law, softness: float, start: Floats, *, tol: float, max_iter: int
+    importance: Floats,
+    law: SolvableLaw,
+    softness: float,
+    start: Floats,
+    *,
+    tol: float,
+    max_iter: int,
 ) -> SoftSolution:
     """Maximise the soft dual from ``start``, a vector of potentials of any range."""
     idle = importance == 0
@@ -99,7 +105,9 @@ def _relative(potentials: Floats, importance: Floats, levels: Integers) -> Float
     return np.asarray(near - (np.bincount(levels, importance * near) / mass)[levels])
 
 
-def _within(importance: Floats, law: Law, levels: Integers) -> tuple[Problem, Floats, float]:
+def _within(
+    importance: Floats, law: SolvableLaw, levels: Integers
+) -> tuple[Problem, Floats, float]:
     """Return the problem inside these levels, their ratios, and what is left for any importance."""
     idle = importance == 0
     system = law.system(levels if levels.any() else None)

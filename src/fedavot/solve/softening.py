@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot.laws._law import Law
+from fedavot.laws._law import SolvableLaw
 from fedavot.solve._problem import Problem, Pull, Run
 from fedavot.solve.climbing import (
     Effort,
@@ -54,7 +54,9 @@ _HASTY = _Schedule(first=(0.3,), unsettled=5.0, settled=5.0, exchanging=True)
 _PATIENT = _Schedule(first=(1.0, 0.3, 0.1), unsettled=1.2, settled=10.0, exchanging=False)
 
 
-def by_softening(importance: Floats, law: Law, effort: Effort, evaluations: int) -> Solution:
+def by_softening(
+    importance: Floats, law: SolvableLaw, effort: Effort, evaluations: int
+) -> Solution:
     """Tell levels apart by ever smaller softness, in haste first, patiently where that fails."""
     hasty = _softening(importance, law, effort, _HASTY, evaluations)
     if met(within(importance, law, hasty.parts), hasty.run, effort):
@@ -65,7 +67,7 @@ def by_softening(importance: Floats, law: Law, effort: Effort, evaluations: int)
 
 
 def _softening(
-    importance: Floats, law: Law, effort: Effort, schedule: _Schedule, evaluations: int
+    importance: Floats, law: SolvableLaw, effort: Effort, schedule: _Schedule, evaluations: int
 ) -> Solution:
     """Soften inside the levels at hand, read them again, and so on until the target is met."""
     begin = first_levels if schedule.exchanging else one_level
@@ -94,7 +96,7 @@ def _softening(
 
 
 def _read(
-    importance: Floats, law: Law, parts: Partition, run: Run, schedule: _Schedule
+    importance: Floats, law: SolvableLaw, parts: Partition, run: Run, schedule: _Schedule
 ) -> Partition:
     """Read the levels off the potentials, and exchange clients between them if asked to."""
     found = reread(importance, law, parts, run)

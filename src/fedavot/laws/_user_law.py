@@ -1,0 +1,205 @@
+"""Laws that users wrote: checked once, and completed with what the solvers need.
+
+A user's law has the five members of `Law`. Everything else follows from them, if more slowly than
+in a law that has a closed form for it: coverage of prefixes by asking for them one by one, and the
+derivative of the expected weights by central differences.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fedavot._checks import Floats, Integers, as_floats, as_size, shown
+from fedavot._clients import Clients, Members
+from fedavot.errors import LawError
+from fedavot.laws._law import BaseLaw, Curvature, Law, SolvableLaw, as_laplacian
+
+_SLACK = 1e-7
+"""How far sums and probabilities of a law may be off by rounding."""
+_PROBES = 64
+"""Prefixes of the clients whose coverage is asked for on entry."""
+_DIFFERENCE = 1e-5
+"""Step of central differences, whose error is then about 1e-10."""
+
+
+def as_law(law: Law, *, what: str = "the law") -> SolvableLaw:
+    """Return a law that the solvers can use, or say why it is none.
+
+    Parameters
+    ----------
+    law : Law
+        One of the library's, which is returned as it is, or one of the user's.
+    what : str
+        What to call it in messages.
+    """
+    if isinstance(law, SolvableLaw):
+        return law
+    if not isinstance(law, Law):
+        raise LawError(
+            f"{what} is {shown(law)}, which is not an availability law such as Cohorts or "
+            "UniformCohorts, nor an object with the members of fedavot.Law"
+        )
+    return UserLaw(law, what)
+
+
+class UserLaw(BaseLaw):
+    """A user's law with everything that the solvers use."""
+
+    nonempty = 1.0
+
+    def __init__(self, law: Law, what: str) -> None:
+        self._law = law
+        count = as_size(law.n_clients, what=f"n_clients of {what}", low=1)
+        self._clients = Clients(count, getattr(law, "clients", None))
+        self._inclusion = self._checked_inclusion(what)
+        self._check_weights(what)
+        self._check_coverage(what)
+
+    def _detail(self) -> str:
+        return f"from {type(self._law).__name__}"
+
+    def inclusion(self) -> Floats:
+        return self._inclusion.copy()
+
+    def coverage(self, clients: Members) -> float:
+        return float(self._law.coverage(self._clients.mask(clients).nonzero()[0].tolist()))
+
+    def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
+        return self._law.sample(rng, rounds)
+
+    def system(self, levels: Integers | None = None) -> "_UserSystem":
+        return _UserSystem(self._law, levels)
+
+    def prefix_gains(self, order: Integers) -> Floats:
+        members = order.tolist()
+        covered = [float(self._law.coverage(members[:k])) for k in range(1, len(members) + 1)]
+        return np.maximum(np.diff(covered, prepend=0.0), 0.0)
+
+    def worst_order(self, importance: Floats) -> None:
+        """Return None: no order is known to have the worst set as a prefix."""
+
+    def _checked_inclusion(self, what: str) -> Floats:
+        chances = as_floats(self._law.inclusion(), what=f"inclusion of {what}", error=LawError)
+        if chances.size != self.n_clients:
+            raise LawError(
+                f"inclusion of {what} has {chances.size} entries for {self.n_clients} clients"
+            )
+        wrong = np.flatnonzero(~((chances >= 0) & (chances <= 1 + _SLACK)))
+        if wrong.size:
+            raise LawError(
+                f"inclusion of {what} is {chances[wrong[0]]} for client "
+                f"{self._clients.label(wrong[0])}; it must be a probability"
+            )
+        return np.minimum(chances, 1.0)
+
+    def _check_weights(self, what: str) -> None:
+        """Check the expected weights of equal potentials: a distribution below the inclusion."""
+        given = self._law.expected_weights(np.zeros(self.n_clients))
+        weights = as_floats(given, what=f"expected_weights of {what}", error=LawError)
+        if weights.size != self.n_clients:
+            raise LawError(
+                f"expected_weights of {what} has {weights.size} entries for {self.n_clients} "
+                "clients"
+            )
+        wrong = np.flatnonzero(~((weights >= 0) & (weights <= self._inclusion + _SLACK)))
+        if wrong.size:
+            raise LawError(
+                f"expected_weights of {what} is {weights[wrong[0]]} for client "
+                f"{self._clients.label(wrong[0])}; it must be from 0 to its inclusion "
+                f"probability, {self._inclusion[wrong[0]]}"
+            )
+        if not abs(weights.sum() - 1.0) <= _SLACK:
+            most = int(np.abs(weights).argmax())
+            raise LawError(
+                f"expected_weights of {what} sum to {weights.sum()}, not 1 (the largest is that "
+                f"of client {self._clients.label(most)}); the weights of every cohort must sum "
+                "to one"
+            )
+
+    def _check_coverage(self, what: str) -> None:
+        """Check that coverage goes from 0 to 1 and never falls, and agrees with the weights."""
+        n_clients = self.n_clients
+        sizes = np.unique(np.linspace(0, n_clients, min(n_clients, _PROBES) + 1).astype(int))
+        covered = np.array([self._prefix(int(size)) for size in sizes])
+        fallen = np.flatnonzero(~(np.diff(covered) >= -_SLACK))
+        if fallen.size:
+            client = self._culprit(int(sizes[fallen[0]]), int(sizes[fallen[0] + 1]))
+            raise LawError(
+                f"coverage of {what} falls when client {self._clients.label(client)} is added; "
+                "P(A meets a set) cannot fall as the set grows"
+            )
+        if not (abs(covered[0]) <= _SLACK and abs(covered[-1] - 1.0) <= _SLACK):
+            raise LawError(
+                f"coverage of {what} is {covered[0]} for nobody and {covered[-1]} for everybody; "
+                "it must be 0 and 1"
+            )
+        half = (n_clients + 1) // 2
+        levels = (np.arange(n_clients) >= half).astype(np.int64)
+        first = np.asarray(self._law.expected_weights(np.zeros(n_clients), levels))[:half]
+        if not abs(float(first.sum()) - self._prefix(half)) <= _SLACK:
+            raise LawError(
+                f"expected_weights of {what} with levels gives the first level {first.sum()}, "
+                f"clients 0 to {half - 1}, whose coverage is {self._prefix(half)}; in a cohort "
+                "all weight must go to the members of the lowest level present"
+            )
+
+    def _prefix(self, size: int) -> float:
+        return float(self._law.coverage(list(range(size))))
+
+    def _culprit(self, low: int, high: int) -> int:
+        """Return a client between two prefixes at which coverage falls, by bisection."""
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._prefix(middle) < self._prefix(low):
+                high = middle
+            else:
+                low = middle
+        return low
+
+
+@dataclass(frozen=True, eq=False)
+class _UserSystem:
+    law: Law
+    levels: Integers | None
+
+    def marginal(self, potentials: Floats) -> Floats:
+        return np.asarray(self.law.expected_weights(potentials, self.levels), dtype=np.float64)
+
+    def curvature(self, potentials: Floats) -> Curvature:
+        return _UserPoint(self, potentials)
+
+
+@dataclass(frozen=True, eq=False)
+class _UserPoint:
+    """Expected weights at one point, and their derivative by central differences."""
+
+    system: _UserSystem
+    potentials: Floats
+
+    @cached_property
+    def marginal(self) -> Floats:
+        return self.system.marginal(self.potentials)
+
+    @cached_property
+    def squares(self) -> Floats:
+        return np.maximum(self.marginal - np.diag(self._hessian), 0.0)
+
+    def product(self, direction: Floats) -> Floats:
+        largest = float(np.abs(direction).max(initial=0.0))
+        if largest == 0.0:
+            return np.zeros_like(direction)
+        step = _DIFFERENCE / largest * direction
+        ahead = self.system.marginal(self.potentials + step)
+        behind = self.system.marginal(self.potentials - step)
+        return (ahead - behind) * (largest / (2.0 * _DIFFERENCE))
+
+    def dense(self) -> Floats:
+        return self._hessian.copy()
+
+    @cached_property
+    def _hessian(self) -> Floats:
+        columns: Any = [self.product(unit) for unit in np.eye(self.potentials.size)]
+        # Rounding aside the Hessian is a Laplacian: symmetric, with rows that sum to zero.
+        return as_laplacian(-(np.array(columns) + np.array(columns).T) / 2.0)
