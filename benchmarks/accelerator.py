@@ -35,9 +35,9 @@ def rate(task: Task, size: int, backend: str) -> tuple[float, float]:
     problem = Problem(task, np.full(N_CLIENTS, 1 / N_CLIENTS), lambda rng, rounds: cohorts)
     training = Training(ROUNDS, constant(0.05), local_steps=3, record_every=ROUNDS)
     with mock.patch.object(jax, "default_backend", return_value=backend):
-        train(problem, rules.uniform(), training)
+        train(problem, rules.fedavg(), training)
         begin = time.perf_counter()
-        run = train(problem, rules.uniform(), training)
+        run = train(problem, rules.fedavg(), training)
         seconds = time.perf_counter() - begin
     return ROUNDS / seconds, float(run.final_loss[0])
 

@@ -11,7 +11,7 @@ from fedavot.experiments import studies
 
 CONFIG = """
 name = "Two rules"
-rules = ["full", "uniform", "fedavot"]
+rules = ["full", "fedavg", "fedavot"]
 [task]
 kind = "heterogeneous-regression"
 n_clients = 5
@@ -21,7 +21,7 @@ examples = 6
 kind = "linear"
 [availability]
 law = "uniform-cohorts"
-size = 2
+cohort_size = 2
 [training]
 rounds = 30
 step = 0.02
@@ -50,7 +50,7 @@ def config(tmp_path):
 def test_simulate_prints_a_table_and_says_where_everything_is(config, tmp_path):
     done = run("simulate", config, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
-    for rule in ("full", "uniform", "fedavot"):
+    for rule in ("full", "fedavg", "fedavot"):
         assert f" {rule} " in done.output
     for name in ("two-rules.png", "two-rules.pdf", "summary.md", "results.json"):
         assert (tmp_path / "out" / name).exists()
@@ -88,10 +88,10 @@ def test_simulate_takes_seeds_from_the_command_line(config, tmp_path):
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        ('"uniform"', '"unifrom"', "did you mean 'uniform'"),
+        ('"fedavg"', '"fedagv"', "did you mean 'fedavg'"),
         ("rounds = 30", "rounds = 30.5", "training.rounds"),
         ("rounds = 30", "round = 30", "did you mean 'rounds'"),
-        ("size = 2", "size = 9", "availability"),
+        ("cohort_size = 2", "cohort_size = 9", "availability"),
         ('kind = "linear"', 'kind = "file"\nfile = "none.csv"', "none.csv"),
     ],
 )

@@ -143,7 +143,7 @@ def test_the_api_page_names_everything_public():
 
 def test_the_api_page_names_every_rule_that_can_be_built():
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    assert [name for name in rules.NAMES if f'`"{name}"`' not in text] == []
+    assert [name for name in rules.RuleName if f'`"{name}"`' not in text] == []
 
 
 @pytest.mark.parametrize("command", ["reproduce", "simulate"])

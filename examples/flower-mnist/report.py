@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedavot.experiments.figures import LOOKS, Look, new_figure
+from fedavot.experiments.figures import look_of, new_figure
+from fedavot.rules.names import label_of
 from numpy.typing import NDArray
 
 from flower_mnist.clients import GROUPS, N_CLIENTS, is_there, members
@@ -121,16 +122,15 @@ def draw(runs: Sequence[Run], path: Path) -> None:
     path : Path
         Of the PNG.
     """
-    looks = LOOKS | {"fedavg": Look("FedAvg", LOOKS["uniform"].colour)}
-    figure = new_figure(width=10.5, height=3.9)
+        figure = new_figure(width=10.5, height=3.9)
     handles = {}
     for place, (metric, limits) in enumerate(RANGES.items(), start=1):
         axes = figure.add_subplot(1, len(RANGES), place)
         for rule in dict.fromkeys(run.rule for run in runs):
             curves = [_moving_mean(run.curve(metric)) for run in runs if run.rule == rule]
             mean, spread = np.mean(curves, axis=0), _deviation(curves)
-            rounds, look = np.arange(mean.size), looks[rule]
-            (handles[look.label],) = axes.plot(
+            rounds, look = np.arange(mean.size), look_of(rule)
+            (handles[label_of(rule)],) = axes.plot(
                 rounds, mean, look.dashes, color=look.colour, linewidth=1.5
             )
             axes.fill_between(

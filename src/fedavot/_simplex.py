@@ -1,8 +1,13 @@
-"""Two ways from numbers to weights that sum to one, for one row or for many at once."""
+"""Weights that sum to one: two maps onto them, for one row or many, and how far two lie apart."""
 
 import numpy as np
 
 from fedavot._checks import Floats, Integers
+
+
+def total_variation(left: Floats, right: Floats) -> Floats:
+    """Return ½ Σ |left_i − right_i| over the last axis: 0 if equal, 1 if nothing is shared."""
+    return np.asarray(np.abs(left - right).sum(axis=-1) / 2)
 
 
 def softmax(values: Floats, offsets: Integers | None = None) -> Floats:

@@ -49,7 +49,7 @@ def test_every_kind_of_importance_is_in_proportion(tmp_path, text, proportional)
         (f"{CHANCES}'linear'\nlow = 1\nhigh = 0.25", [1, 0.75, 0.5, 0.25]),
         (f"{DRAWS}3", [0.5, 0.5, 0.5, 0.5]),
         (f"{DRAWS}[1, 1, 0, 0]", [1, 1, 0, 0]),
-        ('law = "uniform-cohorts"\nsize = 1', [0.25, 0.25, 0.25, 0.25]),
+        ('law = "uniform-cohorts"\ncohort_size = 1', [0.25, 0.25, 0.25, 0.25]),
     ],
 )
 def test_every_law_includes_clients_as_it_says(tmp_path, text, inclusion):

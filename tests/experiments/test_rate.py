@@ -96,13 +96,13 @@ def test_slopes_do_not_depend_on_the_order_of_the_horizons():
 def test_every_rule_and_loss_has_its_own_slope():
     outcomes = [
         *power_law(2, [-0.5]),
-        *power_law(2, [-0.1], rule="uniform"),
+        *power_law(2, [-0.1], rule="fedavg"),
         *power_law(2, [-0.9], loss="hinge"),
     ]
     found = {key: row["mean"] for key, row in rows_of(slopes(outcomes), "slope").items()}
     assert found == {
         ("lad, K=2", "fedavot"): pytest.approx(-0.5),
-        ("lad, K=2", "uniform"): pytest.approx(-0.1),
+        ("lad, K=2", "fedavg"): pytest.approx(-0.1),
         ("hinge, K=2", "fedavot"): pytest.approx(-0.9),
     }
 
@@ -167,10 +167,12 @@ def test_figures_are_written_as_png_and_pdf_and_redrawn_alike(draw, tmp_path):
 
 
 def test_biases_are_drawn_where_their_rule_is(tmp_path):
-    outcomes = power_law(2, [-0.1], rule="uniform")
-    level = {"setting": "lad, K=2", "rule": "uniform", "mean": 0.3}
+    outcomes = power_law(2, [-0.1], rule="fedavg")
+    level = {"setting": "lad, K=2", "rule": "fedavg", "mean": 0.3}
     plain = draw_rate(outcomes, tmp_path / "plain")[1].read_bytes()
-    foreign = draw_rate(outcomes, tmp_path / "foreign", biases=[{**level, "rule": "snipw"}])
+    foreign = draw_rate(
+        outcomes, tmp_path / "foreign", biases=[{**level, "rule": "self-normalised-ipw"}]
+    )
     drawn = draw_rate(outcomes, tmp_path / "drawn", biases=[level])
     assert foreign[1].read_bytes() == plain
     assert drawn[1].read_bytes() != plain
@@ -241,7 +243,7 @@ def test_the_rate_study_measures_averaged_models_over_two_decades():
 def test_a_rule_that_aims_at_another_importance_keeps_a_bias():
     found = {(row["setting"], row["rule"]): row["mean"] for row in rate.biases()}
     for loss in ("lad", "hinge"):
-        assert found[f"{loss}, K=2", "uniform"] > found[f"{loss}, K=2", "snipw"] > 0
+        assert found[f"{loss}, K=2", "fedavg"] > found[f"{loss}, K=2", "self-normalised-ipw"] > 0
 
 
 def test_the_excess_of_a_small_run_falls_with_the_rounds_and_keeps_to_the_bound(small, tmp_path):

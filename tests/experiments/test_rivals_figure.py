@@ -8,7 +8,7 @@ from fedavot.experiments import rivals_figure
 from fedavot.experiments.figures import new_figure
 from fedavot.experiments.outcome import Outcome
 
-LOSSES = {"full": 0.1, "fedavot": 0.15, "uniform": 0.2, "fedau": 0.12, "fedawe": 25.0}
+LOSSES = {"full": 0.1, "fedavot": 0.15, "fedavg": 0.2, "fedau": 0.12, "fedawe": 25.0}
 
 
 def outcome(setting, rule, loss):

@@ -15,7 +15,7 @@ from fedavot.experiments.outcome import METRICS, Outcome, divergence, row, write
 from fedavot.experiments.report import Page, reopen, report, sheet_of
 from fedavot.experiments.study import Case, Instance, conduct, file_name
 from fedavot.experiments.summary import findings, plus_minus, table
-from fedavot.rules import NAMES, build
+from fedavot.rules import RuleName, build
 from fedavot.rules.catalogue import Known
 from fedavot.training import Problem, Training, constant, train
 from fedavot.training.run import Run
@@ -55,7 +55,7 @@ def case(*names, seeds=(0, 1), optimum=OPTIMUM, **changes):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished")
-    return folder, conduct([case("full", "fedavot", "uniform")], folder / "runs", notify=silent)
+    return folder, conduct([case("full", "fedavot", "fedavg")], folder / "runs", notify=silent)
 
 
 def test_an_outcome_holds_what_training_gives(finished):
@@ -77,13 +77,13 @@ def test_an_outcome_holds_what_training_gives(finished):
 
 
 def test_outcomes_come_in_the_order_of_the_cases(finished):
-    assert [outcome.rule for outcome in finished[1]] == ["full", "fedavot", "uniform"]
+    assert [outcome.rule for outcome in finished[1]] == ["full", "fedavot", "fedavg"]
 
 
 def test_what_is_done_is_not_run_again(finished, monkeypatch):
     folder, outcomes = finished
     monkeypatch.setattr(studies, "train", None)
-    again = conduct([case("full", "fedavot", "uniform")], folder / "runs", notify=silent)
+    again = conduct([case("full", "fedavot", "fedavg")], folder / "runs", notify=silent)
     assert [one.metrics for one in again] == [one.metrics for one in outcomes]
 
 
@@ -114,14 +114,14 @@ def test_a_rule_with_other_options_is_run_again(tmp_path):
 
 
 def test_the_number_of_workers_changes_nothing(finished, tmp_path):
-    held = case("full", "fedavot", "uniform")
+    held = case("full", "fedavot", "fedavg")
     alone = conduct([held], tmp_path, notify=silent, workers=1)
     for one, other in zip(alone, finished[1], strict=True):
         assert one.metrics == other.metrics
 
 
 def test_an_interrupted_study_keeps_what_is_done_and_goes_on_to_the_same_end(finished, tmp_path):
-    held = case("full", "fedavot", "uniform")
+    held = case("full", "fedavot", "fedavg")
 
     def interrupt(label, done, total):
         if "fedavot" in label and done >= total // 2:
@@ -151,9 +151,9 @@ def test_a_study_changed_after_an_interruption_starts_afresh(tmp_path):
 
 def test_a_diverged_run_has_null_metrics_and_says_why(tmp_path):
     wild = Training(2000, constant(50.0), local_steps=2, record_every=2)
-    (outcome,) = conduct([case("uniform", training=wild)], tmp_path, notify=silent)
+    (outcome,) = conduct([case("fedavg", training=wild)], tmp_path, notify=silent)
     assert "diverged in round" in outcome.message
-    assert "'uniform'" in outcome.message
+    assert "'fedavg'" in outcome.message
     rows = {one["metric"]: one["mean"] for one in outcome.rows()}
     assert rows["final_loss"] is None
     assert rows["tail_loss"] is None
@@ -165,7 +165,7 @@ def test_a_diverged_run_has_null_metrics_and_says_why(tmp_path):
 def test_a_run_whose_finite_losses_are_beyond_all_measure_has_diverged(power):
     losses = np.array([[1.0, 2.0, 1.0], [1.0, 10.0**power, 1.5 * 10.0**power]])
     run = Run(
-        rule="uniform",
+        rule="fedavg",
         seeds=(3, 5),
         params=np.zeros((2, 1)),
         average=np.zeros((2, 1)),
@@ -193,7 +193,7 @@ def test_metrics_beyond_all_measure_are_null(finished, tmp_path, power):
 
 def test_a_study_that_ends_before_its_losses_overflow_is_reported_as_diverged(tmp_path):
     steep = Training(40, constant(50.0), local_steps=2)
-    held = case("uniform", training=steep)
+    held = case("fedavg", training=steep)
     (outcome,) = conduct([held], tmp_path, notify=silent)
     assert np.isfinite(outcome.losses).all()
     assert outcome.losses.max() > 1e154
@@ -238,7 +238,7 @@ def test_results_are_a_list_of_rows_that_any_reader_parses(finished, tmp_path):
 
 def test_a_report_has_results_summary_and_figures_and_redraws_alike(finished):
     folder, outcomes = finished
-    held = case("full", "fedavot", "uniform")
+    held = case("full", "fedavot", "fedavg")
     png, pdf = report(PAGE, [sheet_of(held)], outcomes, folder)
     assert png.read_bytes().startswith(b"\x89PNG")
     assert pdf.read_bytes().startswith(b"%PDF")
@@ -251,11 +251,11 @@ def test_a_report_has_results_summary_and_figures_and_redraws_alike(finished):
 
 
 def test_runs_made_since_with_other_options_are_not_mixed_in(tmp_path):
-    held = case("full", "uniform")
+    held = case("full", "fedavg")
     outcomes = conduct([held], tmp_path / "runs", notify=silent)
     report(PAGE, [sheet_of(held)], outcomes, tmp_path)
-    conduct([case("uniform", seeds=(5,))], tmp_path / "runs", notify=silent)
-    with pytest.raises(InputError, match="'uniform' on 'tiny'.*made with other options since"):
+    conduct([case("fedavg", seeds=(5,))], tmp_path / "runs", notify=silent)
+    with pytest.raises(InputError, match="'fedavg' on 'tiny'.*made with other options since"):
         reopen(PAGE, tmp_path)
 
 
@@ -300,7 +300,7 @@ def test_a_folder_without_the_study_is_not_redrawn(finished, tmp_path):
     with pytest.raises(InputError, match="holds no study; run without --redraw first"):
         reopen(PAGE, tmp_path)
     folder, outcomes = finished
-    report(PAGE, [sheet_of(case("full", "fedavot", "uniform"))], outcomes, folder)
+    report(PAGE, [sheet_of(case("full", "fedavot", "fedavg"))], outcomes, folder)
     with pytest.raises(InputError, match="holds the study 'tiny', not 'other'"):
         reopen(dataclasses.replace(PAGE, name="other"), folder)
 
@@ -318,7 +318,7 @@ def told(finished, tmp_path):
     """Return a folder with a study that was told, free to be edited."""
     folder = tmp_path / "study"
     shutil.copytree(finished[0] / "runs", folder / "runs")
-    report(PAGE, [sheet_of(case("full", "fedavot", "uniform"))], finished[1], folder)
+    report(PAGE, [sheet_of(case("full", "fedavot", "fedavg"))], finished[1], folder)
     return folder
 
 
@@ -360,9 +360,9 @@ def test_a_study_or_a_run_edited_without_care_is_refused(told):
 
 
 def test_a_run_that_is_missing_or_of_another_rule_is_refused(told):
-    one, other = (told / "runs" / file_name("tiny", rule) for rule in ("full", "uniform"))
+    one, other = (told / "runs" / file_name("tiny", rule) for rule in ("full", "fedavg"))
     one.write_bytes(other.read_bytes())
-    with pytest.raises(FileFormatError, match="the run of 'uniform' on 'tiny', which belongs"):
+    with pytest.raises(FileFormatError, match="the run of 'fedavg' on 'tiny', which belongs"):
         reopen(PAGE, told)
     one.unlink()
     with pytest.raises(InputError, match="is missing; run the study without --redraw"):
@@ -409,7 +409,7 @@ def test_a_combined_page_has_one_table_of_excesses_and_what_follows(finished, tm
         return [row("tiny", "fedavot", "slope", np.array([-0.5]), 2)]
 
     page = dataclasses.replace(PAGE, combined=True, derive=derive)
-    sheets = [sheet_of(case("full", "fedavot", "uniform"))]
+    sheets = [sheet_of(case("full", "fedavot", "fedavg"))]
     report(page, sheets, finished[1], tmp_path)
     text = (tmp_path / "summary.md").read_text()
     assert "| setting | rule | excess |" in text
@@ -419,14 +419,14 @@ def test_a_combined_page_has_one_table_of_excesses_and_what_follows(finished, tm
 
 def test_a_setting_that_has_not_run_is_said_to_be_missing(finished, tmp_path):
     missing = dataclasses.replace(sheet_of(case("full")), setting="later")
-    report(PAGE, [sheet_of(case("full", "fedavot", "uniform")), missing], finished[1], tmp_path)
+    report(PAGE, [sheet_of(case("full", "fedavot", "fedavg")), missing], finished[1], tmp_path)
     assert "## later\n\nNot run yet." in (tmp_path / "summary.md").read_text()
 
 
 def test_every_rule_can_be_drawn_and_told_from_every_other():
-    assert set(LOOKS) == set(NAMES)
-    assert len({(look.colour, look.dashes) for look in LOOKS.values()}) == len(NAMES)
-    assert len({look.label for look in LOOKS.values()}) == len(NAMES)
+    assert set(LOOKS) == set(RuleName)
+    assert len({(look.colour, look.dashes) for look in LOOKS.values()}) == len(RuleName)
+    assert len({rule.label for rule in RuleName}) == len(RuleName)
 
 
 def test_losses_to_simpler_rules_are_said():
@@ -437,9 +437,11 @@ def test_losses_to_simpler_rules_are_said():
             metrics={"excess": [excess]}, seconds=0.0, message="", fingerprint="",
         )  # fmt: skip
 
-    told = findings([outcome("fedavot", 0.3), outcome("uniform", 0.1), outcome("snipw", 0.9)])
+    told = findings(
+        [outcome("fedavot", 0.3), outcome("fedavg", 0.1), outcome("self-normalised-ipw", 0.9)]
+    )
     assert told[0] == "FedAVOT **loses** to uniform (0.1): its excess is 0.3."
-    assert told[1] == "FedAVOT beats snipw (0.9): its excess is 0.3."
+    assert told[1] == "FedAVOT beats self-normalised IPW (0.9): its excess is 0.3."
 
 
 @pytest.mark.parametrize(
@@ -458,7 +460,7 @@ def test_differences_within_the_noise_are_no_wins(theirs, verdict):
             metrics={"excess": values}, seconds=0.0, message="", fingerprint="",
         )  # fmt: skip
 
-    told = findings([outcome("fedavot", [0.3, 0.4]), outcome("uniform", theirs)])
+    told = findings([outcome("fedavot", [0.3, 0.4]), outcome("fedavg", theirs)])
     assert told[0].startswith(f"FedAVOT {verdict} uniform")
 
 

@@ -54,9 +54,9 @@ def drawn(outcomes, tmp_path, monkeypatch, title="s"):
 def test_the_legend_says_when_a_run_diverged(tmp_path, monkeypatch):
     runs = [
         outcome("full", 1 / ROUNDS),
-        outcome("uniform", 3.0 ** ROUNDS[:60], diverged=True),
-        outcome("ht", np.zeros((1, 0)), diverged=True),
-        outcome("snipw", 10.0 ** (3 * ROUNDS), diverged=True),
+        outcome("fedavg", 3.0 ** ROUNDS[:60], diverged=True),
+        outcome("horvitz-thompson", np.zeros((1, 0)), diverged=True),
+        outcome("self-normalised-ipw", 10.0 ** (3 * ROUNDS), diverged=True),
     ]
     _, labels = drawn(runs, tmp_path, monkeypatch)
     assert len(labels) == 4
@@ -67,7 +67,7 @@ def test_the_legend_says_when_a_run_diverged(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("diverged", [True, False])
 def test_a_run_far_above_leaves_the_others_in_view(tmp_path, monkeypatch, diverged):
-    far = outcome("uniform", 10.0 ** (3 * ROUNDS), diverged=diverged)
+    far = outcome("fedavg", 10.0 ** (3 * ROUNDS), diverged=diverged)
     axes, labels = drawn([outcome("full", 1 / ROUNDS), far], tmp_path, monkeypatch)
     low, high = axes.get_ylim()
     assert low < 1 / ROUNDS[-1]
@@ -79,18 +79,18 @@ def test_a_run_far_above_leaves_the_others_in_view(tmp_path, monkeypatch, diverg
 def test_runs_that_all_diverge_are_drawn(tmp_path, monkeypatch, growth):
     with np.errstate(over="ignore"):
         losses = np.minimum(growth ** np.arange(1.0, 21.0), 1.7e308)
-    axes, _ = drawn([outcome("uniform", losses, diverged=True)], tmp_path, monkeypatch)
+    axes, _ = drawn([outcome("fedavg", losses, diverged=True)], tmp_path, monkeypatch)
     assert np.isfinite(axes.get_ylim()).all()
 
 
 @pytest.mark.parametrize("losses", [np.zeros(5), np.zeros((1, 0))])
 def test_runs_without_a_positive_loss_are_drawn(tmp_path, monkeypatch, losses):
-    axes, _ = drawn([outcome("uniform", losses)], tmp_path, monkeypatch)
+    axes, _ = drawn([outcome("fedavg", losses)], tmp_path, monkeypatch)
     assert axes.get_ylim()[0] > 0
 
 
 def test_rivals_that_all_diverge_are_drawn(tmp_path):
-    paths = draw_rivals([outcome("uniform", np.ones(3), diverged=True)], tmp_path / "rivals")
+    paths = draw_rivals([outcome("fedavg", np.ones(3), diverged=True)], tmp_path / "rivals")
     assert all(path.exists() for path in paths)
 
 
@@ -107,13 +107,13 @@ def test_letters_that_the_font_lacks_cause_no_warning(tmp_path, monkeypatch):
 def test_the_command_line_says_nothing_of_matplotlibs(tmp_path):
     (tmp_path / "c.toml").write_text(
         f"""name = "{FOREIGN}"
-rules = ["uniform"]
+rules = ["fedavg"]
 [task]
 kind = "heterogeneous-regression"
 n_clients = 3
 [availability]
 law = "uniform-cohorts"
-size = 1
+cohort_size = 1
 [training]
 rounds = 5
 step = 0.01

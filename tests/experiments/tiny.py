@@ -8,15 +8,15 @@ from fedavot.experiments.config import read_config
 from fedavot.experiments.simulate import cases
 
 TINY = {
-    "top": 'rules = ["full", "uniform"]',
+    "top": 'rules = ["full", "fedavg"]',
     "task": 'kind = "heterogeneous-regression"\nn_clients = 4\nn_features = 2\nexamples = 5',
-    "availability": 'law = "uniform-cohorts"\nsize = 2',
+    "availability": 'law = "uniform-cohorts"\ncohort_size = 2',
     "training": "rounds = 20\nstep = 0.05\nseeds = 2",
 }
 ARRAYS = 'kind = "arrays"\nfile = "mine.npz"\nloss = "squares"'
 MNIST = 'kind = "mnist-softmax"\nn_clients = 4\nexamples = 6'
 CHANCES = 'law = "independent"\nprobabilities = '
-DRAWS = 'law = "successive-draws"\nsize = 2\nrates = '
+DRAWS = 'law = "successive-draws"\ncohort_size = 2\nrates = '
 LOG = 'law = "cohorts"\nfile = "rounds.log"'
 
 

@@ -164,10 +164,15 @@ class Case(NamedTuple):
 CASES = [
     Case(rules.full(P), lambda seed: formulas.Full(P)),
     Case(rules.fedavg_k(P), lambda seed: formulas.fedavg_k(P)),
-    Case(rules.uniform(), lambda seed: formulas.uniform()),
-    Case(rules.p_normalised(P), lambda seed: formulas.p_normalised(P)),
-    Case(rules.ht(P, INCLUSION), lambda seed: formulas.ht(P, INCLUSION)),
-    Case(rules.snipw(P, INCLUSION), lambda seed: formulas.snipw(P, INCLUSION)),
+    Case(rules.fedavg(), lambda seed: formulas.fedavg()),
+    Case(rules.importance_average(P), lambda seed: formulas.importance_average(P)),
+    Case(
+        rules.horvitz_thompson(P, INCLUSION), lambda seed: formulas.horvitz_thompson(P, INCLUSION)
+    ),
+    Case(
+        rules.self_normalised_ipw(P, INCLUSION),
+        lambda seed: formulas.self_normalised_ipw(P, INCLUSION),
+    ),
     Case(rules.fedavot(ENTROPY), lambda seed: formulas.fedavot(ENTROPY)),
     Case(rules.fedavot(VARIANCE), lambda seed: formulas.fedavot(VARIANCE)),
     Case(rules.fedavot(SOFT), lambda seed: formulas.fedavot(SOFT)),
@@ -176,7 +181,7 @@ CASES = [
     Case(rules.fedavot_select(ENTROPY, ASKED), lambda seed: formulas.Selected(drawn(seed))),
     Case(rules.fedau(P, cutoff=6), lambda seed: formulas.FedAU(P, cutoff=6)),
     Case(
-        rules.f3ast(P, size=ASKED, smoothing=0.1),
+        rules.f3ast(P, cohort_size=ASKED, smoothing=0.1),
         lambda seed: formulas.F3ast(P, size=ASKED, smoothing=0.1),
     ),
     Case(rules.mifa(P), lambda seed: formulas.Mifa(P)),

@@ -45,19 +45,19 @@ def fedavg_k(p):
     return Weighted(lambda cohort: [len(p) / len(cohort) * p[i] for i in cohort])
 
 
-def uniform():
+def fedavg():
     return Weighted(lambda cohort: [1 / len(cohort) for _ in cohort])
 
 
-def p_normalised(p):
+def importance_average(p):
     return Weighted(lambda cohort: [p[i] / sum(p[k] for k in cohort) for i in cohort])
 
 
-def ht(p, inclusion):
+def horvitz_thompson(p, inclusion):
     return WeightedUpdates(lambda cohort: [p[i] / inclusion[i] for i in cohort])
 
 
-def snipw(p, inclusion):
+def self_normalised_ipw(p, inclusion):
     def weigh(cohort):
         ratios = {i: p[i] / inclusion[i] for i in cohort}
         return [ratios[i] / sum(ratios.values()) for i in cohort]
@@ -223,7 +223,7 @@ class FedAWE(Literal):
 
 class FedProx(Weighted):
     def __init__(self, proximal):
-        super().__init__(uniform().weigh)
+        super().__init__(fedavg().weigh)
         self.proximal = proximal
 
 

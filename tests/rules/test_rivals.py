@@ -65,7 +65,7 @@ def test_fedau_intervals_are_means_of_a_list_kept_by_hand(sets, cutoff):
 def test_f3ast_asks_and_weighs_as_worked_by_hand():
     # First rates are 2/4 for all: the two of largest importance are asked. Then theirs are higher,
     # 3/4, and those of the others lower, 1/4, so that 0 (.4/.75) yields to 2 (.2/.25).
-    rule = rules.f3ast([0.4, 0.3, 0.2, 0.1], size=2, smoothing=0.5)
+    rule = rules.f3ast([0.4, 0.3, 0.2, 0.1], cohort_size=2, smoothing=0.5)
     first, second, third = choose(rule, [0, 1, 2, 3], [0, 2, 3], [3])
     assert first.members.tolist() == [0, 1]
     np.testing.assert_allclose(first.weights, [0.4 / 0.75, 0.3 / 0.75])
@@ -76,7 +76,7 @@ def test_f3ast_asks_and_weighs_as_worked_by_hand():
 
 
 def test_f3ast_asks_the_one_most_owed():
-    rule = rules.f3ast([0.4, 0.3, 0.2, 0.1], size=1, smoothing=0.5)
+    rule = rules.f3ast([0.4, 0.3, 0.2, 0.1], cohort_size=1, smoothing=0.5)
     asked = choose(rule, *[[0, 1, 2, 3]] * 3)
     assert [int(one.members[0]) for one in asked] == [0, 1, 2]
 
@@ -101,7 +101,7 @@ def test_memories_make_up_for_those_who_never_come_back():
     targets, cohorts = [1.0, -1.0], [[0, 1]] + [[0]] * 300
     remembered = run_points(rules.mifa([0.5, 0.5]), targets, cohorts, local_steps=1)
     assert abs(remembered - 0.0) < 1e-6
-    assert abs(run_points(rules.uniform(), targets, cohorts, local_steps=1) - 1.0) < 1e-6
+    assert abs(run_points(rules.fedavg(), targets, cohorts, local_steps=1) - 1.0) < 1e-6
 
 
 @pytest.mark.parametrize("local_steps", [1, 5])
@@ -137,7 +137,7 @@ def test_control_variates_remove_client_drift():
     plan = training.Training(200, training.constant(0.05), local_steps=8, record_every=200)
     optimum = 4 / 5
     corrected = training.train(problem, rules.scaffold([0.5, 0.5]), plan).params[0]
-    plain = training.train(problem, rules.uniform(), plan).params[0]
+    plain = training.train(problem, rules.fedavg(), plan).params[0]
     assert abs(corrected - optimum) < 1e-9
     assert abs(plain - optimum) > 0.05
 

@@ -27,9 +27,9 @@ def reducing_rules(p):
     """Return the rules that are full participation when everybody always takes part."""
     law = fa.Cohorts([EVERYBODY])
     return [
-        rules.p_normalised(p),
-        rules.ht(p, np.ones(N)),
-        rules.snipw(p, np.ones(N)),
+        rules.importance_average(p),
+        rules.horvitz_thompson(p, np.ones(N)),
+        rules.self_normalised_ipw(p, np.ones(N)),
         rules.fedavot(fa.align(p, law)),
         rules.fedavot(fa.align(p, law, objective="variance")),
         rules.fedavot_memory(fa.align(p, law)),
@@ -45,7 +45,7 @@ def reducing_rules(p):
 def plain_rules():
     """Return the further rules that are so for the plain mean alone."""
     return [
-        rules.uniform(),
+        rules.fedavg(),
         rules.fedavot_online(EVEN),
         rules.fedawe(),
         rules.fedprox(proximal=0.0),
@@ -78,9 +78,9 @@ def normalising_rules(p, law):
     alignment = fa.align(p, law)
     return [
         rules.full(p),
-        rules.uniform(),
-        rules.p_normalised(p),
-        rules.snipw(p, law.inclusion()),
+        rules.fedavg(),
+        rules.importance_average(p),
+        rules.self_normalised_ipw(p, law.inclusion()),
         rules.fedavot(alignment),
         rules.fedavot(fa.align(p, law, softness=0.2)),
         rules.fedavot_online(p),
@@ -112,7 +112,7 @@ def test_expected_horvitz_thompson_weights_are_the_importance(law, data):
     importance = importance / importance.sum()
     cohorts = strategies.enumerate_cohorts(law)
     expected = np.zeros(law.n_clients)
-    rule = rules.ht(importance, inclusion)
+    rule = rules.horvitz_thompson(importance, inclusion)
     for (cohort, chance), asked in zip(
         cohorts.items(), choose(rule, *map(sorted, cohorts)), strict=True
     ):
@@ -143,11 +143,11 @@ def every_rule():
     alignment = fa.align(UNEVEN, fa.UniformCohorts(N, 3))
     return [
         *normalising_rules(UNEVEN, fa.UniformCohorts(N, 3))[1:],
-        rules.ht(UNEVEN, np.full(N, 0.6)),
+        rules.horvitz_thompson(UNEVEN, np.full(N, 0.6)),
         rules.fedavg_k(UNEVEN),
         rules.fedavot_memory(alignment),
         rules.fedau(UNEVEN),
-        rules.f3ast(UNEVEN, size=1),
+        rules.f3ast(UNEVEN, cohort_size=1),
         rules.mifa(UNEVEN),
         rules.fedvarp(UNEVEN),
         rules.scaffold(UNEVEN),
@@ -185,10 +185,10 @@ def test_every_rule_says_what_it_knows_and_stores():
 
 def test_steps_are_shared_so_that_programs_are_compiled_once():
     for build in (rules.mifa, rules.fedvarp, rules.scaffold, rules.qffl):
-        assert build(EVEN).step is build(UNEVEN).step
-    assert rules.afl(step=0.1).step is rules.afl(step=0.2).step
+        assert build(EVEN).aggregate is build(UNEVEN).aggregate
+    assert rules.afl(step=0.1).aggregate is rules.afl(step=0.2).aggregate
     for rule in every_rule():
-        for hook in (rule.step, rule.start, rule.correct):
+        for hook in (rule.aggregate, rule.start, rule.correct):
             assert hook is None or inspect.getmodule(hook).__dict__[hook.__name__] is hook
 
 
@@ -207,7 +207,7 @@ def test_rules_refuse_what_they_cannot_use():
     with pytest.raises(OptionError, match="cutoff is 0; it must be at least 1"):
         rules.fedau(EVEN, cutoff=0)
     with pytest.raises(OptionError, match="size is 0; it must be at least 1"):
-        rules.f3ast(EVEN, size=0)
+        rules.f3ast(EVEN, cohort_size=0)
     with pytest.raises(OptionError, match="smoothing is 1.5; it must be above 0 and at most 1"):
         rules.f3ast(EVEN, smoothing=1.5)
     with pytest.raises(OptionError, match="smoothing is 0.0; it must be finite and above 0"):
@@ -218,10 +218,10 @@ def test_rules_refuse_what_they_cannot_use():
         rules.qffl(EVEN, q=float("nan"))
     with pytest.raises(OptionError, match="step is 0.0; it must be finite and above 0"):
         rules.afl(step=0.0)
-    with pytest.raises(RuleError, match="rule 'ht' needs inclusion probabilities"):
-        rules.ht(EVEN, None)
+    with pytest.raises(RuleError, match="rule 'horvitz-thompson' needs inclusion probabilities"):
+        rules.horvitz_thompson(EVEN, None)
     with pytest.raises(RuleError, match="client 1 has importance 0.1 and inclusion probability 0"):
-        rules.snipw(UNEVEN, [1, 0, 1, 1, 1])
+        rules.self_normalised_ipw(UNEVEN, [1, 0, 1, 1, 1])
     with pytest.raises(RuleError, match="rule 'fedavot' needs an alignment"):
         rules.fedavot(None)
 
@@ -234,7 +234,7 @@ def test_rules_refuse_what_they_cannot_use():
         ([0.5, float("nan"), 0.5], "inclusion probability of client 1 is nan"),
     ],
 )
-@pytest.mark.parametrize("build", [rules.ht, rules.snipw])
+@pytest.mark.parametrize("build", [rules.horvitz_thompson, rules.self_normalised_ipw])
 def test_inclusion_probabilities_are_checked_where_they_enter(build, inclusion, told):
     with pytest.raises(RuleError, match=told):
         build([0.5, 0.25, 0.25], inclusion)
@@ -246,11 +246,35 @@ def test_a_rule_that_needs_a_law_says_so_and_what_to_use_instead(name):
         rules.build(name, rules.Known([0.5, 0.5]))
 
 
-def test_a_name_that_is_none_is_answered_with_all_there_are():
-    with pytest.raises(RuleError, match="'fedavrg' is unknown; it must be one of full, fedavg-k"):
+def test_a_near_miss_of_a_name_is_answered_with_the_name():
+    with pytest.raises(RuleError, match="'fedavrg'; did you mean 'fedavg'"):
         rules.build("fedavrg", rules.Known([0.5, 0.5]))
 
 
+def test_a_name_that_is_nowhere_near_a_rule_is_answered_with_all_there_are():
+    with pytest.raises(RuleError, match=f"'xyz'; the rules are {', '.join(rules.RuleName)}"):
+        rules.build("xyz", rules.Known([0.5, 0.5]))
+
+
+@pytest.mark.parametrize(
+    "name", ["FedAvg", "FEDAVG", "plain average", "Plain_Average", rules.RuleName.FEDAVG]
+)
+def test_a_rule_is_found_by_its_name_or_label_in_any_spelling(name):
+    assert rules.build(name, rules.Known([0.5, 0.5])).name == "fedavg"
+
+
+def test_no_two_rules_share_a_name_or_a_label():
+    owners = {}
+    for rule in rules.RuleName:
+        for text in (rule.value, rule.label.lower()):
+            assert owners.setdefault(text, rule) is rule
+
+
+def test_a_rule_prints_as_its_name_and_its_number_of_clients():
+    assert repr(rules.fedavg()) == "Rule('fedavg')"
+    assert repr(rules.mifa([0.5, 0.5])) == "Rule('mifa', 2 clients)"
+
+
 def test_an_option_a_rule_does_not_have_is_refused():
-    with pytest.raises(RuleError, match="'uniform'.*softness"):
-        rules.build("uniform", rules.Known([0.5, 0.5]), softness=1.0)
+    with pytest.raises(RuleError, match="'fedavg'.*softness"):
+        rules.build("fedavg", rules.Known([0.5, 0.5]), softness=1.0)

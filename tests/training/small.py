@@ -54,7 +54,7 @@ def some(rng, rounds):
 
 TASK = training.Task("regression", (FEATURES, TARGETS), square_loss, drawn_model)
 PROBLEM = training.Problem(TASK, P, some)
-SHARES = rules.p_normalised(P)
+SHARES = rules.importance_average(P)
 """A rule without memory."""
 
 

@@ -47,9 +47,9 @@ def test_the_round_and_the_client_whose_update_fails_are_named(limit, every):
     number, client, kind, _ = small.first_break(limits, LAST_COUNTS_FOR_NOTHING, cohorts)
     assert (client, kind) == (3, "update")
     problem = small.fragile(limits, LAST_COUNTS_FOR_NOTHING)
-    run = train(problem, rules.uniform(), counting(every))
+    run = train(problem, rules.fedavg(), counting(every))
     assert_ends_before(run, number, every)
-    assert "rule 'uniform' diverged" in run.message
+    assert "rule 'fedavg' diverged" in run.message
     assert "client 3's update is not finite (seed 0)" in run.message
     # Until then the model counts the rounds in which somebody came.
     counts = np.cumsum([cohort.size > 0 for cohort in cohorts[0][: number - 1]])
@@ -64,7 +64,7 @@ def test_a_loss_that_becomes_infinite_at_a_finite_model_is_found_in_its_round(li
     cohorts = {0: small.cohorts_of(0, ROUNDS)}
     number, client, kind, _ = small.first_break(limits, EVEN, cohorts, silent=True)
     assert (client, kind) == (2, "loss")
-    run = train(small.fragile(limits, EVEN, silent=True), rules.uniform(), counting(every))
+    run = train(small.fragile(limits, EVEN, silent=True), rules.fedavg(), counting(every))
     assert_ends_before(run, number, every)
     assert "client 2's loss is inf (seed 0)" in run.message
 
@@ -82,7 +82,7 @@ def test_the_first_seed_to_fail_stops_them_all_and_is_named(every):
     assert breaks[5] == breaks[6] == number < breaks[4]
     assert seed == 5
     problem = small.fragile(limits, LAST_COUNTS_FOR_NOTHING)
-    run = train(problem, rules.uniform(), counting(every, seeds=seeds))
+    run = train(problem, rules.fedavg(), counting(every, seeds=seeds))
     assert_ends_before(run, number, every)
     assert f"client {client}'s {kind} is not finite (seed {seed})" in run.message
     for at, one in enumerate(seeds):
@@ -93,7 +93,7 @@ def test_the_first_seed_to_fail_stops_them_all_and_is_named(every):
 def test_clients_of_no_importance_may_have_an_infinite_loss():
     limits = [NEVER, NEVER, NEVER, 1]
     problem = small.fragile(limits, LAST_COUNTS_FOR_NOTHING, silent=True)
-    run = train(problem, rules.uniform(), counting())
+    run = train(problem, rules.fedavg(), counting())
     assert run.ending is Ending.FINISHED
     assert run.losses[0, -1] == -run.params["x"][0]
     np.testing.assert_array_equal(training.objective(problem, run.params), run.losses[:, -1])
@@ -106,7 +106,7 @@ def test_an_infinite_loss_before_the_model_fails_is_what_is_reported():
     task = training.Task("fragile", data, small.fragile_loss, lambda key: {"x": jnp.zeros(())})
     problem = training.Problem(task, LAST_COUNTS_FOR_NOTHING, small.everybody)
     for every in (1, 4, 100):
-        run = train(problem, rules.uniform(), counting(every))
+        run = train(problem, rules.fedavg(), counting(every))
         assert_ends_before(run, 2, every)
         assert "client 1's loss is inf" in run.message
 
@@ -189,7 +189,7 @@ def test_a_parameter_the_objective_does_not_see_is_watched_all_the_same(every):
         lambda key: {"x": jnp.zeros(()), "u": jnp.zeros(())},
     )
     problem = training.Problem(task, EVEN, small.everybody)
-    run = train(problem, rules.uniform(), counting(every))
+    run = train(problem, rules.fedavg(), counting(every))
     assert_ends_before(run, 12, every)
     assert "client 0's update is not finite" in run.message
 
@@ -197,7 +197,7 @@ def test_a_parameter_the_objective_does_not_see_is_watched_all_the_same(every):
 def test_a_run_that_fails_is_resumed_to_the_same_failure(tmp_path):
     path = tmp_path / "run.npz"
     problem = small.fragile([NEVER, NEVER, 17, NEVER], EVEN)
-    first, again = (train(problem, rules.uniform(), counting(4), checkpoint=path) for _ in range(2))
+    first, again = (train(problem, rules.fedavg(), counting(4), checkpoint=path) for _ in range(2))
     assert first.message == again.message
     assert first.rounds == again.rounds
     np.testing.assert_array_equal(first.losses, again.losses)

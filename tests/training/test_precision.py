@@ -139,7 +139,7 @@ def test_integers_keep_their_64_bits_beside_doubles():
     )
     run = train(
         training.Problem(task, small.P, small.everybody),
-        rules.uniform(),
+        rules.fedavg(),
         small.options(6, batch_size=None),
     )
     np.testing.assert_allclose(run.params, -6 * 0.05 * ((2**40 + 5) % 7), rtol=1e-12)

@@ -237,7 +237,7 @@ def test_the_same_run_from_functions_made_anew_is_resumed(stopped, whole, tmp_pa
     played = []
     run = train(
         problem,
-        rules.p_normalised(small.P),
+        rules.importance_average(small.P),
         OPTIONS,
         checkpoint=path,
         progress=lambda done, total: played.append(done),
@@ -403,7 +403,7 @@ def test_a_run_of_many_records_without_divisors_is_still_cut_into_tens():
     problem = training.Problem(task, [1.0], lambda rng, rounds: [np.array([0])] * rounds)
     done = []
     options = training.Training(211, training.constant(1.0))
-    run = train(problem, rules.uniform(), options, progress=lambda at, total: done.append(at))
+    run = train(problem, rules.fedavg(), options, progress=lambda at, total: done.append(at))
     assert run.params == 211
     np.testing.assert_array_equal(run.losses, -np.arange(1.0, 212.0)[None])
     assert 10 <= len(done) <= 20

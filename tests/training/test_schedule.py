@@ -62,18 +62,18 @@ def test_a_schedule_holds_every_member_and_weight_in_its_place(cohorts, entropy,
 
 def test_a_shorter_run_reports_the_weights_of_its_own_rounds():
     cohorts = [[0, 1], [], [2, 3], [0]]
-    plan = schedule(problem_of(cohorts), rules.uniform(), (0,), 4)
+    plan = schedule(problem_of(cohorts), rules.fedavg(), (0,), 4)
     np.testing.assert_allclose(plan.realised(3), [[0.25, 0.25, 0.25, 0.25]])
     np.testing.assert_allclose(plan.realised(4), [[1 / 2, 1 / 6, 1 / 6, 1 / 6]])
     np.testing.assert_array_equal(plan.realised(0), np.zeros((1, 4)))
 
 
 def test_seeds_that_ask_differently_are_not_alike():
-    plan = schedule(small.PROBLEM, rules.uniform(), (1, 2), 10)
+    plan = schedule(small.PROBLEM, rules.fedavg(), (1, 2), 10)
     assert not plan.alike
     cohorts = [[0, 1], [2, 3]]
     other_weights = dataclasses.replace(
-        rules.uniform(),
+        rules.fedavg(),
         choose=lambda cohorts, rng: [Asked(cohort, rng.random(cohort.size)) for cohort in cohorts],
     )
     assert not schedule(problem_of(cohorts), other_weights, (1, 2), 2).alike
@@ -81,7 +81,7 @@ def test_seeds_that_ask_differently_are_not_alike():
 
 def test_rules_are_compared_on_the_same_cohorts():
     one, other = (
-        schedule(small.PROBLEM, rule, (7,), 10) for rule in (rules.uniform(), rules.mifa(small.P))
+        schedule(small.PROBLEM, rule, (7,), 10) for rule in (rules.fedavg(), rules.mifa(small.P))
     )
     np.testing.assert_array_equal(one.members, other.members)
 
@@ -89,7 +89,7 @@ def test_rules_are_compared_on_the_same_cohorts():
 def test_a_law_samples_the_cohorts():
     law = fa.Cohorts([[0, 1], [2], [1, 2, 3]], [0.2, 0.5, 0.3])
     problem = dataclasses.replace(small.PROBLEM, availability=law.sample)
-    plan = schedule(problem, rules.uniform(), (0,), 50)
+    plan = schedule(problem, rules.fedavg(), (0,), 50)
     found = {tuple(row[row < 4].tolist()) for row in plan.members[0]}
     assert found == {(0, 1), (2,), (1, 2, 3)}
 
@@ -119,7 +119,7 @@ def test_cohorts_may_be_lists():
     np.testing.assert_array_equal(small.flat(listed.params), small.flat(arrays.params))
 
 
-@pytest.mark.parametrize("rule", [rules.uniform(), rules.fedau(small.P), rules.f3ast(small.P)])
+@pytest.mark.parametrize("rule", [rules.fedavg(), rules.fedau(small.P), rules.f3ast(small.P)])
 def test_cohorts_may_be_lists_and_integers_of_any_type(rule):
     # Client 1 alone in 64 bits has the bytes of clients 1 and 0 in 32.
     given = [[], [2, 3], np.array([1, 0], np.int32), np.array([1], np.int64), []]
@@ -161,7 +161,7 @@ def test_a_rule_may_ask_nobody_in_a_round():
 def test_what_is_no_cohort_is_refused(cohorts, message):
     problem = dataclasses.replace(small.PROBLEM, availability=lambda rng, rounds: cohorts)
     with pytest.raises(CohortError, match=message):
-        train(problem, rules.uniform(), small.options(2))
+        train(problem, rules.fedavg(), small.options(2))
 
 
 @pytest.mark.parametrize(
@@ -202,8 +202,8 @@ def test_a_rule_that_asks_nonsense_is_refused_by_name(weigh, error, message):
 
 
 def test_a_rule_that_forgets_a_round_is_refused():
-    forgetful = dataclasses.replace(rules.uniform(), choose=lambda cohorts, rng: [])
-    with pytest.raises(RuleError, match="rule 'uniform' chose 0 times in 2 rounds"):
+    forgetful = dataclasses.replace(rules.fedavg(), choose=lambda cohorts, rng: [])
+    with pytest.raises(RuleError, match="rule 'fedavg' chose 0 times in 2 rounds"):
         train(small.PROBLEM, forgetful, small.options(2))
 
 
@@ -216,14 +216,14 @@ def test_a_weight_too_large_for_single_precision_is_refused():
 
 
 def test_a_rule_made_for_other_clients_is_refused():
-    rule = rules.p_normalised(np.full(9, 1 / 9))
+    rule = rules.importance_average(np.full(9, 1 / 9))
     with pytest.raises(RuleError, match="was made for 9 clients, and task 'regression' has 4"):
         train(small.PROBLEM, rule, training.Training(3, small.STEP))
 
 
 def test_what_is_no_rule_is_refused():
-    with pytest.raises(RuleError, match="the rule is 'uniform'; give a Rule"):
-        train(small.PROBLEM, "uniform", training.Training(3, small.STEP))
+    with pytest.raises(RuleError, match="the rule is 'fedavg'; give a Rule"):
+        train(small.PROBLEM, "fedavg", training.Training(3, small.STEP))
 
 
 @pytest.mark.parametrize("drawn", [None, [[[1, 2], [3]]]])
@@ -236,5 +236,5 @@ def test_an_availability_that_gives_no_cohorts_is_refused(drawn):
 @pytest.mark.parametrize("chosen", [None, [([0], [1.0])]])
 def test_a_rule_that_chooses_no_asked_is_refused(chosen):
     rule = dataclasses.replace(small.SHARES, choose=lambda cohorts, rng: chosen)
-    with pytest.raises(RuleError, match="'p-normalised' must choose a list of Asked"):
+    with pytest.raises(RuleError, match="'importance-average' must choose a list of Asked"):
         train(small.PROBLEM, rule, training.Training(1, small.STEP))

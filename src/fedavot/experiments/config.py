@@ -17,24 +17,25 @@ from typing import Any
 
 from fedavot._checks import shown
 from fedavot._files import PathLike
-from fedavot.errors import ConfigError, FileFormatError, InputError, TooLargeError
+from fedavot.errors import ConfigError, FileFormatError, InputError, RuleError, TooLargeError
 from fedavot.experiments.keys import (
     DEALT,
     DIGITS,
     NAME,
     OPTIONS,
     REQUIRED,
-    RULE,
     TABLES,
+    TEXT,
     TOP,
     Key,
     Kind,
 )
+from fedavot.rules.names import as_rule_name
 
 Table = Mapping[str, Any]
 """A section with every key that applies, defaults filled in."""
 
-_RULE_NAME = Key("name", RULE, "the rule")
+_RULE_NAME = Key("name", TEXT, "the rule")
 _MANY_DIGITS = re.compile(r"[0-9_]{4301,}")
 """Numbers that Python does not read, as reading them takes time quadratic in their digits."""
 _LONGEST = 60
@@ -275,9 +276,12 @@ def _rule(file: Path, where: str, entry: Any) -> Table:
         raise _error(file, where, f"is {_shown(entry)}; it must be a rule's name or a table")
     # The name decides which options there are, so it is looked at first.
     given = {key: value for key, value in entry.items() if key == "name"}
-    name = _checked(file, f"{where}.", given, (_RULE_NAME,))["name"]
+    try:
+        name = as_rule_name(_checked(file, f"{where}.", given, (_RULE_NAME,))["name"])
+    except RuleError as cause:
+        raise ConfigError(f"{file}: {where}.name: {cause}") from None
     checked = _checked(file, f"{where}.", entry, (_RULE_NAME, *OPTIONS.get(name, ())))
-    return {key: value for key, value in checked.items() if value is not None}
+    return {key: value for key, value in checked.items() if value is not None} | {"name": name}
 
 
 def _error(file: Path, where: str, what: str) -> ConfigError:

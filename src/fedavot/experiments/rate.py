@@ -54,7 +54,7 @@ HORIZONS = (100, 320, 1000, 3200, 10_000)
 """Rounds: two decades, in steps of about √10 that ten divides."""
 
 SIZES = (2, 5, 10, 50, 100)
-RULES = ("full", "fedavot", "snipw", "uniform")
+RULES = ("full", "fedavot", "self-normalised-ipw", "fedavg")
 LOCAL_STEPS = 5
 BATCH_SIZE = 10
 
@@ -231,8 +231,8 @@ def biases() -> tuple[dict[str, Any], ...]:
     """
     setting = feasible(2)
     potentials = {
-        "snipw": np.log(setting.importance / setting.law.inclusion()),
-        "uniform": np.zeros(setting.importance.size),
+        "self-normalised-ipw": np.log(setting.importance / setting.law.inclusion()),
+        "fedavg": np.zeros(setting.importance.size),
     }
     found = []
     for one in objectives():

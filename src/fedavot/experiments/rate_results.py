@@ -13,8 +13,9 @@ import numpy as np
 
 from fedavot._checks import Floats
 from fedavot.errors import OptionError
-from fedavot.experiments.figures import LOOKS, new_figure, save
+from fedavot.experiments.figures import look_of, new_figure, save
 from fedavot.experiments.outcome import Outcome, row
+from fedavot.rules.names import label_of
 
 
 class Mark(NamedTuple):
@@ -37,7 +38,7 @@ _SIZE_MARKS = {
 """Their lines nearly coincide, so their marks lie around one another."""
 _NO_BIAS = 1e-9
 """Biases up to this are rounding in the linear program."""
-_SHAPES = {"full": "s", "fedavot": "o", "snipw": "^", "uniform": "D"}
+_SHAPES = {"full": "s", "fedavot": "o", "self-normalised-ipw": "^", "fedavg": "D"}
 
 
 class Line(NamedTuple):
@@ -87,12 +88,13 @@ def draw_rate(
     levels = {(one["setting"], one["rule"]): one["mean"] for one in biases}
 
     def draw(axes: Any, line: Line, course: dict[int, Outcome]) -> list[Any]:
-        look = LOOKS[line.rule]
-        drawn = _draw_line(axes, course, Mark(look.colour, _SHAPES.get(line.rule, "v")), look.label)
+        colour = look_of(line.rule).colour
+        mark = Mark(colour, _SHAPES.get(line.rule, "v"))
+        drawn = _draw_line(axes, course, mark, label_of(line.rule))
         level = levels.get((f"{line.loss}, K={line.size}", line.rule))
         if level is not None and level > _NO_BIAS:
             label = "bias, in the rule's colour"
-            drawn.append(axes.axhline(level, color=look.colour, linestyle=":", label=label))
+            drawn.append(axes.axhline(level, color=colour, linestyle=":", label=label))
         return drawn
 
     return _draw(_lines(outcomes), draw, stem)

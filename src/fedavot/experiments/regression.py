@@ -29,7 +29,7 @@ LOCAL_STEPS = 5
 
 RULES = (
     *("full", "fedavot", "fedavot-variance", "fedavot-soft", "fedavot-online", "fedavot-memory"),
-    *("uniform", "p-normalised", "snipw", "ht", "fedavg-k"),
+    *("fedavg", "importance-average", "self-normalised-ipw", "horvitz-thompson", "fedavg-k"),
 )
 
 

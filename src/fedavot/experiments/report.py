@@ -170,7 +170,12 @@ def _told(folder: Path, name: str, mark: str) -> Outcome:
 def in_order(outcomes: Sequence[Outcome], sheets: Sequence[Sheet]) -> list[Outcome]:
     """Return the outcomes of these settings and their rules, in the order of the legend."""
     found = {(one.setting, one.rule): one for one in outcomes}
-    keys = [(sheet.setting, rule) for sheet in sheets for rule in LOOKS if rule in sheet.rules]
+    order = {rule: place for place, rule in enumerate(LOOKS)}
+    keys = [
+        (sheet.setting, rule)
+        for sheet in sheets
+        for rule in sorted(sheet.rules, key=lambda rule: order.get(rule, len(order)))
+    ]
     return [found[key] for key in keys if key in found]
 
 

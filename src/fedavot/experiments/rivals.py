@@ -25,7 +25,7 @@ from fedavot.laws._law import Law
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.independent import IndependentClients
 from fedavot.laws.mixture import Mixture
-from fedavot.rules import NAMES, Rule
+from fedavot.rules import Rule, RuleName
 from fedavot.rules.catalogue import Known, build
 from fedavot.training import Problem, Task, Training, constant
 from fedavot.training.mnist import load, standardised
@@ -147,10 +147,10 @@ def rules_for(importance: Floats, law: Law) -> tuple[Rule, ...]:
         "fedavot-variance": lambda: build("fedavot-variance", sampled),
         "fedavot-soft": lambda: build("fedavot-soft", known, softness=SOFTNESS),
         "fedavot-memory": lambda: build("fedavot-memory", known, softness=SOFTNESS),
-        "fedavot-select": lambda: build("fedavot-select", known, size=ASKED),
-        "f3ast": lambda: build("f3ast", known, size=ASKED),
+        "fedavot-select": lambda: build("fedavot-select", known, cohort_size=ASKED),
+        "f3ast": lambda: build("f3ast", known, cohort_size=ASKED),
     }
-    return tuple(special.get(name, lambda name=name: build(name, known))() for name in NAMES)
+    return tuple(special.get(name, lambda name=name: build(name, known))() for name in RuleName)
 
 
 def _clients(data_dir: Path | None) -> tuple[Task, Floats]:

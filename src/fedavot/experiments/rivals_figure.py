@@ -15,7 +15,7 @@ from fedavot.experiments.outcome import Outcome
 
 _COLUMNS = 2
 _OURS, _THEIRS, _ALL = "#0072B2", "#D55E00", "#000000"
-_SIMPLE = ("uniform", "p-normalised", "snipw", "ht", "fedavg-k")
+_SIMPLE = ("fedavg", "importance-average", "self-normalised-ipw", "horvitz-thompson", "fedavg-k")
 _SIMPLE_COLOUR = "#777777"
 _BEYOND = 4.0
 """Losses more than this times the best are at the edge."""

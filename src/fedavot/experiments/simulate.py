@@ -134,8 +134,8 @@ def law_of(config: Config, n_clients: int) -> Law:
     options = config.availability
     match options["law"]:
         case "uniform-cohorts":
-            with config.at("availability.size"):
-                return UniformCohorts(n_clients, options["size"])
+            with config.at("availability.cohort_size"):
+                return UniformCohorts(n_clients, options["cohort_size"])
         case "independent":
             with config.at("availability.probabilities"):
                 return IndependentClients(
@@ -144,7 +144,7 @@ def law_of(config: Config, n_clients: int) -> Law:
         case "successive-draws":
             with config.at("availability.rates"):
                 return SuccessiveDraws(
-                    _one_each(config, "availability.rates", n_clients), options["size"]
+                    _one_each(config, "availability.rates", n_clients), options["cohort_size"]
                 )
     with config.at("availability.file"):
         return Cohorts(read_rounds(config.file("availability"), n_clients), n_clients=n_clients)

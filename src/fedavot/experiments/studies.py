@@ -11,7 +11,7 @@ from fedavot.experiments.study import Case
 
 DRAWN = (
     *("full", "fedavot", "fedavot-online", "fedavot-memory", "fedavot-select"),
-    *("uniform", "snipw", "ht", "fedavg-k"),
+    *("fedavg", "self-normalised-ipw", "horvitz-thompson", "fedavg-k"),
 )
 """Rules in the figures of curves; the others are in the tables, close to one of these."""
 

@@ -266,7 +266,7 @@ class _Job:
                 if case.averaged:
                     value = objective(instance.problem, run.average)
                 add("excess", value - instance.optimum)
-            if self.rule.weights_tell:
+            if self.rule.has_gap:
                 add("realised_gap", run.realised_gap(instance.problem.shares))
             if case.target is not None:
                 add("rounds_to_target", _first_at(run, case.target))

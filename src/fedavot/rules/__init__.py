@@ -1,45 +1,43 @@
-"""Aggregation rules, one a file: FedAVOT's, FedAvg's, the rivals'.
+"""Aggregation rules, one per file: FedAVOT's, FedAvg's and those of other methods.
 
 Each is a function that takes what the rule has to know and returns a `Rule`; `build` finds them by
-name.
+name. Describing a rule needs NumPy alone; training with it needs JAX.
 """
 
-from fedavot._extras import require
-
-require("training", "jax", by="fedavot.rules")
-
-from fedavot.rules._rule import Asked, Report, Rule  # noqa: E402
-from fedavot.rules.afl import afl  # noqa: E402
-from fedavot.rules.catalogue import NAMES, Known, build  # noqa: E402
-from fedavot.rules.f3ast import f3ast  # noqa: E402
-from fedavot.rules.fedau import fedau  # noqa: E402
-from fedavot.rules.fedavg_k import fedavg_k  # noqa: E402
-from fedavot.rules.fedavot import fedavot  # noqa: E402
-from fedavot.rules.fedawe import fedawe  # noqa: E402
-from fedavot.rules.fedprox import fedprox  # noqa: E402
-from fedavot.rules.fedvarp import fedvarp  # noqa: E402
-from fedavot.rules.full import full  # noqa: E402
-from fedavot.rules.ht import ht  # noqa: E402
-from fedavot.rules.memory import fedavot_memory  # noqa: E402
-from fedavot.rules.mifa import mifa  # noqa: E402
-from fedavot.rules.online import fedavot_online  # noqa: E402
-from fedavot.rules.p_normalised import p_normalised  # noqa: E402
-from fedavot.rules.qffl import qffl  # noqa: E402
-from fedavot.rules.scaffold import scaffold  # noqa: E402
-from fedavot.rules.select import fedavot_select  # noqa: E402
-from fedavot.rules.snipw import snipw  # noqa: E402
-from fedavot.rules.uniform import uniform  # noqa: E402
+from fedavot.rules._rule import Asked, Report, Rule
+from fedavot.rules.afl import afl
+from fedavot.rules.catalogue import Known, build
+from fedavot.rules.f3ast import f3ast
+from fedavot.rules.fedau import fedau
+from fedavot.rules.fedavg import fedavg
+from fedavot.rules.fedavg_k import fedavg_k
+from fedavot.rules.fedavot import fedavot
+from fedavot.rules.fedawe import fedawe
+from fedavot.rules.fedprox import fedprox
+from fedavot.rules.fedvarp import fedvarp
+from fedavot.rules.full import full
+from fedavot.rules.horvitz_thompson import horvitz_thompson
+from fedavot.rules.importance_average import importance_average
+from fedavot.rules.memory import fedavot_memory
+from fedavot.rules.mifa import mifa
+from fedavot.rules.names import RuleName
+from fedavot.rules.online import fedavot_online
+from fedavot.rules.qffl import qffl
+from fedavot.rules.scaffold import scaffold
+from fedavot.rules.select import fedavot_select
+from fedavot.rules.self_normalised_ipw import self_normalised_ipw
 
 __all__ = [
-    "NAMES",
     "Asked",
     "Known",
     "Report",
     "Rule",
+    "RuleName",
     "afl",
     "build",
     "f3ast",
     "fedau",
+    "fedavg",
     "fedavg_k",
     "fedavot",
     "fedavot_memory",
@@ -49,11 +47,10 @@ __all__ = [
     "fedprox",
     "fedvarp",
     "full",
-    "ht",
+    "horvitz_thompson",
+    "importance_average",
     "mifa",
-    "p_normalised",
     "qffl",
     "scaffold",
-    "snipw",
-    "uniform",
+    "self_normalised_ipw",
 ]

@@ -1,4 +1,4 @@
-"""What rules are given to know, checked where it enters."""
+"""What rules are told, checked where it enters."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,12 +14,12 @@ def as_shares(importance: ArrayLike) -> Floats:
 
 
 def inverse_inclusion(rule: str, importance: ArrayLike, inclusion: ArrayLike | None) -> Floats:
-    """Return p_i/π_i, shape (n_clients,), refusing clients that matter but are never there.
+    """Return p_i/π_i, shape (n_clients,), refusing clients that matter but never take part.
 
     Parameters
     ----------
     rule : str
-        Who asks, for messages.
+        The rule's name, for messages.
     importance, inclusion : array-like of shape (n_clients,)
         p, and π with π_i = P(i ∈ S).
     """
@@ -43,14 +43,14 @@ def inverse_inclusion(rule: str, importance: ArrayLike, inclusion: ArrayLike | N
     never = np.flatnonzero((chances == 0) & (shares > 0))
     if never.size:
         raise RuleError(
-            f"client {never[0]} has importance {shares[never[0]]:.4g} and inclusion probability 0: "
-            f"rule {rule!r} would divide by zero; set its importance to 0"
+            f"client {never[0]} has importance {shares[never[0]]:.4g} and inclusion probability 0, "
+            f"by which rule {rule!r} would have to divide; set its importance to 0"
         )
     return np.divide(shares, chances, out=np.zeros(shares.size), where=chances > 0)
 
 
 def as_converged(rule: str, alignment: Alignment | None, *, allow_unconverged: bool) -> Alignment:
-    """Return an alignment that met its tolerance, or whatever it is if that is allowed."""
+    """Return an alignment that met its tolerance, or any alignment if that is allowed."""
     if not isinstance(alignment, Alignment):
         raise RuleError(
             f"rule {rule!r} needs an alignment, found {alignment!r}; give align(importance, law), "
@@ -59,7 +59,7 @@ def as_converged(rule: str, alignment: Alignment | None, *, allow_unconverged: b
     if alignment.status is Status.UNCONVERGED and not allow_unconverged:
         raise RuleError(
             f"rule {rule!r} was given an alignment that did not converge (residual "
-            f"{alignment.residual:.2e} after {alignment.iterations} iterations): "
+            f"{alignment.residual:.2e} after {alignment.evaluations} evaluations): "
             f"{alignment.message}; or pass allow_unconverged=True"
         )
     return alignment

@@ -1,13 +1,13 @@
-"""What an aggregation rule is: whom it asks, and what it makes of the answers.
+"""What an aggregation rule is: which clients it asks, and how it combines their updates.
 
-A round has two halves. On the server's side `choose` says, from the cohorts alone, which clients
-train and with which weights: an alignment, an inverse probability, a draw. On the model's side
-`step` turns their updates Δ_i = θ_i − θ into the next model. State is what the next round needs;
-whatever a rule holds, and whatever constants its step needs, is in it, so that `step` is a plain
-function and one compiled program serves every rule that shares it.
+A round has two halves. `choose` decides, from the cohorts alone, which clients train and with which
+weights: from an alignment, an inverse probability, or a random draw. `aggregate` turns their
+updates Δ_i = θ_i − θ into the next model. The state is what the next round needs. Everything that
+`aggregate` depends on is in its arguments, so that it is a plain function, and one compiled program
+serves every rule that shares it.
 
-`start`, `correct` and `proximal` are for rules that reach into local training: where a client
-begins, what is added to each of its gradients, and how strongly it is held to its beginning.
+`start`, `correct` and `proximal` are for rules that change local training: the model a client
+starts from, a correction added to each of its gradients, and the strength of a proximal term.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,36 +26,36 @@ State = Any
 
 
 class Asked(NamedTuple):
-    """Whom one round trains: distinct clients, and the weights of their updates."""
+    """The clients that train in one round, all distinct, and the weights of their updates."""
 
     members: Integers
     weights: Floats
 
 
 class Report(NamedTuple):
-    """What comes back in one round.
+    """What the clients send back in one round.
 
-    Rounds are padded to equal size. Absent places hold the client number n_clients, which a
+    Rounds are padded to equal length. Absent places hold the client number n_clients, which a
     scatter with ``mode="drop"`` ignores, weight 0 and update 0.
     """
 
     members: Any
-    """Clients who trained, shape (size,)."""
+    """Clients that trained, shape (length,)."""
     weights: Any
-    """What `Rule.choose` gave them, shape (size,)."""
+    """Their weights, from `Rule.choose`, shape (length,)."""
     updates: Params
-    """θ_i − θ at the client's start, each leaf with a leading axis of length size."""
+    """θ_i − θ at the client's start, each leaf with a leading axis of that length."""
     losses: Any
-    """f_i at the client's start, shape (size,); None unless the rule needs losses."""
+    """f_i at the client's start, shape (length,); None unless the rule needs losses."""
     step: Any
     """The local step size of this round."""
     local_steps: int
-    """How many local steps each client took."""
+    """Number of local steps each client took."""
 
 
 Cohorts = Sequence[Integers]
 Choose = Callable[[Cohorts, np.random.Generator], list[Asked]]
-Step = Callable[[Params, State, Report], tuple[Params, State]]
+Aggregate = Callable[[Params, State, Report], tuple[Params, State]]
 
 
 def no_state(params: Params, n_clients: int) -> State:
@@ -70,37 +70,37 @@ class Rule:
     Attributes
     ----------
     name : str
-        As in tables and configurations.
+        A `RuleName` for the library's own rules, otherwise any text.
     knows : str
-        What it assumes it knows, in a few words.
+        What the rule assumes to be known, in a few words.
     stores : str
         What the server or the clients keep between rounds.
     choose : function of (cohorts, rng)
         One `Asked` for every cohort, in order. A cohort may be empty, and so may the answer: the
         model then stays as it is.
-    step : function of (params, state, report)
-        The next model and state. A module-level function: compiled programs are kept by it.
+    aggregate : function of (params, state, report)
+        The next model and state. A module-level function: compiled programs are cached by it.
     init : function of (params, n_clients)
         The state before the first round.
     start : function of (params, state, client), optional
-        Where a client starts; the global model if None.
+        The model a client starts from; the global model if None.
     correct : function of (params, state, client), optional
         What is added to each local gradient.
     proximal : float
         μ of a term μ/2 ‖θ − start‖² in the local objective.
     needs_losses : bool
-        Whether `step` reads the report's losses, and weighs by them.
+        Whether `aggregate` weights updates by the report's losses.
     n_clients : int, optional
-        How many clients what it knows is about, where it knows anything.
+        Number of clients the rule was made for; None if it serves any number.
     remembers : bool
-        Whether earlier updates count beside a round's own, whose weights then tell only part.
+        Whether updates of earlier rounds enter a round's aggregate, beside those it weights.
     """
 
     name: str
     knows: str
     stores: str
     choose: Choose
-    step: Step
+    aggregate: Aggregate
     init: Callable[[Params, int], State] = no_state
     start: Callable[[Params, State, Any], Params] | None = None
     correct: Callable[[Params, State, Any], Params] | None = None
@@ -109,19 +109,23 @@ class Rule:
     remembers: bool = False
     n_clients: int | None = None
 
+    def __repr__(self) -> str:
+        clients = "" if self.n_clients is None else f", {self.n_clients:,} clients"
+        return f"Rule({str(self.name)!r}{clients})"
+
     @property
-    def weights_tell(self) -> bool:
-        """Whether the mean weights of updates say what the rule optimises."""
+    def has_gap(self) -> bool:
+        """Whether the mean weights of updates are the objective that the rule optimises."""
         return not (self.needs_losses or self.remembers)
 
 
 def by_cohort(weigh: Callable[[Integers], Floats]) -> Choose:
-    """Return a choice that asks whom the weights leave in, whatever came before.
+    """Return a choice that asks the members of positive weight, whatever happened before.
 
     Parameters
     ----------
     weigh : function of a cohort
-        Its members' weights, in order. It sees each distinct cohort once.
+        Its members' weights, in order. It is called once for each distinct cohort.
     """
 
     def choose(cohorts: Cohorts, rng: np.random.Generator) -> list[Asked]:
@@ -148,13 +152,13 @@ def scaled_importance(shares: Floats) -> Callable[[Integers], Floats]:
 
 
 def trained(members: Integers, weights: Floats) -> Asked:
-    """Leave out the members whose weight is zero: their answers would be thrown away."""
+    """Leave out the members whose weight is zero, as their updates would not be used."""
     kept = weights != 0
     return Asked(members[kept], weights[kept])
 
 
 def add_updates(params: Params, state: State, report: Report) -> tuple[Params, State]:
-    """Step of the rules without memory: θ ← θ + Σ w_i Δ_i.
+    """Aggregate without memory: θ ← θ + Σ w_i Δ_i.
 
     Where the weights sum to one this is Σ w_i θ_i.
     """
@@ -206,7 +210,7 @@ def zeros_like(params: Params) -> Params:
 
 
 def one_each(params: Params, n_clients: int) -> Params:
-    """Return zeros with room for one model a client, each leaf with a leading client axis."""
+    """Return one model of zeros per client, each leaf with a leading axis of clients."""
     import jax
     import jax.numpy as jnp
 
@@ -214,7 +218,7 @@ def one_each(params: Params, n_clients: int) -> Params:
 
 
 def pick(table: Params, members: Any) -> Params:
-    """Return the members' rows of a table of models; absent places read some row."""
+    """Return the members' rows of a table of models; absent places get an arbitrary row."""
     import jax
 
     return jax.tree.map(lambda leaf: leaf.at[members].get(mode="clip"), table)

@@ -1,16 +1,17 @@
-"""AFL, agnostic federated learning: the worst mixture of clients is the objective.
+"""AFL, agnostic federated learning: minimise the loss of the worst mixture of clients.
 
     θ ← θ + Σ_{i∈S} λ_i Δ_i / Σ_{k∈S} λ_k,   λ ← Π(λ + γ Σ_{i∈S} f_i e_i)
 
 It seeks min over θ, max over λ of Σ λ_i f_i(θ), with λ in the simplex; Π projects there. Weights
-begin at 1/N and grow where losses are large. It knows nothing, needs each client's loss at the
-model it starts from, and stores one number a client.
+begin at 1/N and grow where losses are large. The rule knows nothing, needs each client's loss at
+the model it starts from, and stores one number per client.
 
-The paper has every client report every round. Here only those who take part move their weight by
-their loss, and the model by their share of the present weight: a client seldom seen gains weight
-slowly, and when it comes it does not count for the rounds it missed. Local training takes H steps
-where the paper has one. A cohort all of whose weights are zero leaves the model as it is, but
-its losses still count. The mean weights a run reports are 1/|S|; λ is in the rule's state.
+In the paper every client reports every round. Here only the participants' weights follow their
+losses, and the model moves by each participant's share of the cohort's weight: a client that is
+seldom available gains weight slowly, and is not compensated for the rounds it missed. Local
+training takes H steps where the paper has one. A cohort whose weights are all zero leaves the model
+as it is, but its losses still count. The mean weights a run reports are 1/|S|; λ is in the rule's
+state.
 
 Source: Mohri, Sivek & Suresh, *Agnostic federated learning*, ICML 2019, Algorithm 1
 (Stochastic-AFL); projection after Duchi, Shalev-Shwartz, Singer & Chandra, ICML 2008.
@@ -30,10 +31,11 @@ from fedavot.rules._rule import (
     precision,
     weighted,
 )
+from fedavot.rules.names import RuleName
 
 
 class Adversary(NamedTuple):
-    """Weights of the clients, and the step of their ascent."""
+    """Weights of the clients, and the step size of their ascent."""
 
     weights: Any
     """λ, shape (n_clients,)."""
@@ -47,17 +49,17 @@ def afl(*, step: float = 0.01) -> Rule:
     Parameters
     ----------
     step : float
-        γ, above 0: how fast weights follow losses. It is in units of weight for a unit of loss,
-        so it has to be chosen with the losses in mind.
+        γ, above 0: change of weight per unit of loss. Choose it with the size of the losses in
+        mind.
     """
-    size = as_amount(step, what="step", positive=True)
+    rate = as_amount(step, what="step", positive=True)
     return Rule(
-        "afl",
+        RuleName.AFL,
         "nothing",
-        "one number a client",
+        "one number per client",
         by_cohort(equal_weights),
         descend_and_ascend,
-        init=lambda params, n_clients: even_mixture(size, params, n_clients),
+        init=lambda params, n_clients: even_mixture(rate, params, n_clients),
         needs_losses=True,
     )
 
@@ -71,7 +73,7 @@ def even_mixture(step: float, params: Params, n_clients: int) -> Adversary:
 
 
 def descend_and_ascend(params: Params, state: State, report: Report) -> tuple[Params, State]:
-    """Step the model by the present weights, and the weights by the losses reported."""
+    """Move the model by the cohort's weights, and the weights by the losses reported."""
     import jax.numpy as jnp
 
     present = state.weights.at[report.members].get(mode="fill", fill_value=0)

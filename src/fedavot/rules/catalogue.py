@@ -1,9 +1,10 @@
 """Rules by name, for studies and configurations: what is known goes in, a rule comes out.
 
-A name maps to a function of what is known and of the rule's own options. Alignments are computed
-once for all the rules that share them. What a rule needs and is not given is an error that says so.
+A name stands for a function and for the part of what is known that the function takes. Rules with
+the same alignment share it. Where something that a rule needs is not known, the error says what.
 """
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, shown
+from fedavot._checks import Floats
 from fedavot.alignment import Alignment
 from fedavot.errors import RuleError
 from fedavot.laws._law import Law
@@ -20,26 +21,27 @@ from fedavot.rules._rule import Rule
 from fedavot.rules.afl import afl
 from fedavot.rules.f3ast import f3ast
 from fedavot.rules.fedau import fedau
+from fedavot.rules.fedavg import fedavg
 from fedavot.rules.fedavg_k import fedavg_k
 from fedavot.rules.fedavot import fedavot
 from fedavot.rules.fedawe import fedawe
 from fedavot.rules.fedprox import fedprox
 from fedavot.rules.fedvarp import fedvarp
 from fedavot.rules.full import full
-from fedavot.rules.ht import ht
+from fedavot.rules.horvitz_thompson import horvitz_thompson
+from fedavot.rules.importance_average import importance_average
 from fedavot.rules.memory import fedavot_memory
 from fedavot.rules.mifa import mifa
+from fedavot.rules.names import RuleName, as_rule_name
 from fedavot.rules.online import fedavot_online
-from fedavot.rules.p_normalised import p_normalised
 from fedavot.rules.qffl import qffl
 from fedavot.rules.scaffold import scaffold
 from fedavot.rules.select import fedavot_select
-from fedavot.rules.snipw import snipw
-from fedavot.rules.uniform import uniform
+from fedavot.rules.self_normalised_ipw import self_normalised_ipw
 from fedavot.solve import align
 
 SOFTNESS = 0.1
-"""Of fedavot-soft unless given: some way towards 1/|A|, for steadier weights."""
+"""Default of fedavot-soft: part of the way towards equal weights 1/|A|, for less variance."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +51,13 @@ class Known:
     Attributes
     ----------
     importance : array-like of shape (n_clients,)
-        What the objective gives each client.
+        How much each client counts in the objective.
     law : Law, optional
-        How available clients are.
+        The availability law.
     inclusion : array-like of shape (n_clients,), optional
-        How often each takes part; the law's if not given.
+        The probability that each client takes part in a round; the law's if not given.
     allow_unconverged : bool
-        Whether alignments that miss their tolerance are accepted.
+        Whether to accept alignments that missed their tolerance.
     """
 
     importance: ArrayLike
@@ -70,7 +72,7 @@ class Known:
 
     @cached_property
     def chances(self) -> ArrayLike | None:
-        """The inclusion probabilities, where anything tells them."""
+        """The inclusion probabilities, if they or the law are known."""
         if self.inclusion is not None or self.law is None:
             return self.inclusion
         return self.law.inclusion()
@@ -78,20 +80,16 @@ class Known:
     @cached_property
     def entropic(self) -> Alignment:
         """The alignment of greatest entropy."""
-        return align(self.shares, self._needed_law("fedavot"))
+        return self.aligned(RuleName.FEDAVOT, softness=0.0)
 
-    def aligned(self, rule: str, **options: Any) -> Alignment:
-        """Return an alignment with the options of `align`."""
-        law = self._needed_law(rule)
-        return align(self.shares, law, **options) if options else self.entropic
-
-    def _needed_law(self, rule: str) -> Law:
+    def aligned(self, rule: RuleName, **options: Any) -> Alignment:
+        """Return an alignment with the options of `align`; without any, the shared one."""
         if self.law is None:
             raise RuleError(
-                f"rule {rule!r} needs an availability law, and none was given; give one, or use "
-                "fedavot-online, which learns from the cohorts as they come"
+                f"rule {rule.value!r} needs an availability law, and none was given; give one, or "
+                "use fedavot-online, which learns from the cohorts as they come"
             )
-        return self.law
+        return align(self.shares, self.law, **options) if options else self.entropic
 
 
 def build(name: str, known: Known, **options: Any) -> Rule:
@@ -100,68 +98,84 @@ def build(name: str, known: Known, **options: Any) -> Rule:
     Parameters
     ----------
     name : str
-        One of `NAMES`.
+        A `RuleName`, or its name or label in any case, with hyphens, underscores or spaces.
     known : Known
         What the server knows.
     **options
-        The rule's own, such as ``size`` for fedavot-select.
+        The rule's own options, such as ``cohort_size`` for fedavot-select.
     """
-    if not isinstance(name, str) or name not in _BUILDERS:
-        raise RuleError(f"rule {shown(name)} is unknown; it must be one of {', '.join(NAMES)}")
+    rule = as_rule_name(name)
+    make, takes = _MAKERS[rule]
+    given = takes(known)
     try:
-        return _BUILDERS[name](known, **options)
+        inspect.signature(make).bind(*given, **options)
     except TypeError as cause:
-        # Of our constructors only a wrong keyword raises this.
-        raise RuleError(f"rule {name!r}: {_in_words(cause)}") from None
+        raise RuleError(f"rule {rule.value!r}: {cause}") from None
+    return make(*given, **options)
 
 
-def _in_words(cause: TypeError) -> str:
-    return str(cause).partition("() ")[2] or str(cause)
+def _everything(known: Known) -> tuple[Any, ...]:
+    return (known,)
 
 
-def _aligned(known: Known, rule: str, **options: Any) -> Rule:
-    aligned = known.aligned(rule, **options)
+def _importance(known: Known) -> tuple[Any, ...]:
+    return (known.shares,)
+
+
+def _inclusion(known: Known) -> tuple[Any, ...]:
+    return known.shares, known.chances
+
+
+def _nothing(known: Known) -> tuple[Any, ...]:
+    return ()
+
+
+def _fedavot(known: Known) -> Rule:
+    aligned = known.aligned(RuleName.FEDAVOT)
+    return fedavot(aligned, allow_unconverged=known.allow_unconverged)
+
+
+def _variance(known: Known) -> Rule:
+    aligned = known.aligned(RuleName.VARIANCE, objective="variance")
+    return fedavot(aligned, allow_unconverged=known.allow_unconverged)
+
+
+def _soft(known: Known, *, softness: float = SOFTNESS) -> Rule:
+    aligned = known.aligned(RuleName.SOFT, softness=softness)
     return fedavot(aligned, allow_unconverged=known.allow_unconverged)
 
 
 def _memory(known: Known, *, softness: float = 0.0) -> Rule:
     chosen = {"softness": softness} if softness else {}
-    aligned = known.aligned("fedavot-memory", **chosen)
+    aligned = known.aligned(RuleName.MEMORY, **chosen)
     return fedavot_memory(aligned, allow_unconverged=known.allow_unconverged)
 
 
-def _select(known: Known, *, size: int) -> Rule:
-    aligned = known.aligned("fedavot-select")
-    return fedavot_select(aligned, size, allow_unconverged=known.allow_unconverged)
+def _select(known: Known, *, cohort_size: int) -> Rule:
+    aligned = known.aligned(RuleName.SELECT)
+    return fedavot_select(aligned, cohort_size, allow_unconverged=known.allow_unconverged)
 
 
-def _soft(known: Known, *, softness: float = SOFTNESS) -> Rule:
-    return _aligned(known, "fedavot-soft", softness=softness)
-
-
-_BUILDERS: dict[str, Callable[..., Rule]] = {
-    "full": lambda known: full(known.shares),
-    "fedavg-k": lambda known: fedavg_k(known.shares),
-    "uniform": lambda known: uniform(),
-    "p-normalised": lambda known: p_normalised(known.shares),
-    "ht": lambda known: ht(known.shares, known.chances),
-    "snipw": lambda known: snipw(known.shares, known.chances),
-    "fedavot": lambda known: _aligned(known, "fedavot"),
-    "fedavot-variance": lambda known: _aligned(known, "fedavot-variance", objective="variance"),
-    "fedavot-soft": _soft,
-    "fedavot-online": lambda known, **options: fedavot_online(known.shares, **options),
-    "fedavot-memory": _memory,
-    "fedavot-select": _select,
-    "fedau": lambda known, **options: fedau(known.shares, **options),
-    "f3ast": lambda known, **options: f3ast(known.shares, **options),
-    "mifa": lambda known: mifa(known.shares),
-    "fedvarp": lambda known: fedvarp(known.shares),
-    "fedawe": lambda known: fedawe(),
-    "fedprox": lambda known, **options: fedprox(**options),
-    "scaffold": lambda known: scaffold(known.shares),
-    "qffl": lambda known, **options: qffl(known.shares, **options),
-    "afl": lambda known, **options: afl(**options),
+_MAKERS: dict[RuleName, tuple[Callable[..., Rule], Callable[[Known], tuple[Any, ...]]]] = {
+    RuleName.FULL: (full, _importance),
+    RuleName.FEDAVOT: (_fedavot, _everything),
+    RuleName.VARIANCE: (_variance, _everything),
+    RuleName.SOFT: (_soft, _everything),
+    RuleName.ONLINE: (fedavot_online, _importance),
+    RuleName.MEMORY: (_memory, _everything),
+    RuleName.SELECT: (_select, _everything),
+    RuleName.FEDAVG: (fedavg, _nothing),
+    RuleName.IMPORTANCE_AVERAGE: (importance_average, _importance),
+    RuleName.SELF_NORMALISED_IPW: (self_normalised_ipw, _inclusion),
+    RuleName.HORVITZ_THOMPSON: (horvitz_thompson, _inclusion),
+    RuleName.FEDAVG_K: (fedavg_k, _importance),
+    RuleName.FEDAU: (fedau, _importance),
+    RuleName.F3AST: (f3ast, _importance),
+    RuleName.MIFA: (mifa, _importance),
+    RuleName.FEDVARP: (fedvarp, _importance),
+    RuleName.FEDAWE: (fedawe, _nothing),
+    RuleName.FEDPROX: (fedprox, _nothing),
+    RuleName.SCAFFOLD: (scaffold, _importance),
+    RuleName.QFFL: (qffl, _importance),
+    RuleName.AFL: (afl, _nothing),
 }
-
-NAMES = tuple(_BUILDERS)
-"""Every rule's name."""

@@ -1,12 +1,12 @@
-"""FedAU: updates weighted by how long each client stays away.
+"""FedAU: weight updates by the mean interval between a client's participations.
 
     θ ← θ + Σ_{i∈S} p_i ω_i Δ_i,   ω_i the mean of client i's participation intervals so far
 
 An interval ends when the client takes part or has waited K rounds, the *cutoff*; ω_i is 1 before
-the first. In a stationary law intervals average 1/π_i, less what the cutoff takes: ω_i tends to
+the first. Under a stationary law intervals average 1/π_i, less what the cutoff takes: ω_i tends to
 (1 − (1−π_i)^K)/π_i for independent rounds, and the expected change to that of full participation.
-The weights of a round sum to one only on average. It knows the importance and stores two counts and
-one number a client; a round in which nobody reports counts as waiting.
+The weights of a round sum to one only on average. The rule knows the importance and stores two
+counts and one number per client; a round in which nobody reports counts as waiting.
 
 The published rule is for p_i = 1/N; here 1/N is replaced by p_i.
 
@@ -20,15 +20,16 @@ from numpy.typing import ArrayLike
 from fedavot._checks import Floats, Integers, as_size
 from fedavot.rules._known import as_shares
 from fedavot.rules._rule import Asked, Cohorts, Rule, add_updates, trained
+from fedavot.rules.names import RuleName
 
 
 class Intervals:
-    """The mean participation interval of every client, as rounds go by.
+    """The mean participation interval of every client so far.
 
     Parameters
     ----------
     n_clients : int
-        How many clients there are.
+        Number of clients.
     cutoff : int or None
         Rounds of waiting after which an interval ends anyway; never if None.
 
@@ -63,9 +64,9 @@ def fedau(importance: ArrayLike, *, cutoff: int | None = 50) -> Rule:
     importance : array-like of shape (n_clients,)
         A distribution over the clients.
     cutoff : int or None
-        K, the longest interval that counts, at least 1 (the paper's experiments use 50): bounds
-        the weights, at the price of a bias against clients that are away for longer. None is no
-        limit.
+        K, the longest interval that counts, at least 1 (the paper's experiments use 50). It bounds
+        the weights, at the price of a bias against clients that are away for longer. None means
+        no limit.
     """
     shares = as_shares(importance)
     if cutoff is not None:
@@ -80,5 +81,10 @@ def fedau(importance: ArrayLike, *, cutoff: int | None = 50) -> Rule:
         return asked
 
     return Rule(
-        "fedau", "importance", "three numbers a client", choose, add_updates, n_clients=shares.size
+        RuleName.FEDAU,
+        "importance",
+        "three numbers per client",
+        choose,
+        add_updates,
+        n_clients=shares.size,
     )

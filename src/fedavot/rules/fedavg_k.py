@@ -3,8 +3,8 @@
     θ ← Σ_{i∈S} (N/|S|) p_i θ_i
 
 The weights sum to one only on average, and only if clients take part equally often: models, not
-updates, are scaled, so their size jumps from round to round. It knows the importance and stores
-nothing. A straw man among baselines, kept because the paper compares with it.
+updates, are scaled, so their norm jumps from round to round. It knows the importance and stores
+nothing. A weak baseline, kept because the paper compares with it.
 
 Source: the FedAVOT paper, section "Experiments".
 """
@@ -25,6 +25,7 @@ from fedavot.rules._rule import (
     scaled_importance,
     weighted,
 )
+from fedavot.rules.names import RuleName
 
 
 def fedavg_k(importance: ArrayLike) -> Rule:
@@ -37,11 +38,13 @@ def fedavg_k(importance: ArrayLike) -> Rule:
     """
     shares = as_shares(importance)
     choose = by_cohort(scaled_importance(shares))
-    return Rule("fedavg-k", "importance", "nothing", choose, add_models, n_clients=shares.size)
+    return Rule(
+        RuleName.FEDAVG_K, "importance", "nothing", choose, add_models, n_clients=shares.size
+    )
 
 
 def add_models(params: Params, state: State, report: Report) -> tuple[Params, State]:
-    """Return Σ w_i θ_i = (Σ w_i) θ + Σ w_i Δ_i; a round without weight changes nothing."""
+    """Return Σ w_i θ_i = (Σ w_i) θ + Σ w_i Δ_i; a round of total weight zero changes nothing."""
     import jax.numpy as jnp
 
     total: Any = report.weights.sum()

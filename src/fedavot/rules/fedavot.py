@@ -3,9 +3,9 @@
     θ ← Σ_{i∈A} Y[i, A] θ_i,   Y[·, A] ≥ 0 summing to one, E_A Y[i, A] = p_i
 
 Y comes from an alignment: of greatest entropy (the paper's), of least variance, or soft. Where the
-importance is out of reach, E Y is the nearest attainable one. It knows the importance and the
-availability law, both by way of the alignment, and stores nothing. Members whose weight is zero
-are not asked.
+importance is out of reach, E Y is the nearest attainable one. The rule knows the importance and the
+availability law, both from the alignment, and stores nothing. Members whose weight is zero are not
+asked.
 
 Source: the FedAVOT paper, Algorithm 2; docs/theory.md, sections 1, 3 and 7, for the plans.
 """
@@ -13,6 +13,7 @@ Source: the FedAVOT paper, Algorithm 2; docs/theory.md, sections 1, 3 and 7, for
 from fedavot.alignment import Alignment
 from fedavot.rules._known import as_converged
 from fedavot.rules._rule import Rule, add_updates, by_cohort
+from fedavot.rules.names import RuleName
 
 
 def fedavot(alignment: Alignment, *, allow_unconverged: bool = False) -> Rule:
@@ -21,11 +22,12 @@ def fedavot(alignment: Alignment, *, allow_unconverged: bool = False) -> Rule:
     Parameters
     ----------
     alignment : Alignment
-        Its objective and softness name the rule: "fedavot", "fedavot-variance", "fedavot-soft".
+        Its objective and softness decide between the names fedavot, fedavot-variance
+        and fedavot-soft.
     allow_unconverged : bool
         Whether to accept an alignment that missed its tolerance.
     """
-    name = _name(alignment) if isinstance(alignment, Alignment) else "fedavot"
+    name = _name(alignment) if isinstance(alignment, Alignment) else RuleName.FEDAVOT
     aligned = as_converged(name, alignment, allow_unconverged=allow_unconverged)
     choose = by_cohort(aligned.weights)
     return Rule(
@@ -38,7 +40,7 @@ def fedavot(alignment: Alignment, *, allow_unconverged: bool = False) -> Rule:
     )
 
 
-def _name(alignment: Alignment) -> str:
+def _name(alignment: Alignment) -> RuleName:
     if alignment.softness > 0:
-        return "fedavot-soft"
-    return "fedavot-variance" if alignment.objective == "variance" else "fedavot"
+        return RuleName.SOFT
+    return RuleName.VARIANCE if alignment.objective == "variance" else RuleName.FEDAVOT

@@ -1,11 +1,11 @@
-"""FedAWE: the absent go on from where they left, and make up for what they missed.
+"""FedAWE: absent clients continue from their own model, and make up for missed rounds.
 
     θ_i† = x_i + (t − τ_i) Δ_i,   θ ← (1/|A|) Σ_{i∈A} θ_i†,   x_i ← θ for i ∈ A
 
 x_i is the model client i last received, at the end of its last active round τ_i; it trains from
-there, and its update counts once for every round since (once for the round that follows, and for
-the first of all: τ_i = −1 before). It knows nothing: there is no importance in it, and its
-objective is the plain mean (1/N) Σ f_i. Each client keeps its own model and a count. With a
+there, and its update counts once for every round since then (once if it took part in the round
+before, and in the first round: τ_i = −1 before). The rule knows nothing: it uses no importance, and
+its objective is the plain mean (1/N) Σ f_i. Each client keeps its own model and a count. With a
 projection, clients receive the projected aggregate.
 
 Source: Xiang, Ioannidis, Yeh, Joe-Wong & Su, *Efficient federated learning against heterogeneous
@@ -26,13 +26,14 @@ from fedavot.rules._rule import (
     put,
     weighted,
 )
+from fedavot.rules.names import RuleName
 
 
 class Clocks(NamedTuple):
-    """Where every client left off.
+    """The model each client holds, and how long ago it received it.
 
-    What a round's members receive is the model after the engine projected it, which the step does
-    not see: it is written down at the beginning of the next one.
+    A round's members receive the model after its projection, which `aggregate` does not see: it is
+    stored at the beginning of the next round.
     """
 
     held: Params
@@ -46,11 +47,11 @@ class Clocks(NamedTuple):
 def fedawe() -> Rule:
     """Return FedAWE."""
     return Rule(
-        "fedawe",
+        RuleName.FEDAWE,
         "nothing",
-        "one model a client, on the client",
+        "one model per client, on the client",
         by_cohort(equal_weights),
-        step,
+        aggregate,
         init=init,
         start=start,
         remembers=True,
@@ -66,7 +67,7 @@ def init(params: Params, n_clients: int) -> Clocks:
 
 
 def start(params: Params, state: State, client: Any) -> Params:
-    """Return the model the client received last."""
+    """Return the model that the client received last."""
     import jax
     import jax.numpy as jnp
 
@@ -74,8 +75,8 @@ def start(params: Params, state: State, client: Any) -> Params:
     return jax.tree.map(lambda new, old: jnp.where(just, new, old[client]), params, state.held)
 
 
-def step(params: Params, state: State, report: Report) -> tuple[Params, State]:
-    """Average the models with their updates echoed; an empty round only passes."""
+def aggregate(params: Params, state: State, report: Report) -> tuple[Params, State]:
+    """Average the models with their updates echoed; an empty round leaves the model as it is."""
     import jax
     import jax.numpy as jnp
 

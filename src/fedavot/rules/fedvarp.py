@@ -1,12 +1,12 @@
-"""FedVARP: what is remembered of all, corrected by what is new from a few.
+"""FedVARP: every client's last update, corrected by the new updates of the participants.
 
     θ ← θ + Σ_i p_i η y_i + (1/|S|) Σ_{i∈S} N p_i (Δ_i − η y_i),   then y_i ← Δ_i/η for i ∈ S
 
 y_i is client i's last update, zero before the first; it is kept per unit of step size, so that it
-fits when steps change. The expected change is that of full participation if every client takes part
-equally often: the memory removes the variance of partial participation, not the bias of uneven
-availability. It knows the importance and stores one model a client. A round in which nobody
-reports changes nothing.
+stays right when steps change. The expected change is that of full participation if every client
+takes part equally often: the memory removes the variance of partial participation, not the bias of
+uneven availability. The rule knows the importance and stores one model per client. A round in which
+nobody reports changes nothing.
 
 The published rule is for p_i = 1/N; here 1/N is replaced by p_i.
 
@@ -18,11 +18,12 @@ from numpy.typing import ArrayLike
 
 from fedavot.rules._known import as_shares
 from fedavot.rules._rule import Rule, by_cohort, scaled_importance
-from fedavot.rules.memory import empty_memory, step
+from fedavot.rules.memory import aggregate, empty_memory
+from fedavot.rules.names import RuleName
 
 
 def fedvarp(importance: ArrayLike) -> Rule:
-    """Return FedVARP: the step with memory, fresh updates weighted as by FedAvg(K).
+    """Return FedVARP: aggregation with memory, with the weights of FedAvg(K) for new updates.
 
     Parameters
     ----------
@@ -31,11 +32,11 @@ def fedvarp(importance: ArrayLike) -> Rule:
     """
     shares = as_shares(importance)
     return Rule(
-        "fedvarp",
+        RuleName.FEDVARP,
         "importance",
-        "one model a client",
+        "one model per client",
         by_cohort(scaled_importance(shares)),
-        step,
+        aggregate,
         init=lambda params, n_clients: empty_memory(shares, params, n_clients),
         remembers=True,
         n_clients=shares.size,

@@ -2,8 +2,8 @@
 
     θ ← Σ_i p_i θ_i
 
-The reference the others are measured against: it optimises the objective itself, at N answers a
-round. It knows the importance and stores nothing; who is available does not matter to it.
+The reference for all other rules: it optimises the objective itself, at the cost of N replies per
+round. It knows the importance and stores nothing, and ignores availability.
 
 Source: McMahan et al., *Communication-efficient learning of deep networks from decentralized
 data*, AISTATS 2017, with all clients; FedAvg(full) in the FedAVOT paper.
@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from fedavot.rules._known import as_shares
 from fedavot.rules._rule import Asked, Cohorts, Rule, add_updates, trained
+from fedavot.rules.names import RuleName
 
 
 def full(importance: ArrayLike) -> Rule:
@@ -22,7 +23,7 @@ def full(importance: ArrayLike) -> Rule:
     Parameters
     ----------
     importance : array-like of shape (n_clients,)
-        A distribution over the clients; those of importance zero are not asked.
+        A distribution over the clients; clients of importance zero are not asked.
     """
     shares = as_shares(importance)
     everyone = trained(np.arange(shares.size), shares)
@@ -31,5 +32,10 @@ def full(importance: ArrayLike) -> Rule:
         return [everyone] * len(cohorts)
 
     return Rule(
-        "full", "importance; asks everyone", "nothing", choose, add_updates, n_clients=shares.size
+        RuleName.FULL,
+        "importance; asks everyone",
+        "nothing",
+        choose,
+        add_updates,
+        n_clients=shares.size,
     )

@@ -1,9 +1,9 @@
-"""Horvitz–Thompson: every update over the probability of seeing it.
+"""Horvitz–Thompson: each update divided by its client's inclusion probability.
 
     θ ← θ + Σ_{i∈S} (p_i/π_i) Δ_i,   π_i = P(i ∈ S)
 
-The expected change is that of full participation whatever the law, also where no weights that sum
-to one could do it. The price is variance: the weights of a round sum to one only on average. It
+The expected change is that of full participation under every law, also where no weights that sum to
+one achieve that. The price is variance: the weights of a round sum to one only on average. The rule
 knows the importance and the inclusion probabilities, and stores nothing.
 
 Source: Horvitz & Thompson, *A generalization of sampling without replacement from a finite
@@ -14,20 +14,21 @@ from numpy.typing import ArrayLike
 
 from fedavot.rules._known import inverse_inclusion
 from fedavot.rules._rule import Rule, add_updates, by_cohort
+from fedavot.rules.names import RuleName
 
 
-def ht(importance: ArrayLike, inclusion: ArrayLike | None) -> Rule:
+def horvitz_thompson(importance: ArrayLike, inclusion: ArrayLike | None) -> Rule:
     """Return Horvitz–Thompson weighting of updates.
 
     Parameters
     ----------
     importance, inclusion : array-like of shape (n_clients,)
-        What clients should count, and the probability that they take part.
+        How much each client counts, and the probability that it takes part.
     """
-    ratios = inverse_inclusion("ht", importance, inclusion)
+    ratios = inverse_inclusion(RuleName.HORVITZ_THOMPSON, importance, inclusion)
     choose = by_cohort(lambda cohort: ratios[cohort])
     return Rule(
-        "ht",
+        RuleName.HORVITZ_THOMPSON,
         "importance, inclusion probabilities",
         "nothing",
         choose,

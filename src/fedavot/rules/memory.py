@@ -1,12 +1,12 @@
-"""FedAVOT with memory: what the absent said last stands in for them.
+"""FedAVOT with memory: the last updates of absent clients stand in for them.
 
     θ ← θ + Σ_i p_i η y_i + Σ_{i∈A} Y[i, A] (Δ_i − η y_i),   then y_i ← Δ_i/η for i ∈ A
 
 y_i is client i's last update per unit of step size. The bias of out-of-reach importance becomes
 Σ (p_i − p̃_i)(Δ_i − η y_i), which vanishes as the memories catch up, and so does most of the
-variance. It knows the importance and the availability law (by way of the alignment) and stores
-one model a client. All members of a cohort train, those of weight zero too: they refresh their
-memory.
+variance. The rule knows the importance and the availability law, both from the alignment, and
+stores one model per client. All members of a cohort train, also those of weight zero, to refresh
+their memory.
 
 Source: ours. Its memory is that of FedVARP (Jhunjhunwala et al. 2022) and MIFA (Gu et al. 2021),
 its weights are aligned.
@@ -37,10 +37,11 @@ from fedavot.rules._rule import (
     weighted,
     zeros_like,
 )
+from fedavot.rules.names import RuleName
 
 
 class Memory(NamedTuple):
-    """The last update of every client, and their sum by importance."""
+    """The last update of every client, and their sum weighted by importance."""
 
     importance: Any
     """p, shape (n_clients,)."""
@@ -61,13 +62,13 @@ def fedavot_memory(
     Parameters
     ----------
     alignment : Alignment
-        Gives the weights of fresh updates.
+        Gives the weights of new updates.
     importance : array-like of shape (n_clients,), optional
         Weights of the memories; the alignment's importance if not given.
     allow_unconverged : bool
         Whether to accept an alignment that missed its tolerance.
     """
-    aligned = as_converged("fedavot-memory", alignment, allow_unconverged=allow_unconverged)
+    aligned = as_converged(RuleName.MEMORY, alignment, allow_unconverged=allow_unconverged)
     wanted = aligned.importance if importance is None else importance
     shares = as_importance(wanted, aligned.n_clients)
 
@@ -78,11 +79,11 @@ def fedavot_memory(
         ]
 
     return Rule(
-        "fedavot-memory",
+        RuleName.MEMORY,
         "importance, availability law",
-        "one model a client",
+        "one model per client",
         choose,
-        step,
+        aggregate,
         init=lambda params, n_clients: empty_memory(shares, params, n_clients),
         remembers=True,
         n_clients=aligned.n_clients,
@@ -90,15 +91,15 @@ def fedavot_memory(
 
 
 def empty_memory(importance: Floats, params: Params, n_clients: int) -> Memory:
-    """Return the memory before anybody has reported."""
+    """Return the memory before any client has reported."""
     import jax.numpy as jnp
 
     weights = jnp.asarray(importance, dtype=precision(params))
     return Memory(weights, one_each(params, n_clients), zeros_like(params))
 
 
-def step(params: Params, state: State, report: Report) -> tuple[Params, State]:
-    """Add the remembered total and the fresh part of the updates, then remember them.
+def aggregate(params: Params, state: State, report: Report) -> tuple[Params, State]:
+    """Add the remembered total and what is new in the updates, then remember them.
 
     A round in which nobody reports leaves the model as it is.
     """
@@ -114,7 +115,7 @@ def step(params: Params, state: State, report: Report) -> tuple[Params, State]:
 
 
 def remember(state: Memory, members: Any, fresh: Params, news: Params) -> Memory:
-    """Return the memory with the members' updates replaced and the total kept in step."""
+    """Return the memory with the members' updates replaced and the total adjusted."""
     shares = state.importance.at[members].get(mode="fill", fill_value=0)
     total = plus(state.total, weighted(shares, news))
     return Memory(state.importance, put(state.last, members, fresh), total)

@@ -1,15 +1,15 @@
-"""MIFA: everybody's last update, every round.
+"""MIFA: the last update of every client, in every round.
 
     y_i ← Δ_i/η for i ∈ S,   then θ ← θ + Σ_i p_i η y_i
 
-Updates are remembered per unit of step size, so that they fit when steps change. Where everybody
-reports again within bounded time the bias vanishes, whatever the law. It knows the importance and
-stores one model a client; a running total keeps a round's cost at |S| models, not N.
+Updates are stored per unit of step size, so that they stay right when steps change. If every client
+reports again within bounded time the bias vanishes, whatever the law. The rule knows the importance
+and stores one model per client; a running total keeps a round's cost at |S| models, not N.
 
-The paper has everybody take part in the first round. Here memories start at zero: until a client
-was seen the objective leaves it out, and early steps are shorter by its importance. A round in
-which nobody reports changes nothing. The published rule is for p_i = 1/N; here 1/N is replaced by
-p_i.
+In the paper every client takes part in the first round. Here memories start at zero: until a client
+has taken part the objective leaves it out, and early steps are shorter by its importance. A round
+in which nobody reports changes nothing. The published rule is for p_i = 1/N; here 1/N is replaced
+by p_i.
 
 Source: Gu, Huang, Zhang & Huang, *Fast federated learning in the presence of arbitrary device
 unavailability*, NeurIPS 2021, Algorithm 1.
@@ -19,11 +19,12 @@ from numpy.typing import ArrayLike
 
 from fedavot.rules._known import as_shares
 from fedavot.rules._rule import Rule, by_cohort
-from fedavot.rules.memory import empty_memory, step
+from fedavot.rules.memory import aggregate, empty_memory
+from fedavot.rules.names import RuleName
 
 
 def mifa(importance: ArrayLike) -> Rule:
-    """Return MIFA: the step with memory, fresh updates weighted by importance.
+    """Return MIFA: aggregation with memory, with the importance as weights of new updates.
 
     Parameters
     ----------
@@ -32,11 +33,11 @@ def mifa(importance: ArrayLike) -> Rule:
     """
     shares = as_shares(importance)
     return Rule(
-        "mifa",
+        RuleName.MIFA,
         "importance",
-        "one model a client",
+        "one model per client",
         by_cohort(lambda cohort: shares[cohort]),
-        step,
+        aggregate,
         init=lambda params, n_clients: empty_memory(shares, params, n_clients),
         remembers=True,
         n_clients=shares.size,

@@ -1,10 +1,11 @@
-"""FedAVOT without knowing who is available how often.
+"""FedAVOT without a known availability law.
 
     θ ← Σ_{i∈A} Y_i θ_i,   Y = softmax of x over A,   x ← x + η (p − Y)
 
-The potentials learn from the cohorts as they come. The realised mean weights approach p for any
-sequence of cohorts under which the potentials stay bounded; where p is out of reach they do not.
-One absence adds at most ``bound``. It knows the importance alone, and stores one number a client.
+The potentials are learned from the cohorts as they come. The realised mean weights approach p for
+any sequence of cohorts under which the potentials stay bounded; where p is out of reach they do
+not. One absence adds at most ``bound``. The rule knows the importance alone, and stores one number
+per client.
 
 Source: docs/theory.md, section 8; `OnlineAligner`.
 """
@@ -15,6 +16,7 @@ from numpy.typing import ArrayLike
 from fedavot.online import STEP, OnlineAligner
 from fedavot.rules._known import as_shares
 from fedavot.rules._rule import Asked, Cohorts, Rule, add_updates, trained
+from fedavot.rules.names import RuleName
 
 
 def fedavot_online(
@@ -24,14 +26,14 @@ def fedavot_online(
     potentials: ArrayLike | None = None,
     bound: float | None = 3.0,
 ) -> Rule:
-    """Return FedAVOT that learns the potentials on the way.
+    """Return FedAVOT with potentials learned during training.
 
     Parameters
     ----------
     importance : array-like of shape (n_clients,)
         A distribution over the clients.
     step, potentials, bound
-        As in `OnlineAligner`, of which every seed gets its own.
+        As in `OnlineAligner`; every seed has an aligner of its own.
     """
     shares = as_shares(importance)
 
@@ -48,9 +50,9 @@ def fedavot_online(
         ]
 
     return Rule(
-        "fedavot-online",
+        RuleName.ONLINE,
         "importance",
-        "one number a client",
+        "one number per client",
         choose,
         add_updates,
         n_clients=shares.size,

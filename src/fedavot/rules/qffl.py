@@ -1,15 +1,15 @@
-"""q-FedAvg, for q-fair federated learning: the worse a client fares, the more it counts.
+"""q-FedAvg, for q-fair federated learning: the larger a client's loss, the more it counts.
 
     θ ← θ − Σ_{i∈S} p_i Δ'_i / Σ_{i∈S} p_i h_i,   Δ'_i = −L f_i^q Δ_i,
     h_i = q f_i^{q−1} ‖L Δ_i‖² + L f_i^q,   L = 1/η
 
 It minimises Σ p_i f_i^{q+1}/(q+1); h_i bounds the curvature of a term, so that one step size
-serves every q. q = 0 is the average by importance. It knows the importance, needs each client's
-loss at the model it starts from, and stores nothing. Losses must not be negative; one of zero
-counts as 1e-10, which the authors' program adds to every loss.
+serves every q. q = 0 is the average by importance. The rule knows the importance, needs each
+client's loss at the model it starts from, and stores nothing. Losses must not be negative; a loss
+of zero counts as 1e-10, which the authors' program adds to every loss.
 
-The paper draws clients by p and sums without weights. Clients here come as they are available, so
-their terms are weighted by p_i; for p_i = 1/N this is the published sum. The mean weights a run
+The paper samples clients by p and sums without weights. Here availability decides who takes part,
+so the terms are weighted by p_i; for p_i = 1/N this is the published sum. The mean weights a run
 reports are these p_i, before the losses come in.
 
 Source: Li, Sanjabi, Beirami & Smith, *Fair resource allocation in federated learning*, ICLR 2020,
@@ -33,9 +33,10 @@ from fedavot.rules._rule import (
     scaled,
     weighted,
 )
+from fedavot.rules.names import RuleName
 
 LEAST_LOSS = 1e-10
-"""What a loss of zero counts as: f^{q−1} is infinite there for q < 1."""
+"""Stands in for a loss of zero, where f^{q−1} is infinite for q < 1."""
 
 
 class Fairness(NamedTuple):
@@ -52,17 +53,17 @@ def qffl(importance: ArrayLike, *, q: float = 1.0) -> Rule:
     importance : array-like of shape (n_clients,)
         A distribution over the clients.
     q : float
-        At least 0: how much more a badly served client counts. The paper takes .001, 1 or 5, by
-        dataset.
+        At least 0: how much more a client of large loss counts. The paper takes .001, 1 or 5,
+        depending on the dataset.
     """
     shares = as_shares(importance)
     exponent = as_amount(q, what="q")
     return Rule(
-        "qffl",
+        RuleName.QFFL,
         "importance",
         "nothing",
         by_cohort(lambda cohort: shares[cohort]),
-        step,
+        aggregate,
         init=lambda params, n_clients: with_exponent(exponent, params),
         needs_losses=True,
         n_clients=shares.size,
@@ -76,7 +77,7 @@ def with_exponent(q: float, params: Params) -> Fairness:
     return Fairness(jnp.asarray(q, dtype=precision(params)))
 
 
-def step(params: Params, state: State, report: Report) -> tuple[Params, State]:
+def aggregate(params: Params, state: State, report: Report) -> tuple[Params, State]:
     """Return the model after one q-fair step.
 
     Numerator and denominator are divided by L and by the largest f^q, which neither over- nor

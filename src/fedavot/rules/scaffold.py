@@ -3,13 +3,13 @@
     clients step along ∇f_i(ϑ) − c_i + c,   θ ← θ + (1/|S|) Σ_{i∈S} N p_i Δ_i,
     c_i⁺ = c_i − c − Δ_i/(H η),   c ← c + Σ_{i∈S} p_i (c_i⁺ − c_i)
 
-c_i remembers client i's gradient and c = Σ p_i c_i everybody's, so that every client steps along
-the common objective. It knows the importance and stores one model a client, on the client, and one
-on the server; c_i and c are zero at first.
+c_i estimates client i's gradient and c = Σ p_i c_i that of the objective, so that every client
+steps along the common objective. The rule knows the importance and stores one model per client, on
+the client, and one on the server; c_i and c are zero at first.
 
-The published rule is for p_i = 1/N; here 1/N is replaced by p_i. It assumes that clients are drawn
-uniformly: the weights N p_i/|S| sum to one only on average, and only if clients take part equally
-often.
+The published rule is for p_i = 1/N; here 1/N is replaced by p_i. It assumes that clients are
+sampled uniformly: the weights N p_i/|S| sum to one only on average, and only if clients take part
+equally often.
 
 Source: Karimireddy, Kale, Mohri, Reddi, Stich & Suresh, *SCAFFOLD: stochastic controlled averaging
 for federated learning*, ICML 2020, Algorithm 1, option II, with server step 1.
@@ -38,6 +38,7 @@ from fedavot.rules._rule import (
     weighted,
     zeros_like,
 )
+from fedavot.rules.names import RuleName
 
 
 class Controls(NamedTuple):
@@ -61,11 +62,11 @@ def scaffold(importance: ArrayLike) -> Rule:
     """
     shares = as_shares(importance)
     return Rule(
-        "scaffold",
+        RuleName.SCAFFOLD,
         "importance",
-        "one model a client, on the client",
+        "one model per client, on the client",
         by_cohort(scaled_importance(shares)),
-        step,
+        aggregate,
         init=lambda params, n_clients: no_controls(shares, params, n_clients),
         correct=correct,
         remembers=True,
@@ -86,8 +87,8 @@ def correct(params: Params, state: State, client: Any) -> Params:
     return minus(state.common, pick(state.own, client))
 
 
-def step(params: Params, state: State, report: Report) -> tuple[Params, State]:
-    """Add the updates, and make of them the next control variates."""
+def aggregate(params: Params, state: State, report: Report) -> tuple[Params, State]:
+    """Add the updates, and compute the next control variates from them."""
     old = pick(state.own, report.members)
     gradients = scaled(-1.0 / (report.local_steps * report.step), report.updates)
     change = minus(gradients, state.common)  # c_i⁺ − c_i

@@ -3,8 +3,8 @@
     θ ← Σ_{i∈S} w_i θ_i,   w_i = (p_i/π_i) / Σ_{k∈S} p_k/π_k
 
 Weights sum to one in every round, at the price of a bias: E w_i is not p_i. For cohorts of one size
-they are what the first step of the scaling that FedAVOT iterates makes of equal weights. A cohort
-of clients without importance is averaged plainly. It knows the importance and the inclusion
+they are the first iterate, from equal weights, of the scaling that FedAVOT iterates. A cohort whose
+clients all have importance zero gets equal weights. The rule knows the importance and the inclusion
 probabilities, and stores nothing.
 
 Source: Hájek, comment on Basu, in *Foundations of Statistical Inference*, 1971.
@@ -14,21 +14,22 @@ from numpy.typing import ArrayLike
 
 from fedavot.rules._known import inverse_inclusion
 from fedavot.rules._rule import Rule, add_updates, by_cohort
-from fedavot.rules.p_normalised import normalised
+from fedavot.rules.importance_average import normalised
+from fedavot.rules.names import RuleName
 
 
-def snipw(importance: ArrayLike, inclusion: ArrayLike | None) -> Rule:
+def self_normalised_ipw(importance: ArrayLike, inclusion: ArrayLike | None) -> Rule:
     """Return self-normalised inverse-probability weighting.
 
     Parameters
     ----------
     importance, inclusion : array-like of shape (n_clients,)
-        What clients should count, and the probability that they take part.
+        How much each client counts, and the probability that it takes part.
     """
-    ratios = inverse_inclusion("snipw", importance, inclusion)
+    ratios = inverse_inclusion(RuleName.SELF_NORMALISED_IPW, importance, inclusion)
     choose = by_cohort(lambda cohort: normalised(ratios[cohort]))
     return Rule(
-        "snipw",
+        RuleName.SELF_NORMALISED_IPW,
         "importance, inclusion probabilities",
         "nothing",
         choose,

@@ -65,7 +65,7 @@ def train(
     """
     begin = time.perf_counter()
     if not isinstance(rule, Rule):
-        raise RuleError(f"the rule is {rule!r}; give a Rule, such as rules.uniform()")
+        raise RuleError(f"the rule is {rule!r}; give a Rule, such as rules.fedavg()")
     notify = (lambda done, total: None) if progress is None else _as_outside(progress)
     _check_batches(problem.task, training.batch_size)
     plan = schedule(problem, rule, training.seeds, training.rounds)

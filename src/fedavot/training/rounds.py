@@ -24,7 +24,7 @@ class Program:
     ----------
     local : LocalTraining
         How a client trains.
-    step, start, correct, proximal, needs_losses
+    aggregate, start, correct, proximal, needs_losses
         As in `Rule`.
     padded : bool
         Whether some round asks fewer clients than another.
@@ -34,7 +34,7 @@ class Program:
     """
 
     local: LocalTraining
-    step: Callable[..., Any]
+    aggregate: Callable[..., Any]
     start: Callable[..., Any] | None
     correct: Callable[..., Any] | None
     proximal: float
@@ -48,7 +48,7 @@ def program_of(rule: Rule, local: LocalTraining, *, padded: bool) -> Program:
     import jax
 
     abreast = jax.default_backend() != "cpu"
-    hooks = (rule.step, rule.start, rule.correct, rule.proximal, rule.needs_losses)
+    hooks = (rule.aggregate, rule.start, rule.correct, rule.proximal, rule.needs_losses)
     return Program(local, *hooks, padded, abreast)
 
 
@@ -124,7 +124,7 @@ def play(
         # Not only weight 0: what is not finite stays so times 0.
         updates = _only(own.members < n_clients, updates)
     report = Report(own.members, own.weights, updates, losses, shared.step, program.local.steps)
-    params, state = program.step(carry.params, carry.state, report)
+    params, state = program.aggregate(carry.params, carry.state, report)
     if program.local.projection is not None:
         params = program.local.projection(params)
     average = jax.tree.map(

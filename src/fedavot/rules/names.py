@@ -1,0 +1,81 @@
+"""The name of every rule, and what people call it.
+
+A name is what code, configurations and saved files use; its label is for tables, figures and
+reports.
+"""
+
+import difflib
+import enum
+import re
+from typing import Any
+
+from fedavot._checks import shown
+from fedavot.errors import RuleError
+
+
+class RuleName(enum.StrEnum):
+    """A rule's name, in the order in which tables list the rules."""
+
+    label: str
+    """The name for people."""
+
+    def __new__(cls, value: str, label: str = "") -> "RuleName":
+        """Make a member of a name and its label."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.label = label
+        return member
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+    FULL = "full", "full participation"
+    FEDAVOT = "fedavot", "FedAVOT"
+    VARIANCE = "fedavot-variance", "FedAVOT, least variance"
+    SOFT = "fedavot-soft", "FedAVOT, soft"
+    ONLINE = "fedavot-online", "FedAVOT, online"
+    MEMORY = "fedavot-memory", "FedAVOT with memory"
+    SELECT = "fedavot-select", "FedAVOT, server selects"
+    FEDAVG = "fedavg", "plain average"
+    IMPORTANCE_AVERAGE = "importance-average", "average by importance"
+    SELF_NORMALISED_IPW = "self-normalised-ipw", "self-normalised IPW"
+    HORVITZ_THOMPSON = "horvitz-thompson", "Horvitz–Thompson"
+    FEDAVG_K = "fedavg-k", "FedAvg(K)"
+    FEDAU = "fedau", "FedAU"
+    F3AST = "f3ast", "F3AST"
+    MIFA = "mifa", "MIFA"
+    FEDVARP = "fedvarp", "FedVARP"
+    FEDAWE = "fedawe", "FedAWE"
+    FEDPROX = "fedprox", "FedProx"
+    SCAFFOLD = "scaffold", "SCAFFOLD"
+    QFFL = "qffl", "q-FFL"
+    AFL = "afl", "AFL"
+
+
+def as_rule_name(name: Any) -> RuleName:
+    """Return the rule that a name or label means.
+
+    Parameters
+    ----------
+    name : str
+        In any case, with hyphens, underscores or spaces between its words.
+    """
+    if isinstance(name, RuleName):
+        return name
+    spelt = {_spelling(text): rule for rule in RuleName for text in (rule.label, rule.value)}
+    if isinstance(name, str) and _spelling(name) in spelt:
+        return spelt[_spelling(name)]
+    close = difflib.get_close_matches(_spelling(name), spelt, n=1) if isinstance(name, str) else []
+    hint = f"; did you mean {spelt[close[0]].value!r}?" if close else ""
+    raise RuleError(
+        f"there is no rule {shown(name)}{hint or '; the rules are ' + ', '.join(RuleName)}"
+    )
+
+
+def label_of(name: str) -> str:
+    """Return a rule's label; a rule that is not the library's own is known by its name alone."""
+    return RuleName(name).label if name in list(RuleName) else name
+
+
+def _spelling(name: str) -> str:
+    return re.sub(r"[\W_]+", "-", name.casefold()).strip("-")
