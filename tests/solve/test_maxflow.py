@@ -147,9 +147,9 @@ def test_nested_cohorts_fall_into_all_their_levels_by_one_flow(monkeypatch, n_cl
     if scrambled:
         names = np.random.default_rng(4).permutation(n_clients)
     law = fa.Cohorts([names[: last + 1] for last in range(n_clients)])
-    flows, original = [], maxflow._maximum_flow
+    flows, original = [], maxflow.maximum_flow
     monkeypatch.setattr(
-        maxflow, "_maximum_flow", lambda *given: flows.append(1) or original(*given)
+        maxflow, "maximum_flow", lambda *given: flows.append(1) or original(*given)
     )
     parts = by_flow(np.full(n_clients, 1.0 / n_clients), law)
     # The last client of the chain is in one cohort only, the last two are in two, and so on: all

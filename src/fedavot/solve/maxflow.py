@@ -10,7 +10,7 @@ strongly connected components of that graph, sinks first, are the finest chain o
 (Picard and Queyranne 1980): one flow finds them all, however many they are.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,22 +18,13 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence, total_by
 from fedavot.laws.cohorts import Cohorts
+from fedavot.solve._flow import UNITS, maximum_flow
 from fedavot.solve.levels import Partition, partition
 
-_UNITS = 2.0**60
-"""Flow out of the source, in whole units: below the 2^63 that capacities may add up to."""
 _UNMET = 1e-12
 """Share of a level's importance that may stay unmet by rounding."""
 _TRICKLE = 1e-12
 """Flow below this share of its level's is rounding: a set that takes so little is tight."""
-
-
-class _Flow(NamedTuple):
-    """A maximum flow: what each client sends, what each entry carries, and who is still reached."""
-
-    sent: Floats
-    carried: Floats
-    reached: NDArray[np.bool_]
 
 
 def split_by_flow(
@@ -79,14 +70,16 @@ def _repaired(importance: Floats, cohorts: Cohorts, parts: Partition) -> Partiti
     short = (served < (1.0 - 1e-9) * parts.target) & (importance > 0)
     if not short.any():
         return parts
-    moved = levels.copy()
+    # Without enough anywhere a client is among the most deficient.
+    moved = np.where(short, -1, levels)
     theirs = np.flatnonzero(short[members])
     theirs = theirs[np.lexsort((-lowest[theirs], members[theirs]))]
-    for entries in np.split(theirs, np.flatnonzero(np.diff(members[theirs])) + 1):
+    starts = np.flatnonzero(np.diff(members[theirs], prepend=-1))
+    for entries in np.split(theirs, starts[1:]) if starts.size else ():
         client, offered = members[entries[0]], lowest[entries]
         enough = np.cumsum(mass[entries]) >= parts.ratios[offered] * importance[client]
-        # Without enough anywhere it is among the most deficient.
-        moved[client] = offered[np.argmax(enough)] if enough.any() else -1
+        if enough.any():
+            moved[client] = offered[np.argmax(enough)]
     return partition(importance, cohorts, np.argsort(moved, kind="stable"))
 
 
@@ -110,43 +103,18 @@ def _refine(
     open_levels[levels[settled]] = False
     ratios = np.divide(covered, wanted, out=np.zeros(count), where=open_levels)
     # Levels do not share cohorts, so each has units of its own, as fine as can be.
-    units = np.divide(_UNITS / count, covered, out=np.zeros(count), where=open_levels)
+    units = np.divide(UNITS / count, covered, out=np.zeros(count), where=open_levels)
     kept = open_levels[lowest]
     reduced = cohorts.incidence.within(levels).chosen(kept)
     supply = np.round(ratios[levels] * importance * units[levels])
     demand = np.round(cohorts.probabilities[kept] * units[lowest[kept]])
-    flow = _maximum_flow(reduced, supply, demand)
+    flow = maximum_flow(reduced, supply, demand)
     unmet = np.bincount(levels, supply - flow.sent, minlength=count)
     sizes = np.bincount(levels, minlength=count)
-    wanting = unmet > np.maximum(_UNMET * _UNITS / count, sizes)
-    components = _chain(reduced, flow.carried > _TRICKLE * _UNITS / count)
+    wanting = unmet > np.maximum(_UNMET * UNITS / count, sizes)
+    components = _chain(reduced, flow.carried > _TRICKLE * UNITS / count)
     key = np.where(wanting[levels], np.where(flow.reached, 0, 1), components)
     return np.where(settled, 0, key), ~wanting[levels]
-
-
-def _maximum_flow(reduced: Incidence, supply: Floats, demand: Floats) -> _Flow:
-    from ortools.graph.python import max_flow
-
-    n_clients, n_cohorts = reduced.n_clients, reduced.n_cohorts
-    source = n_clients + n_cohorts
-    flow = max_flow.SimpleMaxFlow()
-    arcs = flow.add_arcs_with_capacity(
-        np.full(n_clients, source), np.arange(n_clients), supply.astype(np.int64)
-    )
-    rows = reduced.spread_over_members(np.arange(n_cohorts)) + n_clients
-    inner = flow.add_arcs_with_capacity(
-        reduced.members.astype(np.int64), rows, np.full(rows.size, int(2 * _UNITS))
-    )
-    flow.add_arcs_with_capacity(
-        np.arange(n_cohorts) + n_clients,
-        np.full(n_cohorts, source + 1),
-        demand.astype(np.int64),
-    )
-    flow.solve(source, source + 1)
-    reached = np.asarray(flow.get_source_side_min_cut(), dtype=np.int64)
-    inside = np.zeros(n_clients, dtype=bool)
-    inside[reached[reached < n_clients]] = True
-    return _Flow(flow.flows(arcs).astype(np.float64), flow.flows(inner).astype(np.float64), inside)
 
 
 def _chain(reduced: Incidence, fed: NDArray[np.bool_]) -> Integers:
