@@ -20,7 +20,7 @@ from fedavot.selection import select
 from fedavot.soft_online import SoftOnlineAligner
 from fedavot.solve import align
 
-__version__ = "0.1.0"
+__version__ = "0.1.0.dev0"
 
 __all__ = [
     "Alignment",
