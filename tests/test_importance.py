@@ -115,7 +115,7 @@ def test_from_mapping_puts_the_clients_in_order_and_normalises():
         (lambda: fi.tempered([0.5, 0.6], exponent=1), "importance sums to 1.1"),
         (lambda: fi.from_mapping({"a": 1}, ["a", "b"]), "no importance for 'b'"),
         (lambda: fi.from_mapping({"a": 1, "b": 1}, ["a"]), "gives importance to 'b', not among"),
-        (lambda: fi.from_mapping({"a": 1}, ["a", "a"]), "names lists 'a' more than once"),
+        (lambda: fi.from_mapping({"a": 1}, ["a", "a"]), "clients lists 'a' more than once"),
         (lambda: fi.from_mapping({"a": -1, "b": 2}, ["b", "a"]), "of client 'a' is -1.0"),
         (lambda: fi.from_mapping({"a": 0}, ["a"]), "the mapping's numbers are all zero"),
         (lambda: fi.from_mapping({}, [str(i) for i in range(9)]), "'4' and 4 more"),

@@ -134,15 +134,15 @@ def tempered(importance: ArrayLike, *, exponent: float) -> Floats:
     return np.asarray(raised / raised.sum())
 
 
-def from_mapping(mapping: Mapping[str, float], names: Sequence[str]) -> Floats:
+def from_mapping(mapping: Mapping[str, float], clients: Sequence[str]) -> Floats:
     """Put importance given by client name into client order.
 
     Parameters
     ----------
     mapping : mapping from name to float
         Non-negative numbers, not all zero; they are divided by their sum, so counts will do.
-    names : sequence of str, of length n_clients
-        The clients' names in client order, each named in ``mapping`` and the other way round.
+    clients : sequence of str, of length n_clients
+        The clients' names in order; exactly the keys of ``mapping``.
 
     Returns
     -------
@@ -151,20 +151,20 @@ def from_mapping(mapping: Mapping[str, float], names: Sequence[str]) -> Floats:
     """
     _refuse_unless_mapping(mapping, what="mapping")
     try:
-        repeated = [name for name, count in Counter(list(names)).items() if count > 1]
+        repeated = [name for name, count in Counter(list(clients)).items() if count > 1]
     except TypeError as cause:
-        raise ImportanceError(f"names must hold one hashable name per client: {cause}") from None
+        raise ImportanceError(f"clients must hold one hashable name per client: {cause}") from None
     if repeated:
-        raise ImportanceError(f"names lists {_listed(repeated)} more than once")
-    missing = [name for name in names if name not in mapping]
+        raise ImportanceError(f"clients lists {_listed(repeated)} more than once")
+    missing = [name for name in clients if name not in mapping]
     if missing:
         raise ImportanceError(f"the mapping has no importance for {_listed(missing)}")
-    unknown = mapping.keys() - set(names)
+    unknown = mapping.keys() - set(clients)
     if unknown:
         raise ImportanceError(
-            f"the mapping gives importance to {_listed(sorted(unknown))}, not among the names"
+            f"the mapping gives importance to {_listed(sorted(unknown))}, not among the clients"
         )
-    values = _non_negative([mapping[name] for name in names], what="importance", names=names)
+    values = _non_negative([mapping[name] for name in clients], what="importance", names=clients)
     return _normalised(values, what="the mapping's numbers")
 
 
