@@ -164,7 +164,7 @@ def tampered(tally: Tally, case: Case) -> None:
             choice = int(rng.integers(len(FIELDS[field])))
             changed = FIELDS[field][choice](case)
     exact = case.problem.kind in EXPLICIT and rng.random() < EXACT_SHARE
-    where = f"{case.name}, tampering {choice} of it: {changed!r}"
+    where = f"{case.name}, tampering {choice} of it: {vars(changed)}"
     try:
         accepted = changed.verify(wanted, setting.law, tol=TOL, exact=exact)
     except Exception:

@@ -92,9 +92,10 @@ class Certificate:
         doubt = "" if self.proven else ", not proven"
         if self.feasible:
             return f"Certificate(feasible{doubt})"
+        deficiency, ratio = _number(self.deficiency), _number(self.hall_ratio)
         return (
-            f"Certificate(infeasible{doubt}, {self.deficient.size:,} deficient clients, "
-            f"deficiency {self.deficiency:.2%}, Hall ratio {self.hall_ratio:.3g})"
+            f"Certificate(infeasible{doubt}, {np.size(self.deficient):,} deficient clients, "
+            f"deficiency {deficiency:.2%}, Hall ratio {ratio:.3g})"
         )
 
     def verify(
