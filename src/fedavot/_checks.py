@@ -7,7 +7,7 @@ offending entry. Nothing else in the library validates.
 import operator
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -138,6 +138,36 @@ def one_of(value: Any, accepted: Sequence[str], *, what: str) -> str:
         names = ", ".join(repr(word) for word in accepted)
         raise OptionError(f"{what} is {shown(value)}; it must be one of {names}")
     return str(value)
+
+
+def enumerated(
+    words: Iterable[str], most: int = 5, *, number: Callable[[int], str] = "{:,}".format
+) -> str:
+    """List words for a sentence: the first few, and how many more there are.
+
+    Parameters
+    ----------
+    words : iterable of str
+        Quote names first, with `quoted`.
+    most : int
+        How many to spell out.
+    number : function
+        Writes the number of the others.
+
+    >>> enumerated(["a", "b", "c"], 3), enumerated(["a", "b", "c"], 2), enumerated([])
+    ('a, b and c', 'a, b and 1 more', 'none')
+    """
+    every = list(words)
+    if len(every) > most:
+        return f"{', '.join(every[:most])} and {number(len(every) - most)} more"
+    *first, last = every or ["none"]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def quoted(name: Any) -> str:
+    """Return a name in quotes, cut if it is long."""
+    text = repr(name)
+    return text if len(text) <= 62 else f"{text[:60]}…{text[0]}"
 
 
 def shown(value: Any) -> str:
