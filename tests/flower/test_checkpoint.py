@@ -62,8 +62,7 @@ class Keeping(FedAvg):
 )
 def test_what_a_checkpoint_cannot_hold_is_refused_before_anybody_trains(tmp_path, kept):
     grid = federation(3, update)
-    refusal = r"Keeping\.kept is (an array of Python objects|a .*, which a checkpoint cannot hold)"
-    with pytest.raises(CheckpointError, match=refusal):
+    with pytest.raises(CheckpointError, match=r"^Keeping\.kept is an? \w+"):
         FedAVOT(Keeping(kept), folder=tmp_path).start(grid, record_of(model()), 1)
     assert grid.sent == []
 
@@ -154,7 +153,7 @@ def test_a_strategy_can_say_itself_what_it_keeps(tmp_path):
         def state_dict(self):
             return {"kept": sorted(self.kept)}
 
-        def load_state_dict(self, state):
+        def restore(self, state):
             self.kept = set(state["kept"])
 
     for n_rounds in (2, 4):
@@ -168,7 +167,7 @@ def test_a_strategy_can_say_itself_what_it_keeps(tmp_path):
 def test_a_folder_in_use_is_refused_without_resume(tmp_path):
     Run("FedAvg", tmp_path).start(2)
     run = Run("FedAvg", tmp_path)
-    with pytest.raises(CheckpointError, match=r"of an earlier run; go on with it by resume=True"):
+    with pytest.raises(CheckpointError, match=r"checkpoint\.npz .*resume=True"):
         run.start()
     assert run.grid.sent == []
     assert len(rounds_in(tmp_path)) == 2
@@ -178,7 +177,7 @@ def test_what_was_refused_once_is_refused_again(tmp_path):
     Run("FedAvg", tmp_path).start(2)
     run = Run("FedAvg", tmp_path)
     for _ in range(2):
-        with pytest.raises(CheckpointError, match="of an earlier run"):
+        with pytest.raises(CheckpointError, match="resume=True"):
             run.start()
     assert run.grid.sent == []
 
@@ -187,9 +186,7 @@ def test_memory_of_an_earlier_run_is_refused_without_resume(tmp_path):
     Run("memory", tmp_path).start(2)
     for name in ("checkpoint.npz", "participation.jsonl"):
         (tmp_path / name).unlink()
-    with pytest.raises(
-        CheckpointError, match=r" holds memory\.bin of an earlier run; go on with it"
-    ):
+    with pytest.raises(CheckpointError, match=r"memory\.bin .*resume=True"):
         Run("memory", tmp_path).start()
 
 
@@ -209,7 +206,7 @@ def other(**changes):
 def test_a_checkpoint_of_another_model_is_refused(tmp_path, arrays, message):
     Run("FedAvg", tmp_path).start(2)
     run = Run("FedAvg", tmp_path, resume=True)
-    with pytest.raises(CheckpointError, match=f"of another model: {message}"):
+    with pytest.raises(CheckpointError, match=f"another model: {message}"):
         run.start(initial=arrays)
     assert run.grid.sent == []
 
@@ -227,16 +224,16 @@ def resumed(folder, inner=None, **options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "its importance is 'listed', not 'uniform'"),
-        ({"importance": "examples"}, "its importance is 'listed', not 'examples'"),
-        ({"importance": LISTED | {"0": 9.0}}, r"client '0' has importance 1\.0, not 9\.0"),
-        ({"importance": LISTED | {"new": 9.0}}, "client 'new' has importance None, not 9"),
-        ({"importance": {"0": 1.0}}, "names client '1', who has no importance now"),
-        ({"importance": LISTED, "weighting": Weighting(softness=0.1)}, "softness is 0.0, not 0.1"),
+        ({}, "importance .*'listed'.*'uniform'"),
+        ({"importance": "examples"}, "importance .*'listed'.*'examples'"),
+        ({"importance": LISTED | {"0": 9.0}}, r"client '0' .*1\.0.*9\.0"),
+        ({"importance": LISTED | {"new": 9.0}}, "client 'new' .*None.*9"),
+        ({"importance": {"0": 1.0}}, "client '1' has no importance"),
+        ({"importance": LISTED, "weighting": Weighting(softness=0.1)}, r"softness .*0\.0.*0\.1"),
         # What a client is owed is counted in steps: with another the potentials would jump.
-        ({"importance": LISTED, "weighting": Weighting(step=0.5)}, r"step is 2\.0, not 0\.5"),
-        ({"importance": LISTED, "weighting": Weighting(memory=True)}, "made without memory"),
-        ({"weighting": aligned()}, r"client '0' has importance 1\.0, not 0\.1666"),
+        ({"importance": LISTED, "weighting": Weighting(step=0.5)}, r"step .*2\.0.*0\.5"),
+        ({"importance": LISTED, "weighting": Weighting(memory=True)}, "without memory"),
+        ({"weighting": aligned()}, r"client '0' .*1\.0.*0\.1666"),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(tmp_path, options, message):
@@ -247,7 +244,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, options, message):
 
 def test_a_checkpoint_with_memory_is_refused_without(tmp_path):
     Run("memory", tmp_path).start(2)
-    with pytest.raises(CheckpointError, match="made with memory"):
+    with pytest.raises(CheckpointError, match="with memory"):
         resumed(tmp_path, importance=LISTED)
 
 
@@ -258,7 +255,7 @@ def test_a_checkpoint_with_memory_is_refused_without(tmp_path):
 )
 def test_a_checkpoint_of_another_strategy_is_refused(tmp_path, inner):
     Run("FedAvg", tmp_path).start(2)
-    with pytest.raises(CheckpointError, match=f"is of FedAvg, and this is {type(inner).__name__}"):
+    with pytest.raises(CheckpointError, match=f"FedAvg.*{type(inner).__name__}"):
         resumed(tmp_path, inner, importance=LISTED)
 
 
@@ -271,8 +268,8 @@ def aligned_to(importance, availability):
 @pytest.mark.parametrize(
     ("importance", "availability", "message"),
     [
-        (np.arange(1, 7) / 21, [0.5] * 6, "client '0' has importance 0.16.*, not 0.04"),
-        (fa.importance.uniform(6), [0.5] * 6, "its weights come from another alignment"),
+        (np.arange(1, 7) / 21, [0.5] * 6, r"client '0' .*0\.16.*0\.04"),
+        (fa.importance.uniform(6), [0.5] * 6, "another alignment"),
     ],
 )
 def test_a_checkpoint_of_another_alignment_is_refused(tmp_path, importance, availability, message):
@@ -297,7 +294,7 @@ def damage(folder, how):
 def test_a_damaged_checkpoint_is_refused_by_name(tmp_path, how):
     Run("FedAvg", tmp_path).start(2)
     damage(tmp_path, how)
-    with pytest.raises(FileFormatError, match=r"checkpoint\.npz is not a checkpoint, or cut off"):
+    with pytest.raises(FileFormatError, match=r"checkpoint\.npz is not a checkpoint"):
         resumed(tmp_path, importance=LISTED)
 
 
@@ -314,14 +311,14 @@ def test_a_checkpoint_with_a_changed_array_is_refused(tmp_path):
     with np.load(path) as archive:
         held = dict(archive)
     np.savez(path, **(held | {"model/0": held["model/0"] + 1}))
-    with pytest.raises(FileFormatError, match="its arrays do not match its checksum"):
+    with pytest.raises(FileFormatError, match="checksum"):
         resumed(tmp_path, importance=LISTED)
 
 
 def test_a_checkpoint_that_lost_its_checksum_is_refused(tmp_path):
     Run("FedAvg", tmp_path).start(2)
     unseal_archive(tmp_path / "checkpoint.npz")
-    with pytest.raises(FileFormatError, match="has no checksum, unlike checkpoints of version 2"):
+    with pytest.raises(FileFormatError, match="no checksum.*version 2"):
         resumed(tmp_path, importance=LISTED)
 
 
@@ -334,12 +331,20 @@ def as_array(meta):
     return np.frombuffer(json.dumps(meta).encode(), np.uint8)
 
 
+def as_version_1(meta):
+    """Return the content of a checkpoint under the keys it had in version 1."""
+    weigher = {key: value for key, value in meta["weigher"].items() if key != "clients"}
+    weigher["names"] = meta["weigher"]["clients"]
+    kept = {key: value for key, value in meta.items() if key != "identity"}
+    return kept | {"version": 1, "weigher": weigher, "names": meta["identity"]}
+
+
 @pytest.mark.parametrize("way", ["FedAvg", "memory"])
 def test_a_checkpoint_from_before_there_were_checksums_is_gone_on_from_with_a_note(tmp_path, way):
     whole = Run(way, tmp_path / "whole").start(5)
     folder = tmp_path / "old"
     Run(way, folder).start(2)
-    unseal_archive(folder / "checkpoint.npz", meta=as_array(meta_of(folder) | {"version": 1}))
+    unseal_archive(folder / "checkpoint.npz", meta=as_array(as_version_1(meta_of(folder))))
     with pytest.warns(FedavotWarning, match=r"checkpoint\.npz has no checksum"):
         Run(way, folder, resume=True).start(4)
     assert Run(way, folder, resume=True).start(5) == whole
@@ -354,7 +359,7 @@ def test_a_checkpoint_from_before_there_were_checksums_is_gone_on_from_with_a_no
         {"model": 3},
         {"strategy": [{}]},
         {"strategy": None},
-        {"names": {"answers": [[1]]}},
+        {"identity": {"answers": [[1]]}},
         {"norms": 1.0},
         {"results": {}},
         {"random": {"python": [3, [], None], "numpy": []}},
@@ -367,7 +372,7 @@ def test_an_edited_checkpoint_with_a_fitting_checksum_is_refused(tmp_path, chang
     with np.load(path) as archive:
         held = dict(archive)
     seal_archive(path, held | {"meta": as_array(meta_of(tmp_path) | change)})
-    with pytest.raises(CheckpointError, match="does not hold what this run needs"):
+    with pytest.raises(CheckpointError, match="the checkpoint in "):
         resumed(tmp_path, importance=LISTED)
 
 
@@ -419,7 +424,7 @@ def test_an_alignments_checkpoint_is_refused_by_an_aligner_and_the_other_way_rou
     for (first, options), others in zip(ways.items(), reversed(ways.values()), strict=True):
         grid = federation(N_CLIENTS, update, fate=fate)
         FedAVOT(everybody(), folder=tmp_path / first, **options).start(grid, record_of(model()), 2)
-        with pytest.raises(CheckpointError, match=f"its weights come from {first}$"):
+        with pytest.raises(CheckpointError, match=f"from {first}$"):
             resumed(tmp_path / first, **others)
 
 

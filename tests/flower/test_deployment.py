@@ -15,7 +15,7 @@ from flwr.serverapp.strategy import FedAvg
 from grid import LocalGrid, Node, arrays_of, record_of
 
 from fedavot import OnlineAligner
-from fedavot.flower import Clients, FedAVOT, Weighting
+from fedavot.flower import Admission, FedAVOT, Weighting
 
 APP = Path(__file__).parent / "app"
 sys.path.insert(0, str(APP))
@@ -161,7 +161,7 @@ def replayed(log):
     strategy = FedAVOT(
         FedAvg(fraction_evaluate=0.0),
         importance=IMPORTANCE,
-        clients=Clients(names="registered"),
+        admission=Admission(identity="registered"),
         on_round=lambda done: set_scene(done.round),
     )
     result = strategy.start(

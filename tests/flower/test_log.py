@@ -212,7 +212,7 @@ def test_a_round_that_nobody_answers_keeps_the_model_and_is_logged(tmp_path, cap
     assert empty["effective_cohort_size"] == 0.0
     np.testing.assert_array_equal(arrays_of(result.arrays)["w"], np.full(3, 1.0, np.float32))
     assert sorted(result.train_metrics_clientapp) == [1, 3]
-    assert any("nobody's update in round 2; the model stays" in it.message for it in caplog.records)
+    assert any("round 2" in it.message for it in caplog.records if it.levelname == "WARNING")
 
 
 def test_an_empty_round_does_not_change_the_weights_to_come(tmp_path):
@@ -356,5 +356,5 @@ def test_an_on_round_that_is_no_function_is_refused(on_round):
 
 
 def test_aggregation_without_configuration_is_refused():
-    with pytest.raises(OptionError, match="without configure_train before it"):
+    with pytest.raises(OptionError, match="configure_train"):
         FedAVOT(everybody()).aggregate_train(1, [])

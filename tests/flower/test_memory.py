@@ -225,7 +225,7 @@ def test_too_little_room_is_said_before_anybody_trains(tmp_path, monkeypatch):
     usage = type(shutil.disk_usage("/"))(100, 0, 100)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     grid = federation(4, towards(0.4))
-    with pytest.raises(TooLargeError, match=r"memory of 4 clients takes .* GB"):
+    with pytest.raises(TooLargeError, match=r"4 clients .* GB"):
         remembering(tmp_path).start(grid, record_of({"w": np.zeros(1000)}), 1)
     assert grid.sent == []
 
@@ -261,7 +261,7 @@ def test_what_joins_later_needs_room_of_its_own(tmp_path, monkeypatch):
             grid.nodes[102].online = True
 
     strategy = remembering(tmp_path, importance="uniform", on_round=appear)
-    with pytest.raises(TooLargeError, match="memory of 3 clients takes"):
+    with pytest.raises(TooLargeError, match="3 clients .* GB"):
         strategy.start(grid, record_of({"w": np.zeros(5000)}), 4)
 
 
@@ -273,8 +273,7 @@ def test_a_memory_that_is_missing_or_cut_off_is_refused(tmp_path, left):
     path.unlink()
     if left is not None:
         path.write_bytes(content[:left])
-    found = f"has {left or 0} bytes of the {4 * 500 * 8} that the checkpoint counts on"
-    with pytest.raises(CheckpointError, match=found):
+    with pytest.raises(CheckpointError, match=f"has {left or 0} of the {4 * 500 * 8} bytes"):
         remembered(tmp_path, 3)
     path.write_bytes(content)
     remembered(tmp_path, 3)
@@ -319,9 +318,9 @@ def test_rows_left_in_the_journal_are_written_on_resuming(interrupted, tmp_path_
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"clients": np.array([0, 4])}, "of other clients than the 4"),
-        ({"clients": np.array([-1, 1])}, "of other clients than the 4"),
-        ({"clients": np.array([[0, 1]])}, "of other clients than the 4"),
+        ({"clients": np.array([0, 4])}, "clients .*the 4 of"),
+        ({"clients": np.array([-1, 1])}, "clients .*the 4 of"),
+        ({"clients": np.array([[0, 1]])}, "clients .*the 4 of"),
         ({"rows": np.zeros((2, 3))}, "journal.npz is not a journal of this run"),
         ({"rows": np.array(["a", "b"])}, "journal.npz is not a journal of this run"),
         ({"rows": np.zeros((2, 500))}, "row 0 of .*memory.bin was damaged"),
@@ -344,7 +343,7 @@ def test_a_journal_that_is_damaged_or_lost_its_checksum_is_refused(interrupted):
     with pytest.raises(CheckpointError, match="it has no checksum"):
         remembered(interrupted, 3)
     path.write_bytes(content[:-30])
-    with pytest.raises(CheckpointError, match="is not a journal of this run, or damaged"):
+    with pytest.raises(CheckpointError, match=r"journal\.npz is not a journal of this run"):
         remembered(interrupted, 3)
 
 
@@ -365,8 +364,7 @@ def test_a_round_the_wrapped_strategy_makes_nothing_of_is_forgotten(tmp_path, ou
         strategy = DifferentialPrivacyServerSideFixedClipping(strategy, 0.0, 1e9, 4)
     grid = federation(4, towards(0.4), fate=only(COHORTS))
     result = strategy.start(grid, record_of({"w": start}), len(COHORTS))
-    reason = "the wrapped strategy aggregated nothing"
-    assert seen[1].excluded == dict.fromkeys("123", reason)
+    assert list(seen[1].excluded) == ["1", "2", "3"]
     assert (seen[1].replied, seen[1].weights) == ([], {})
     cohorts = [COHORTS[0], *COHORTS[2:]]
     weights = [list(record.weights.values()) for record in (seen[0], *seen[2:])]
@@ -379,7 +377,7 @@ def test_a_round_the_wrapped_strategy_makes_nothing_of_is_forgotten(tmp_path, ou
 
 def test_memory_under_differential_privacy_is_refused(tmp_path):
     inner = DifferentialPrivacyServerSideFixedClipping(everybody(), 1.0, 1.0, 4)
-    with pytest.raises(OptionError, match="memory releases every update again"):
+    with pytest.raises(OptionError, match="memory .*differential privacy"):
         remembering(tmp_path, inner)
 
 

@@ -191,7 +191,7 @@ def test_example_counts_that_the_noise_does_not_protect_are_warned_of(caplog, la
     app = federation(2, lambda arrays, config, node: (arrays, {"num-examples": 1}))
     strategy.start(app, record({"w": np.ones(3)}), 0)
     said = [it.message for it in caplog.records if it.levelname == "WARNING"]
-    warned = any("example counts, which the noise does not protect" in it for it in said)
+    warned = any("example counts" in it for it in said)
     assert warned == (importance == "examples" and layer != "none")
 
 
@@ -341,7 +341,7 @@ def test_a_saved_state_goes_on_as_if_nothing_had_happened():
     state = json.loads(json.dumps(first.state_dict()))
     release(first, model, replies([model] * 3))
     second = ExactNoise(FedAvg(), **options)
-    second.load_state_dict(state)
+    second.restore(state)
     found += [release(second, model, replies([model] * 3))["w"] for _ in range(2)]
     np.testing.assert_array_equal(found, wanted)
     assert second.releases == 4
@@ -353,23 +353,23 @@ def test_without_a_seed_only_the_number_of_releases_is_saved():
     release(strategy, model, replies([model] * 3))
     assert strategy.state_dict() == {"releases": 1, "rng": None}
     resumed = noisy(noise_multiplier=1.0)
-    resumed.load_state_dict(strategy.state_dict())
+    resumed.restore(strategy.state_dict())
     assert resumed.releases == 1
 
 
 @pytest.mark.parametrize(
     ("seed", "state", "message"),
     [
-        (1, {"releases": 2, "rng": None}, "a run with no seed, this run has one"),
-        (None, noisy(seed=1).state_dict(), "a run with a seed, this run has none"),
-        (1, {"releases": 2}, "no state of ExactNoise: 'rng'"),
+        (1, {"releases": 2, "rng": None}, "no seed"),
+        (None, noisy(seed=1).state_dict(), "a seed"),
+        (1, {"releases": 2}, "ExactNoise: 'rng'"),
         (1, {"releases": -2, "rng": None}, "releases is -2"),
-        (1, {"releases": 2, "rng": {"bit_generator": "MT19937"}}, "ExactNoise's generator"),
+        (1, {"releases": 2, "rng": {"bit_generator": "MT19937"}}, "state of a generator"),
     ],
 )
 def test_a_foreign_state_is_refused(seed, state, message):
     with pytest.raises(CheckpointError, match=message):
-        noisy(seed=seed).load_state_dict(state)
+        noisy(seed=seed).restore(state)
 
 
 class Bare(Strategy):
@@ -385,9 +385,9 @@ class Bare(Strategy):
     ("strategy", "message"),
     [
         (QFedAvg(client_learning_rate=0.1), "QFedAvg does not average replies by weight"),
-        (FedMedian(), "FedMedian does not average by weight, so FedAVOT cannot align it"),
-        (Bare(), "Bare does not average by weight, so FedAVOT cannot align it"),
-        (FedAVOT(FedAvg()), r"write FedAVOT\(ExactNoise"),
+        (FedMedian(), "FedMedian does not average by weight"),
+        (Bare(), "Bare does not average by weight"),
+        (FedAVOT(FedAvg()), r"FedAVOT\(ExactNoise"),
     ],
 )
 def test_strategies_whose_weights_are_not_the_replies_are_refused(strategy, message):
@@ -399,7 +399,7 @@ def test_the_weight_key_is_found_under_other_wrappers():
     inner = DifferentialPrivacyServerSideFixedClipping(FedAvg(weighted_by_key="n"), 1.0, CLIP, 3)
     strategy = noisy(inner)
     strategy.configure_train(1, record({"w": np.zeros(2)}), ConfigRecord(), Nodes())
-    with pytest.raises(RuleError, match=r"node 4 hold \[\] under 'n'; one number is needed"):
+    with pytest.raises(RuleError, match=r"node 4 hold \[\] under 'n'"):
         strategy.aggregate_train(1, [reply({"w": np.zeros(2)}, 1.0, 4)])
 
 
@@ -425,7 +425,7 @@ def test_complex_arrays_are_refused():
 
 
 def test_aggregating_before_the_model_is_known_is_refused():
-    with pytest.raises(RuleError, match="aggregate_train came before configure_train"):
+    with pytest.raises(RuleError, match="before configure_train"):
         noisy().aggregate_train(1, [reply({"w": np.zeros(2)}, 1.0)])
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fedavot import OnlineAligner
 from fedavot.errors import FedavotError
-from fedavot.flower import Clients, FedAVOT, Weighting
+from fedavot.flower import Admission, FedAVOT, Weighting
 
 MODEL = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "n": np.array([1, 2], np.int64)}
 AGREE = 1e-6
@@ -112,12 +112,12 @@ UNUSABLE = {
     "inf": (put("w", sparse(np.inf)), "array 'w' is not finite"),
     "minus inf": (put("w", sparse(-np.inf)), "array 'w' is not finite"),
     "past the model's type": (put("w", np.full((2, 3), 1e300)), "not finite"),
-    "shape": (put("w", MODEL["w"].T), r"shape \(3, 2\), where the model has \(2, 3\)"),
+    "shape": (put("w", MODEL["w"].T), r"shape \(3, 2\).*\(2, 3\)"),
     "flat": (put("w", MODEL["w"].ravel()), r"shape \(6,\)"),
     "scalar": (put("w", np.float32(0)), r"shape \(\)"),
     "broadcastable": (put("w", MODEL["w"][:1]), r"shape \(1, 3\)"),
-    "missing": (without("w"), r"lacks \['w'\]"),
-    "surplus": (put("v", MODEL["w"]), r"adds \['v'\]"),
+    "missing": (without("w"), r"missing 'w'"),
+    "surplus": (put("v", MODEL["w"]), r"unexpected 'v'"),
     "integers for floats": (put("w", MODEL["w"].astype(np.int32)), "'w' is int32"),
     "floats for integers": (put("n", np.array([1.0, 2.0])), "'n' is float64"),
     "booleans for integers": (put("n", np.array([True, False])), "'n' is bool"),
@@ -391,12 +391,12 @@ def test_where_a_grid_numbers_no_messages_replies_go_by_their_nodes():
 
 def test_the_norm_of_an_update_is_held_against_those_of_past_rounds_too():
     grow = put("w", MODEL["w"] + np.float32(3e3))
-    seen, _ = run(grow, rounds=(5,), n_rounds=6, clients=Clients(norm_limit=100.0))
+    seen, _ = run(grow, rounds=(5,), n_rounds=6, admission=Admission(norm_limit=100.0))
     assert [list(record.excluded) for record in seen] == [[], [], [], [], ["1"], []]
 
 
 def test_without_a_norm_limit_any_finite_update_is_used():
-    seen, _ = run(UNUSABLE["exploding"][0], clients=Clients(norm_limit=None))
+    seen, _ = run(UNUSABLE["exploding"][0], admission=Admission(norm_limit=None))
     assert seen[0].excluded == {}
 
 
@@ -496,7 +496,7 @@ def test_a_large_update_is_measured_in_whole():
 
 def test_an_empty_array_record_lacks_the_models_arrays():
     seen, _ = run(add("arrays", ArrayRecord()))
-    assert "lacks" in seen[0].excluded["1"]
+    assert "missing 'w' and 'n'" in seen[0].excluded["1"]
 
 
 def test_a_model_of_what_cannot_be_averaged_is_refused_before_anybody_trains():
@@ -529,5 +529,5 @@ def test_large_updates_are_looked_over_alike_on_any_number_of_cores(cores, monke
     assert seen[0].replied == ["0", "1", "2"]
     assert seen[0].excluded["3"] == "array 'w' is not finite"
     norm, usual = 1001 * np.sqrt(size), np.sqrt(size)
-    assert f"{norm:.3g}, is more than 100 times the median of {usual:.3g}" in seen[0].excluded["4"]
+    assert all(number in seen[0].excluded["4"] for number in (f"{norm:.3g}", f"{usual:.3g}"))
     np.testing.assert_allclose(arrays_of(result.arrays)["w"], 2.0, rtol=AGREE)

@@ -1,6 +1,6 @@
-"""FedAVOT in Flower: a strategy around a strategy, and what it needs.
+"""FedAVOT in Flower: a strategy that wraps a Flower strategy.
 
-Needs the extra ``flower``: ``pip install 'fedavot[flower]'``.
+Requires the extra ``flower``: ``pip install 'fedavot[flower]'``.
 """
 
 from fedavot.flower._require import require_flower
@@ -10,12 +10,12 @@ require_flower()
 from fedavot.flower.accounting import epsilon_spent  # noqa: E402
 from fedavot.flower.identity import introduce  # noqa: E402
 from fedavot.flower.log import Round  # noqa: E402
-from fedavot.flower.options import Clients, Weighting  # noqa: E402
+from fedavot.flower.options import Admission, Weighting  # noqa: E402
 from fedavot.flower.privacy import ExactNoise  # noqa: E402
 from fedavot.flower.strategy import FedAVOT  # noqa: E402
 
 __all__ = [
-    "Clients",
+    "Admission",
     "ExactNoise",
     "FedAVOT",
     "Round",

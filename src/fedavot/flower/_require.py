@@ -1,30 +1,27 @@
-"""Flower is an extra: say in one line what to install where it is missing or too old."""
+"""Check that Flower is installed, in a version with message-based strategies."""
 
 from importlib import metadata
 
+from fedavot._extras import require
 from fedavot.errors import MissingPackageError
 
-LEAST = (1, 22)
+OLDEST = (1, 22)
 """First version of Flower with message-based strategies (``flwr.serverapp.strategy``)."""
 
 
 def require_flower() -> None:
-    """Raise unless Flower is installed in a version this package can work with."""
-    wanted = f"flwr>={'.'.join(map(str, LEAST))}"
-    try:
-        found = metadata.version("flwr")
-    except metadata.PackageNotFoundError:
-        raise MissingPackageError(
-            f"fedavot.flower needs {wanted}, which is not installed; pip install 'fedavot[flower]'"
-        ) from None
-    if _numbers(found) < LEAST:
+    """Raise unless Flower is installed in a version that this package can work with."""
+    require("flower", "flwr", by="fedavot.flower")
+    found = metadata.version("flwr")
+    if _numbers(found) < OLDEST:
+        wanted = f"flwr>={'.'.join(map(str, OLDEST))}"
         raise MissingPackageError(
             f"fedavot.flower needs {wanted}, found flwr {found}; pip install --upgrade '{wanted}'"
         )
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version: (1, 41) for 1.41.0rc1."""
+    """Return the first two numbers of a version: (1, 41) for 1.41.0rc1."""
     parts = []
     for part in version.split(".")[:2]:
         digits = part[: len(part) - len(part.lstrip("0123456789"))]

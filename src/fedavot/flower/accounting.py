@@ -1,4 +1,4 @@
-"""What noise has cost: the ε of Gaussian releases without any gain from sampling."""
+"""Privacy accounting: the ε of Gaussian releases, without amplification by sampling."""
 
 import math
 
@@ -12,19 +12,20 @@ EPSILON_TOLERANCE = 1e-12
 
 
 def epsilon_spent(noise_multiplier: float, releases: int, *, delta: float) -> float:
-    """Return the ε that releases have cost at a given δ, exactly.
+    """Return the exact ε that a number of releases has spent at a given δ.
 
-    T Gaussian releases, each chosen in the light of those before, are as private as a single one
-    with μ = √T / z (Dong, Roth & Su 2022), for which (Balle & Wang 2018)
+    T adaptively composed Gaussian releases are as private as a single one with μ = √T / z (Dong,
+    Roth & Su 2022), for which (Balle & Wang 2018)
 
         δ(ε) = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2).
 
-    `ExactNoise` and its module say what is protected, and what is assumed.
+    The module of `ExactNoise` states what is protected and under which assumptions.
 
     Parameters
     ----------
     noise_multiplier : float
-        z. Half of it, if neighbours replace a client's updates by others.
+        z, the ratio of noise to sensitivity. Pass half of it if neighbouring runs replace a
+        client's updates by other updates.
     releases : int
         T, such as :attr:`ExactNoise.releases`.
     delta : float
@@ -33,7 +34,7 @@ def epsilon_spent(noise_multiplier: float, releases: int, *, delta: float) -> fl
     Returns
     -------
     float
-        ε, to eight digits or more; infinite without noise, 0 without releases.
+        ε, to at least eight digits; infinite without noise, 0 without releases.
 
     Examples
     --------
@@ -53,7 +54,7 @@ def epsilon_spent(noise_multiplier: float, releases: int, *, delta: float) -> fl
     wanted = math.log(probability)
     if math.erf(mu / math.sqrt(8.0)) <= probability:
         return 0.0
-    low, high = 0.0, mu * (mu / 2 + math.sqrt(-2 * wanted))  # the bound by concentrated privacy
+    low, high = 0.0, mu * (mu / 2 + math.sqrt(-2 * wanted))  # the bound from concentrated privacy
     while high - low > EPSILON_TOLERANCE * high:
         middle = (low + high) / 2
         if _log_delta(middle, mu) > wanted:
@@ -71,5 +72,5 @@ def _log_delta(epsilon: float, mu: float) -> float:
     a, b = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
     first = float(log_ndtr(a))
     second = math.log(erfcx(-b / math.sqrt(2.0)) / 2) - a * a / 2
-    # Rounding may leave nothing of δ where the two meet; it is then below any δ asked for.
+    # Where both are equal to rounding, δ is smaller than any δ that can be asked for.
     return first + math.log(-math.expm1(second - first)) if second < first else -math.inf

@@ -1,8 +1,8 @@
-"""A grid that shows a strategy only the nodes it may ask.
+"""A grid that shows a strategy only the nodes that are admitted.
 
-A wrapped strategy samples from what ``get_node_ids`` returns, waiting until there are enough. It is
-shown the nodes that have a name and an importance, found anew at each call, or, once that is made,
-a choice among them.
+A wrapped strategy samples from what ``get_node_ids`` returns, and waits until there are enough
+nodes. It sees the nodes that have a name and an importance, updated at each call; once a cohort has
+been chosen, it sees only the nodes of that cohort.
 """
 
 import logging
@@ -21,31 +21,33 @@ from fedavot.flower.weigher import Weigher
 
 _log = logging.getLogger("flwr")
 
-STANDS = 0.5
-"""Seconds for which a look at the nodes stands. Flower counts them, and then waits until it sees as
-many: one that leaves in between would hold up the run. While it waits it looks once a second."""
+CACHE_SECONDS = 0.5
+"""Seconds for which the node list is cached. Flower counts the nodes and then waits until it sees
+as many, so a node that left between the two calls would stall the run. While Flower waits, it calls
+once per second."""
 
 
-class Admission(Grid):
-    """The part of a grid that may be asked in one round.
+class AdmittedGrid(Grid):
+    """The admitted nodes of a grid in one round.
 
     Parameters
     ----------
     grid : Grid
-        The whole grid; messages go through it.
+        The whole grid, through which messages are sent.
     naming : Names
-        Tells who the nodes are.
+        Maps nodes to client names.
     weigher : Weigher
-        Tells who has an importance.
+        Decides which clients have an importance.
 
     Attributes
     ----------
     names : dict from node id to str
-        Who is admitted now.
+        Client names of the nodes that are admitted now.
     shown : dict from node id to str
-        Who was at any time of the round: a strategy may look more than once.
+        Client names of the nodes that were admitted at any time in the round; a strategy may list
+        the nodes more than once.
     refused : dict of str
-        Who was not, and why.
+        Reasons why the other nodes are not admitted, by node or client name.
     """
 
     def __init__(self, grid: Grid, naming: Names, weigher: Weigher) -> None:
@@ -56,53 +58,53 @@ class Admission(Grid):
         self.names: dict[int, str] = {}
         self.shown: dict[int, str] = {}
         self.refused: dict[str, str] = {}
-        self._looked = -math.inf
+        self._updated = -math.inf
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the nodes that may be asked, in order of their names."""
-        if self._chosen is None and time.monotonic() - self._looked > STANDS:
-            self._look()
+        """Return the ids of the nodes that may be asked, in the order of their client names."""
+        if self._chosen is None and time.monotonic() - self._updated > CACHE_SECONDS:
+            self._update()
         nodes = sorted(self.names, key=self.names.__getitem__)
         return [n for n in nodes if self._chosen is None or self.names[n] in self._chosen]
 
     def get_nodes(self) -> Iterable[Any]:
-        """Return what is known of the nodes that may be asked."""
+        """Return Flower's information about the nodes that may be asked."""
         admitted = set(self.get_node_ids())
         return [node for node in self._grid.get_nodes() if node.node_id in admitted]
 
     def name_of(self, node: int) -> str:
-        """Return the name of a node that was shown, or raise if it was not."""
+        """Return the client name of an admitted node; raise if the node was not admitted."""
         if node not in self.shown:
             raise OptionError(
-                f"the wrapped strategy asks node {node}, which it was not shown; it must choose "
-                "among grid.get_node_ids()"
+                f"the wrapped strategy asks node {node}, which is not admitted; it must choose "
+                "from grid.get_node_ids()"
             )
         return self.shown[node]
 
     def choose(self, rng: np.random.Generator, least: int) -> dict[str, float]:
-        """Choose whom to ask once ``least`` nodes are there, and show no others from then on.
+        """Wait for ``least`` nodes, choose the cohort to ask, and show only its nodes from then on.
 
         Returns
         -------
         dict of float
-            The weights of those chosen, should all of them reply; empty if that is not known.
+            Weights of the chosen clients if all of them reply; empty if these are not known yet.
         """
-        while len(self._look()) < least:
+        while len(self._update()) < least:
             _log.info("Waiting for nodes: %d of at least %d", len(self.names), least)
             time.sleep(1)
         chosen, shares = self._weigher.choose(list(self.names.values()), rng)
         self._chosen = set(chosen)
         return shares
 
-    def _look(self) -> dict[int, str]:
-        """Name the live nodes, and find out which of them have an importance."""
+    def _update(self) -> dict[int, str]:
+        """Find the names of the live nodes and admit those that have an importance."""
         names, nameless = self._naming.resolve(self._grid)
         unlisted = self._weigher.admit(sorted(names.values()))
         self.refused = nameless | unlisted
         self.names = {node: name for node, name in names.items() if name not in unlisted}
         self.shown |= self.names
-        self._looked = time.monotonic()
-        # At once: a strategy may be waiting for the very nodes that are refused.
+        self._updated = time.monotonic()
+        # Report refusals at once: a strategy may be waiting for the very nodes that are refused.
         for reason in self._naming.new(self.refused):
             _log.warning("FedAVOT: %s", reason)
         return self.names

@@ -1,15 +1,16 @@
-"""Ready-made ``on_round`` functions: rounds as curves in TensorBoard or MLflow.
+"""Ready-made ``on_round`` callbacks that write rounds to TensorBoard or MLflow.
 
-Each gives the number available, asked, replied, failed, late, excluded and refused, the gap, the
-effective cohort size, the largest weight and the training metrics. Both packages are extras.
+Each writes the number of clients available, asked, replied, failed, late, excluded and refused, the
+gap as a fraction, the effective cohort size, the largest weight and the training metrics. Both
+packages are optional extras.
 """
 
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fedavot._extras import require
 from fedavot._files import PathLike
-from fedavot.errors import MissingPackageError
 from fedavot.flower.log import Round
 
 COUNTED = ("available", "asked", "replied", "failed", "late", "excluded", "refused")
@@ -23,12 +24,9 @@ def to_tensorboard(folder: PathLike) -> Callable[[Round], None]:
     folder : path
         TensorBoard's log folder; ``tensorboard --logdir FOLDER`` shows it.
     """
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError:
-        raise MissingPackageError(
-            "to_tensorboard needs tensorboardX; pip install 'fedavot[tensorboard]'"
-        ) from None
+    require("tensorboard", "tensorboardX", by="to_tensorboard")
+    from tensorboardX import SummaryWriter
+
     writer = SummaryWriter(str(folder), flush_secs=1)
 
     def write(record: Round) -> None:
@@ -40,21 +38,18 @@ def to_tensorboard(folder: PathLike) -> Callable[[Round], None]:
 
 
 def to_mlflow(tracking_uri: str | None = None, *, run_name: str = "fedavot") -> Any:
-    """Return a callback that logs to an MLflow run: the active one, or a new one.
+    """Return a callback that logs to the active MLflow run, or to a new one.
 
     Parameters
     ----------
     tracking_uri : str, optional
         Where MLflow keeps its runs; MLflow's own setting by default.
     run_name : str
-        Name of the run, where none is active.
+        Name of the new run if none is active.
     """
-    try:
-        import mlflow
-    except ImportError:
-        raise MissingPackageError(
-            "to_mlflow needs mlflow-skinny or mlflow; pip install 'fedavot[mlflow]'"
-        ) from None
+    require("mlflow", "mlflow", by="to_mlflow")
+    import mlflow
+
     if tracking_uri is not None:
         mlflow.set_tracking_uri(tracking_uri)
     run = mlflow.active_run() or mlflow.start_run(run_name=run_name)
@@ -68,7 +63,7 @@ def to_mlflow(tracking_uri: str | None = None, *, run_name: str = "fedavot") -> 
 
 
 def numbers(record: Round) -> Iterator[tuple[str, float]]:
-    """Yield the numbers of a round under the names they have in a chart."""
+    """Yield the numbers of a round with the names under which they are charted."""
     for name in COUNTED:
         yield f"fedavot/{name}", float(len(getattr(record, name)))
     yield "fedavot/gap", record.gap

@@ -1,11 +1,11 @@
-"""Checkpoints: a Flower run as one file, written whole or not at all after every round.
+"""Checkpoints: the state of a Flower run in one file, written atomically after every round.
 
-Flower has no resume of its own. A checkpoint holds the model, what the wrapped strategy keeps
-between rounds, the aligner, Python's and NumPy's global random states (Flower samples nodes and
-draws noise with them), and the metrics so far. Of a wrapped strategy, that is every attribute that
-is a number, text, array, record or container of these and changed since the run began; settings
-that did not change are taken from the code, so that they can be changed for the rest of a run. A
-strategy that keeps anything else says so itself with ``state_dict`` and ``load_state_dict``.
+Flower itself cannot resume a run. A checkpoint holds the model, the state of the wrapped strategy,
+the aligner, Python's and NumPy's global random states (from which Flower samples nodes and draws
+noise), and the metrics so far. The state of a wrapped strategy is every attribute that changed
+since the run began and is a number, text, array, record or container of these. Attributes that did
+not change are settings and come from the code, so that they can be changed for the rest of a run. A
+strategy with any other kind of state must provide ``state_dict`` and ``restore``.
 """
 
 import copy
@@ -33,31 +33,31 @@ FORMAT = "fedavot-flower-checkpoint"
 VERSION = 2
 
 CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, functools.partial)
-"""What a strategy is made of rather than keeps: it comes from the code, not from a file."""
+"""Types of attributes that are code rather than state, and are not saved."""
 
 
 @dataclass
 class Checkpoint:
-    """A run after some round: everything but its arrays is in ``meta``, as JSON."""
+    """The state of a run after a round: arrays, and everything else as JSON in ``meta``."""
 
     meta: dict[str, Any]
     arrays: Arrays = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
-        """Write the file."""
+        """Write the checkpoint file, atomically."""
         text = json.dumps({"format": FORMAT, "version": VERSION, **self.meta})
         meta = np.frombuffer(text.encode(), dtype=np.uint8)
         write_archive(folder / FILE, {"meta": meta, **self.arrays})
 
     @classmethod
     def load(cls, folder: Path) -> "Checkpoint":
-        """Read what :meth:`save` wrote."""
+        """Read the file that :meth:`save` wrote."""
         path = folder / FILE
         try:
             arrays, sealed = read_archive(path)
             meta = dict(json.loads(arrays.pop("meta").tobytes()))
         except ARCHIVE_FAILURES as cause:
-            raise FileFormatError(f"{path} is not a checkpoint, or cut off: {cause}") from None
+            raise FileFormatError(f"{path} is not a checkpoint, or is truncated: {cause}") from None
         version = meta.get("version")
         if meta.get("format") != FORMAT or type(version) is not int or not 1 <= version <= VERSION:
             raise FileFormatError(
@@ -75,12 +75,12 @@ class Checkpoint:
 
 
 def settings(strategy: Strategy) -> list[dict[str, Any]]:
-    """Return the attributes of every layer as they are before a run, to tell state from them."""
+    """Return the attributes of every layer before a run; what changes later is state."""
     return [copy.deepcopy(dict(_attributes(layer))) for layer in layers(strategy)]
 
 
 def refuse_unsaveable(strategy: Strategy) -> None:
-    """Raise if a layer keeps something that a checkpoint cannot hold."""
+    """Raise if a layer has state that a checkpoint cannot hold."""
     for layer in layers(strategy):
         if not hasattr(layer, "state_dict"):
             for name, value in _attributes(layer):
@@ -88,7 +88,7 @@ def refuse_unsaveable(strategy: Strategy) -> None:
 
 
 def pack_strategy(strategy: Strategy, before: list[dict[str, Any]]) -> tuple[Any, Arrays]:
-    """Return what has changed in a strategy since ``before``, as JSON and arrays."""
+    """Return the attributes of a strategy that changed since ``before``, as JSON and arrays."""
     packer = Packer()
     packed = []
     for layer, old in zip(layers(strategy), before, strict=True):
@@ -107,15 +107,17 @@ def pack_strategy(strategy: Strategy, before: list[dict[str, Any]]) -> tuple[Any
 
 
 def unpack_strategy(strategy: Strategy, packed: Any, arrays: Arrays) -> None:
-    """Set in a strategy what :func:`pack_strategy` found."""
+    """Restore in a strategy the state that :func:`pack_strategy` returned."""
     own = list(layers(strategy))
     names = [type(layer).__name__ for layer in own]
     if names != [state["class"] for state in packed]:
         saved = " around ".join(state["class"] for state in packed)
-        raise CheckpointError(f"the checkpoint is of {saved}, and this is {' around '.join(names)}")
+        raise CheckpointError(
+            f"the checkpoint was written by {saved}, but the strategy is {' around '.join(names)}"
+        )
     for layer, state in zip(own, packed, strict=True):
         if "own" in state:
-            layer.load_state_dict(unpack(state["own"], arrays))  # type: ignore[attr-defined]
+            layer.restore(unpack(state["own"], arrays))  # type: ignore[attr-defined]
             continue
         for name, value in state["attributes"].items():
             setattr(layer, name, unpack(value, arrays))
@@ -128,7 +130,7 @@ def pack_model(model: ArrayRecord) -> tuple[list[str], Arrays]:
 
 
 def unpack_model(names: list[str], arrays: Arrays, like: ArrayRecord) -> ArrayRecord:
-    """Return the model of a checkpoint, or raise if it is another one's."""
+    """Return the model of a checkpoint; raise if its arrays are not those of ``like``."""
     saved = {name: arrays[f"model/{number}"] for number, name in enumerate(names)}
     wanted = {key: (tuple(array.shape), array.dtype) for key, array in like.items()}
     found = {key: (array.shape, str(array.dtype)) for key, array in saved.items()}
@@ -138,22 +140,22 @@ def unpack_model(names: list[str], arrays: Arrays, like: ArrayRecord) -> ArrayRe
         ]
         key = differing[0]
         raise CheckpointError(
-            f"the checkpoint is of another model: array {key!r} is {found.get(key, 'missing')} "
-            f"there and {wanted.get(key, 'missing')} here"
+            f"the checkpoint holds another model: array {key!r} is {found.get(key, 'missing')} "
+            f"in the checkpoint and {wanted.get(key, 'missing')} in this run"
         )
     return ArrayRecord({key: Array(np.asarray(saved[key])) for key in wanted})
 
 
-def random_state() -> dict[str, Any]:
-    """Return the states of the global generators that Flower draws from."""
+def rng_states() -> dict[str, Any]:
+    """Return the states of the global random generators that Flower uses."""
     version, internal, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002
     numbers = [kind, np.asarray(keys).tolist(), position, has_gauss, cached]
     return {"python": [version, list(internal), gauss], "numpy": numbers}
 
 
-def set_random_state(state: Mapping[str, Any]) -> None:
-    """Restore what :func:`random_state` returned."""
+def set_rng_states(state: Mapping[str, Any]) -> None:
+    """Restore what :func:`rng_states` returned."""
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     kind, keys, *rest = state["numpy"]

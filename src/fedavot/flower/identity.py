@@ -1,18 +1,19 @@
-"""Who a node is: a stable name for every live node, or a reason why it has none.
+"""Client identity: a stable name for every live node, or the reason why it has none.
 
-Weight follows identity, and node ids are not identities: without node authentication a client gets
-a new one at every start. With authentication the name is the one a node was registered under
-(``flwr supernode register KEY --name NAME``), which it cannot choose; its own claim is then never
-believed. Otherwise each new node is asked once, and the answer is kept: a value of its node
-configuration, by default "partition-id". Answers are kept by node id, which Flower draws at random
-from 64 bits and does not use again.
+Weights belong to clients, and a node id does not identify a client: without node authentication a
+client gets a new node id at every start. With authentication a client's name is the name under
+which its node was registered (``flwr supernode register KEY --name NAME``). A node cannot choose
+it, and a name that the node claims is ignored. Without authentication each new node is asked once
+for a value of its node configuration, "partition-id" by default, and the answer is stored by node
+id. Flower draws node ids at random from 64 bits and does not reuse them.
 
-A federation does not say whether it authenticates. "auto" takes the first registered name it sees
-for a sign that it does; until then claims are believed, so that "registered" is the choice wherever
-nodes are authenticated.
+A server app cannot see whether a federation authenticates its nodes. "auto" assumes that it does
+once any node has a registered name, and accepts claimed names until then; so use "registered"
+wherever nodes are authenticated.
 
-Two live nodes that claim one name cannot both have it. A registered name beats a claim, then the
-node that had the name before keeps it; where neither decides, all are refused until one is left.
+If two live nodes claim the same name, a registered name takes precedence over a claimed one, then
+the node that held the name before keeps it. If neither rule decides, all of these nodes are refused
+until only one is left.
 """
 
 import math
@@ -30,22 +31,22 @@ from fedavot.flower.replies import brief
 ACTION = "fedavot"
 RECORD = "fedavot"
 ASK_TIMEOUT = 90.0
-"""Seconds that new nodes have to say their names."""
+"""Seconds that new nodes have to answer with their names."""
 
 RETRY = 60.0
-"""Seconds after which a node that did not say its name is asked again."""
+"""Seconds after which a node that gave no name is asked again."""
 
 
 def introduce(app: ClientApp) -> ClientApp:
-    """Let a ClientApp answer the server's question for its name.
+    """Make a ClientApp tell the server its client name when asked.
 
-    Only nodes without a registered name are asked, each once. The answer is the value in the
-    node's configuration under the key the server names.
+    Only nodes without a registered name are asked, once each. The answer is the value in the node
+    configuration under the key that the server asks for.
 
     Parameters
     ----------
     app : ClientApp
-        The app; it gets a query function for the action "fedavot".
+        The app, to which a query function for the action "fedavot" is added.
 
     Returns
     -------
@@ -57,7 +58,7 @@ def introduce(app: ClientApp) -> ClientApp:
     def answer(message: Message, context: Context) -> Message:
         key = str(message.content.config_records[RECORD]["key"])
         if key not in context.node_config:
-            raise KeyError(f"the node configuration has no {key!r}; it has {_keys(context)}")
+            raise KeyError(f"the node configuration has no key {key!r}; it has {_keys(context)}")
         name = ConfigRecord({"name": str(context.node_config[key])})
         return Message(RecordDict({RECORD: name}), reply_to=message)
 
@@ -66,27 +67,26 @@ def introduce(app: ClientApp) -> ClientApp:
 
 @dataclass
 class Names:
-    """Names of the live nodes, and why others have none.
+    """Client names of the live nodes, and the reasons why some nodes have none.
 
     Attributes
     ----------
     source : str
-        "registered", "asked", "node-id", or "auto": registered where the federation registers
-        names at all, otherwise asked.
+        "registered", "asked", "node-id" or "auto", as in `Admission`.
     key : str
-        What to ask for.
-    answers : dict
-        What each node that was asked said.
-    holders : dict
-        The node that had each name last.
-    registered : set
-        Names that were ever seen registered; no claim gets them.
-    silent : dict
-        When nodes that did not answer were asked last.
-    errors : dict
-        What nodes answered that were asked last and gave an error.
-    told : set
-        Reasons for refusals that were reported.
+        Key of the node configuration to ask for.
+    answers : dict from node id to str
+        Names that nodes gave when asked.
+    holders : dict from str to node id
+        The node that held each name last.
+    registered : set of str
+        Names that any node was registered under so far; a claim of one of them is refused.
+    silent : dict from node id to float
+        Time at which a node that did not answer was last asked.
+    errors : dict from node id to str
+        Errors with which nodes answered the last question.
+    reported : set of str
+        Reasons for refusals that have been reported.
     """
 
     source: str
@@ -96,16 +96,16 @@ class Names:
     registered: set[str] = field(default_factory=set)
     silent: dict[int, float] = field(default_factory=dict)
     errors: dict[int, str] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
 
     def new(self, refused: Mapping[str, str]) -> list[str]:
-        """Return the reasons that were not reported before, and note them as such."""
-        fresh = sorted(set(refused.values()) - self.told)
-        self.told.update(fresh)
+        """Return the reasons that were not reported before, and mark them as reported."""
+        fresh = sorted(set(refused.values()) - self.reported)
+        self.reported.update(fresh)
         return fresh
 
     def resolve(self, grid: Grid) -> tuple[dict[int, str], dict[str, str]]:
-        """Return the names of live nodes, and for every other live node why it has none."""
+        """Return the names of the live nodes, and the reasons why other live nodes have none."""
         registered = _registered(grid)
         self.registered.update(name for name in registered.values() if name)
         if self.source == "node-id":
@@ -127,7 +127,7 @@ class Names:
         return self.source == "asked" or (self.source == "auto" and not self.registered)
 
     def _asked(self, nodes: list[int], grid: Grid) -> dict[int, str]:
-        """Return what the nodes say their names are, asking those that have not been."""
+        """Return the names that nodes claim, asking the nodes that were not asked before."""
         now = time.monotonic()
         unknown = [
             node
@@ -144,28 +144,27 @@ class Names:
             self.answers |= answers
             now = time.monotonic()
             self.silent |= {node: now for node in unknown if node not in answers}
-            # Who still says nothing is reported again: the run may be waiting for it.
+            # Report nodes that still give no name again: the run may be waiting for them.
             again = {self._nameless(node) for node in unknown if node not in answers}
-            self.told -= again
+            self.reported -= again
         return {node: self.answers[node] for node in nodes if node in self.answers}
 
     def _nameless(self, node: int) -> str:
         if self._asks:
             error = f" ({self.errors[node]})" if node in self.errors else ""
             return (
-                f"node {node} did not say its name{error}; call fedavot.flower.introduce(app) in "
-                f"its ClientApp and give it {self.key!r} in its node configuration"
+                f"node {node} gave no name when asked{error}; call fedavot.flower.introduce(app) "
+                f"in its ClientApp and set {self.key!r} in its node configuration"
             )
         return (
-            f"node {node} has no registered name, and what it says of itself is not believed; "
-            "register it with flwr supernode register KEY --name NAME (Flower 1.41 can; before "
-            "that nodes have no names)"
+            f"node {node} has no registered name, and claimed names are not accepted here; "
+            "register it with flwr supernode register KEY --name NAME (needs Flower 1.41)"
         )
 
     def _settled(
         self, names: Mapping[int, str], registered: Mapping[int, str], refused: dict[str, str]
     ) -> dict[int, str]:
-        """Return one node a name, and say why the others do not have it."""
+        """Return at most one node per name; add to ``refused`` why other nodes do not get it."""
         claimants: dict[str, list[int]] = {}
         for node in sorted(names):
             claimants.setdefault(names[node], []).append(node)
@@ -181,15 +180,15 @@ class Names:
                 self.holders[name] = winner
             for node in nodes:
                 if node not in settled:
-                    held = f"node {winner} has" if winner in strongest else f"{nodes} all claim"
+                    held = f"node {winner} holds" if winner in strongest else f"nodes {nodes} claim"
                     if not strongest:
-                        held = "is registered for another"
+                        held = "is registered for another node"
                     refused[_label(node)] = f"node {node} claims the name {name!r}, which {held}"
         return settled
 
 
 def _registered(grid: Grid) -> dict[int, str]:
-    """Return the live nodes and the names they are registered under, "" where none."""
+    """Return the live nodes with their registered names, "" for nodes without one."""
     if hasattr(grid, "get_nodes"):
         return {node.node_id: getattr(node, "name", "") for node in grid.get_nodes()}
     return dict.fromkeys(grid.get_node_ids(), "")
@@ -198,7 +197,7 @@ def _registered(grid: Grid) -> dict[int, str]:
 def _answers(
     replies: Iterable[Message], questions: Iterable[Message]
 ) -> tuple[dict[int, str], dict[int, str]]:
-    """Return the names that nodes gave, and the errors that others did."""
+    """Return the names that nodes gave, and the errors that other nodes replied with."""
     asked = {sent.metadata.dst_node_id: sent.metadata.message_id for sent in questions}
     answers, errors = {}, {}
     for reply in replies:

@@ -1,10 +1,10 @@
-"""The participation log: one JSON object a line for every round, the file an audit reads.
+"""The participation log: one JSON object per round, one per line; an audit reads this file.
 
     available ⊇ asked = replied ∪ failed ∪ late ∪ excluded     (disjoint)
 
-Weights are of those who replied, and sum to one. A line is appended whole and flushed to disk
-before the round is over; a line cut off by a crash, and lines of rounds that no checkpoint covers,
-are dropped when a run resumes.
+Weights are those of the clients that replied, and sum to one. A line is appended and flushed to
+disk before the round ends. When a run resumes, a line that a crash truncated and the lines of
+rounds after the checkpoint are removed.
 """
 
 import json
@@ -15,7 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedavot._files import parse_json, write_whole
+from fedavot._checks import enumerated
+from fedavot._files import write_whole
+from fedavot._reading import parse_json
 from fedavot.errors import CheckpointError
 
 FORMAT = "fedavot-participation"
@@ -28,34 +30,36 @@ def _now() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """What happened in one round, by client name.
+    """Participation, weights and metrics of one round, by client name.
 
     Attributes
     ----------
     round : int
-        From 1.
+        Number of the round, from 1.
     available : list of str
-        Who could have been asked.
+        Clients that could have been asked.
     asked : list of str
-        Who was sent the model.
+        Clients that were sent the model.
     replied : list of str
-        Whose updates were used.
+        Clients whose updates were used.
     failed : dict of str
-        Who answered with an error, or was found dead, and why.
+        Clients that replied with an error or whose node was found dead, with the reason.
     late : list of str
-        Who had not answered when the time was up.
+        Clients that had not replied when the round timed out.
     excluded : dict of str
-        Whose update was not used, and why: not finite, wrong shapes, out of proportion.
+        Clients whose updates were not used, with the reason: not finite, wrong shapes, or a norm
+        out of proportion.
     refused : dict of str
-        Nodes that could not be asked, and why: no name, a name in use, no importance.
+        Nodes that could not be asked, with the reason: no name, a name in use, or no importance.
     weights : dict of float
-        The weights used, summing to one; empty where nobody replied.
+        Weights of the clients that replied, summing to one; empty if no client did.
     gap : float
-        Total variation distance between what clients are owed and were given so far.
+        Total variation distance between the importance and the mean weights so far, as a fraction.
     effective_cohort_size : float
-        1/Σ w²: how many equally weighted clients would average as well; 0 for an empty round.
+        1/Σ w²: number of equally weighted clients whose average has the same variance; 0 if no
+        client replied.
     metrics : dict
-        The wrapped strategy's aggregated training metrics.
+        Training metrics aggregated by the wrapped strategy.
     time : str
         When the round was aggregated, ISO 8601 in UTC.
     """
@@ -74,19 +78,18 @@ class Round:
     metrics: dict[str, Any] = field(default_factory=dict)
     time: str = field(default_factory=_now)
 
-    def in_words(self) -> str:
-        """Return who replied and who did not, for people who watch."""
-        parts = [f"{len(self.replied)} of {len(self.asked)} asked replied"]
+    def summary(self) -> str:
+        """Return how many clients replied, which failed, and the gap in %, for the server's log."""
+        parts = [f"{len(self.replied)} of {len(self.asked)} clients replied"]
         if self.failed:
-            first, reason = next(iter(self.failed.items()))
-            others = f" and {len(self.failed) - 1} more" if len(self.failed) > 1 else ""
-            parts.append(f"failed: {first!r} ({reason}){others}")
+            failed = (f"{name!r} ({reason})" for name, reason in self.failed.items())
+            parts.append(f"failed: {enumerated(failed, 1)}")
         parts += [f"{len(self.late)} late"] * bool(self.late)
         parts += [f"{len(self.refused)} refused"] * bool(self.refused)
-        return f"round {self.round}: {', '.join(parts)}; gap {self.gap:.3g}"
+        return f"round {self.round}: {', '.join(parts)}; gap {self.gap:.2%}"
 
     def line(self) -> str:
-        """Return the round as one line of the log, without its end."""
+        """Return the round as one line of the log, without the line break."""
         content = {"format": FORMAT, "version": VERSION, **asdict(self)}
         return json.dumps(_finite(content), allow_nan=False, ensure_ascii=False)
 
@@ -97,8 +100,8 @@ class ParticipationLog:
     Parameters
     ----------
     path : path
-        The file. It is opened for appending at once: a log that cannot be written stops a run
-        before it trains, with the OSError that says why.
+        The file. It is opened for appending at once, so that a log that cannot be written raises
+        an OSError before any training.
     """
 
     def __init__(self, path: Path) -> None:
@@ -114,7 +117,7 @@ class ParticipationLog:
             os.fsync(stream.fileno())
 
     def cut(self, last: int) -> None:
-        """Drop lines past round ``last`` and whatever a crash left of a line."""
+        """Remove the lines after round ``last``, and a line that a crash truncated."""
         kept: list[bytes] = []
         for line in self.path.read_bytes().splitlines(keepends=True)[:last]:
             if _round_of(line) != len(kept) + 1:
@@ -122,14 +125,14 @@ class ParticipationLog:
             kept.append(line)
         if len(kept) < last:
             raise CheckpointError(
-                f"{self.path} has {len(kept)} of the {last} rounds that the checkpoint beside it "
-                "covers; put the missing lines back, or start in another folder"
+                f"{self.path} has {len(kept)} of the {last} rounds of the checkpoint in the same "
+                "folder; restore the missing lines, or start in another folder"
             )
         write_whole(self.path, lambda stream: stream.writelines(kept))
 
 
 def _round_of(line: bytes) -> int | None:
-    """Return the round a line tells of, None if it was cut off."""
+    """Return the round number of a line; None if the line is truncated or not of this log."""
     if not line.endswith(b"\n"):
         return None
     try:
@@ -140,7 +143,7 @@ def _round_of(line: bytes) -> int | None:
 
 
 def _finite(value: Any) -> Any:
-    """Return the value with infinities and NaN, which JSON does not have, as None."""
+    """Return the value with None in place of infinities and NaN, which JSON does not have."""
     if isinstance(value, float):
         return value if abs(value) < float("inf") else None
     if isinstance(value, Mapping):

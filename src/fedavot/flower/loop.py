@@ -1,8 +1,9 @@
-"""The rounds of a run: ask, aggregate, evaluate, save; from a checkpoint on if there is one.
+"""The training loop: configure, aggregate, evaluate and save each round.
 
-Flower's own loop always begins at round 1. This one is the same but for that, and for what is on
-disk after each round. Under differential privacy a round is saved before it is evaluated too: to
-evaluate is to show the model to clients, a release, which a crash must not leave uncounted.
+Flower's own loop always begins at round 1. This one continues from a checkpoint if there is one,
+and saves one after each round; otherwise it is the same. Under differential privacy a round is also
+saved before it is evaluated: evaluation shows the model to clients, which is a release, and a crash
+must not leave a release uncounted.
 """
 
 import logging
@@ -14,7 +15,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedavot.flower.run import Run
+from fedavot.flower.run_folder import RunFolder
 
 _log = logging.getLogger("flwr")
 
@@ -23,24 +24,24 @@ EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
 @dataclass(kw_only=True)
 class Loop:
-    """A run under way.
+    """The training loop of one run.
 
     Attributes
     ----------
     strategy : Strategy
-        Configures and aggregates.
+        Strategy that configures and aggregates the rounds.
     grid : Grid
-        Sends and receives.
+        Grid through which messages are sent and received.
     timeout : float
-        Seconds until the replies of a round must be there.
+        Seconds to wait for the replies of a round.
     train_config, evaluate_config : ConfigRecord
-        What clients are sent beside the model.
+        Configuration that is sent to clients with the model.
     evaluate_fn : function of (round, arrays), optional
-        The server's own evaluation.
-    run : Run or None
-        The files, if any.
+        Evaluation on the server.
+    folder : RunFolder or None
+        The files of the run, if any are written.
     releases : bool
-        Whether a model that is evaluated is a private release.
+        Whether evaluating a model on clients is a release in the sense of differential privacy.
     """
 
     strategy: Strategy
@@ -49,18 +50,18 @@ class Loop:
     train_config: ConfigRecord
     evaluate_config: ConfigRecord
     evaluate_fn: EvaluateFn | None
-    run: Run | None
+    folder: RunFolder | None
     releases: bool
     result: Result = field(default_factory=Result)
 
     def conduct(self, initial_arrays: ArrayRecord, *, num_rounds: int, resume: bool) -> Result:
-        """Run the rounds up to the last, and return the model and all metrics."""
+        """Run the rounds up to ``num_rounds``, and return the final model and all metrics."""
         began, last, evaluated = time.monotonic(), 0, True
         arrays = initial_arrays
-        if resume and self.run is not None:
-            arrays, self.result, last, evaluated = self.run.load(initial_arrays)
+        if resume and self.folder is not None:
+            arrays, self.result, last, evaluated = self.folder.load(initial_arrays)
         if last:
-            _log.info("FedAVOT: going on after round %d", last)
+            _log.info("FedAVOT: resuming after round %d", last)
         elif self.evaluate_fn:
             self._note("evaluate_metrics_serverapp", 0, self.evaluate_fn(0, arrays))
         if not evaluated:
@@ -73,7 +74,7 @@ class Loop:
             self._evaluate(number, arrays)
         self.result.arrays = arrays
         done, seconds = max(num_rounds - last, 0), time.monotonic() - began
-        _log.info("FedAVOT: done with round %d; %d here, in %.1f s", num_rounds, done, seconds)
+        _log.info("FedAVOT: finished round %d; %d rounds in %.1f s", num_rounds, done, seconds)
         return self.result
 
     def _train(self, number: int, arrays: ArrayRecord) -> ArrayRecord:
@@ -93,8 +94,8 @@ class Loop:
         self._save(number, arrays, evaluated=True)
 
     def _save(self, number: int, arrays: ArrayRecord, *, evaluated: bool) -> None:
-        if self.run is not None:
-            self.run.save(number, arrays, self.result, evaluated=evaluated)
+        if self.folder is not None:
+            self.folder.save(number, arrays, self.result, evaluated=evaluated)
 
     def _note(self, history: str, number: int, metrics: MetricRecord | None) -> None:
         if metrics is not None:

@@ -1,16 +1,16 @@
-"""What every client said last, on disk: memory that removes the bias of the absent.
+"""Memory: the last update of every client, on disk, to correct for absent clients.
 
     θ ← θ + Σ_j p_j m_j + Σ_{i∈A} w_i (Δ_i − m_i),   then m_i ← Δ_i for i ∈ A
 
-with Δ_i = θ_i − θ and m_j client j's last update. The wrapped strategy still averages by weight:
-since the weights sum to one, handing it θ + Σ p m + Δ_i − m_i in client i's name gives exactly
-this. Only floating-point arrays are remembered, and updates as they came: where clients' steps
-change over the rounds, what the absent said last is of the step they took then.
+with Δ_i = θ_i − θ and m_j the last update of client j. The wrapped strategy still averages by
+weight: since the weights sum to one, passing it θ + Σ p m + Δ_i − m_i as the reply of client i
+gives exactly this step. Only floating-point arrays are remembered. Updates are stored unscaled: if
+the clients' step size changes over the rounds, an old update has the old step size.
 
-The rows are one memory-mapped file, n_clients × model size. A round's new rows go to a journal
-first and into the file once the round's checkpoint is written, so that a crash between the two
-leaves either the old rows or what it takes to write the new ones. The checkpoint has a digest of
-every row: a resumed run refuses rows that were damaged.
+The rows are stored in one memory-mapped file of n_clients × model size. The new rows of a round are
+first written to a journal, and to the file once the checkpoint of the round is written; after a
+crash in between, either the old rows or the journal with the new ones are complete. The checkpoint
+holds a digest of every row, and a resumed run refuses damaged rows.
 """
 
 import hashlib
@@ -33,14 +33,14 @@ JOURNAL = "memory.journal.npz"
 
 
 class Memory:
-    """The last update of every client, by client number.
+    """The last update of every client, by client index.
 
     Parameters
     ----------
     folder : path
-        Where the file lies.
+        Folder of the file.
     model : ArrayRecord
-        Gives the arrays' names, shapes and types.
+        A model with the names, shapes and types of the arrays.
     """
 
     def __init__(self, folder: Path, model: ArrayRecord) -> None:
@@ -56,24 +56,24 @@ class Memory:
         self._folder = folder
         self._pending: tuple[list[int], list[NDArray[Any]]] = ([], [])
         self._change: Floats = np.zeros(0)
-        # Σ a_j m_j, with a_j the importance on its own scale: clients may join without a change.
+        # Σ a_j m_j, with a_j the unnormalised importance: it does not change when clients join.
         self.total: Floats = np.zeros(self._size)
         self.digests: NDArray[np.uint64] = np.zeros(0, np.uint64)
 
     def bytes_for(self, n_clients: int) -> int:
-        """Return how many bytes that many clients take on disk."""
+        """Return the disk space in bytes for a number of clients."""
         return n_clients * self._size * self._dtype.itemsize
 
     def refuse_without_room(self, n_clients: int) -> None:
         """Raise if the disk has no room for that many clients."""
         path, free = self._folder / ROWS, shutil.disk_usage(self._folder).free
-        # What the file takes already; it may be sparse.
+        # Space that the file takes already; it may be sparse.
         taken = path.stat().st_blocks * 512 if path.exists() else 0
         needed = self.bytes_for(n_clients)
         if needed - taken > free:
             raise TooLargeError(
-                f"memory of {n_clients} clients takes {needed / 1e9:,.1f} GB, and "
-                f"{self._folder} has {free / 1e9:,.1f} GB left; use another folder, or no memory"
+                f"memory for {n_clients} clients takes {needed / 1e9:,.1f} GB, and "
+                f"{self._folder} has {free / 1e9:,.1f} GB left; use another folder, or memory=False"
             )
 
     def replace(
@@ -83,18 +83,18 @@ class Memory:
         amounts: Floats,
         model: ArrayRecord,
     ) -> None:
-        """Put what the wrapped strategy is to average into the replies, and note the new rows.
+        """Replace the arrays of replies by what the wrapped strategy averages; keep the new rows.
 
         Parameters
         ----------
         replies : sequence of Message
-            Usable replies; their floating-point arrays are exchanged.
+            Usable replies; their floating-point arrays are replaced.
         clients : sequence of int
-            Who sent them.
+            Indices of the clients that sent them.
         amounts : ndarray of shape (n_clients,)
-            Importance of all clients now, on any scale.
+            Current importance of all clients, on any scale.
         model : ArrayRecord
-            What the round started from.
+            Global model at the start of the round.
         """
         table = self._table(amounts.size)
         mean = self.total / amounts.sum()
@@ -113,14 +113,14 @@ class Memory:
         self._pending = (list(clients), rows)
 
     def keep(self, *, aggregated: bool) -> None:
-        """Take the round's updates for good, or forget them if nothing was made of them."""
+        """Accept the updates of the round, or discard them if the round was not aggregated."""
         if aggregated and self._pending[0]:
             self.total += self._change
         else:
             self._pending = ([], [])
 
     def write_journal(self, server_round: int) -> None:
-        """Write the round's new rows beside the file, whole or not at all, and take digests."""
+        """Write the new rows of the round to the journal, atomically, and update the digests."""
         clients, rows = self._pending
         table = np.array(rows, dtype=self._dtype).reshape(len(clients), self._size)
         content = {"round": server_round, "clients": np.array(clients, np.int64), "rows": table}
@@ -130,7 +130,7 @@ class Memory:
             self.digests[clients] = [_digest(row) for row in table]
 
     def commit(self, n_clients: int) -> None:
-        """Write the round's new rows into the file."""
+        """Write the new rows of the round to the file."""
         clients, rows = self._pending
         if clients:
             table = self._table(n_clients)
@@ -141,35 +141,37 @@ class Memory:
         (self._folder / JOURNAL).unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Forget whatever an earlier run left."""
+        """Delete the files of an earlier run."""
         for name in (ROWS, JOURNAL):
             (self._folder / name).unlink(missing_ok=True)
 
-    def size(self) -> int:
-        """Return how many bytes the rows have on disk."""
+    def bytes_on_disk(self) -> int:
+        """Return the length of the file of rows in bytes; 0 if there is none."""
         path = self._folder / ROWS
         return path.stat().st_size if path.exists() else 0
 
     def recover(
-        self, server_round: int, n_clients: int, size: int, digests: NDArray[Any] | None
+        self, server_round: int, n_clients: int, n_bytes: int, digests: NDArray[Any] | None
     ) -> None:
-        """After a crash, finish the rows of the last round that has a checkpoint; check them all.
+        """After a crash, complete the rows of the round of the checkpoint, and check all rows.
 
         Parameters
         ----------
         server_round : int
-            That round.
+            Round of the checkpoint.
         n_clients : int
-            How many clients there were.
-        size : int
-            How many bytes the rows had.
+            Number of clients in the checkpoint.
+        n_bytes : int
+            Length of the file of rows, according to the checkpoint.
         digests : ndarray of uint64, or None
-            Of the rows of the first clients, 0 for none yet; None in checkpoints of version 1.
+            Digests of the rows of the first clients, 0 for a client without one; None in
+            checkpoints of version 1.
         """
-        if self.size() < size:
+        found = self.bytes_on_disk()
+        if found < n_bytes:
             raise CheckpointError(
-                f"{self._folder / ROWS} has {self.size()} bytes of the {size} that the checkpoint "
-                "counts on; put it back, or start in another folder"
+                f"{self._folder / ROWS} has {found} of the {n_bytes} bytes that the checkpoint "
+                "requires; restore the file, or start in another folder"
             )
         path = self._folder / JOURNAL
         if path.exists():
@@ -184,35 +186,35 @@ class Memory:
     def _read_journal(
         self, path: Path, n_clients: int, seal: bool
     ) -> tuple[int, list[int], list[NDArray[Any]]]:
-        """Return a journal's round, clients and rows; it must be sealed if the checkpoint is."""
+        """Return round, clients and rows of a journal; require a checksum if ``seal``."""
         try:
             held, sealed = read_archive(path)
             number, clients, rows = held["round"], held["clients"], held["rows"]
             if seal and not sealed:
                 raise ValueError("it has no checksum")
             if number.ndim or number.dtype.kind != "i":
-                raise ValueError("it does not say of which round it is")
+                raise ValueError("it has no round number")
             if not clients.size:
                 return int(number), [], []
             if (rows.shape, rows.dtype) != ((clients.size, self._size), self._dtype):
-                raise ValueError(f"its rows are of shape {rows.shape} and type {rows.dtype}")
+                raise ValueError(f"its rows have shape {rows.shape} and type {rows.dtype}")
             known = clients.dtype.kind == "i" and ((clients >= 0) & (clients < n_clients)).all()
             if clients.ndim != 1 or not known:
-                raise ValueError(f"it is of other clients than the {n_clients} of the checkpoint")
+                raise ValueError(f"its clients are not among the {n_clients} of the checkpoint")
         except ARCHIVE_FAILURES as cause:
             raise CheckpointError(
-                f"{path} is not a journal of this run, or damaged ({cause}); put it back, or start "
-                "in another folder"
+                f"{path} is not a journal of this run, or is damaged ({cause}); restore it, or "
+                "start in another folder"
             ) from None
         return int(number), clients.tolist(), list(rows)
 
     def _digests_of_rows(self, n_clients: int) -> NDArray[np.uint64]:
-        """Return the digests of all rows in the file, 0 for clients that have none yet."""
+        """Return the digests of all rows in the file, 0 for clients without an update."""
         table = self._table(n_clients) if n_clients else []
         return np.array([_digest(row) for row in table], dtype=np.uint64)
 
     def _refuse_damaged(self, wanted: NDArray[Any], n_clients: int) -> None:
-        """Raise if a row has another digest than the checkpoint says."""
+        """Raise if the digest of a row differs from that in the checkpoint."""
         if wanted.dtype != np.uint64 or wanted.ndim != 1 or wanted.size > n_clients:
             raise CheckpointError(
                 f"the checkpoint in {self._folder} has no digests of {n_clients} rows; start in "
@@ -223,16 +225,16 @@ class Memory:
         if damaged.size:
             raise CheckpointError(
                 f"row {damaged[0]} of {self._folder / ROWS} was damaged or changed since the "
-                "checkpoint; put the file back, or start in another folder"
+                "checkpoint; restore the file, or start in another folder"
             )
 
     def _reach(self, n_clients: int) -> None:
-        """Have a digest for so many clients, 0 for those that have no row yet."""
+        """Extend the digests to that many clients, with 0 for new ones."""
         more = max(n_clients - self.digests.size, 0)
         self.digests = np.concatenate([self.digests, np.zeros(more, np.uint64)])
 
     def _table(self, n_clients: int) -> Any:
-        """Return the rows of all clients, the file grown to hold them; new rows are zero."""
+        """Return the rows of all clients; extend the file with zeros if it is too short."""
         path = self._folder / ROWS
         path.touch()
         needed = self.bytes_for(n_clients)
@@ -257,8 +259,8 @@ class Memory:
 
 
 def _digest(row: NDArray[Any]) -> int:
-    """Return 64 bits that tell a row from a damaged one; 0 for a row of zeros, as before any."""
-    # A zero with its sign bit flipped equals zero: what is compared are the bytes.
+    """Return a 64-bit digest of a row; 0 for a row of zeros, as of a client without an update."""
+    # Compare bytes, not numbers: a zero whose sign bit was flipped still equals zero.
     content = row.tobytes()
     if content.count(0) == len(content):
         return 0

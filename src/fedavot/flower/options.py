@@ -1,18 +1,17 @@
-"""What a user may choose: how weights are found, and who the clients are."""
+"""Options of the strategy: how weights are found, and which nodes and updates are accepted."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
 
 from fedavot._checks import as_amount, as_seed, as_size, one_of
+from fedavot._clients import agreed_names
 from fedavot._files import PathLike
 from fedavot.alignment import Alignment, Status
 from fedavot.errors import FileFormatError, OptionError
 from fedavot.online import STEP
 
-NAMES = ("auto", "registered", "asked", "node-id")
+IDENTITIES = ("auto", "registered", "asked", "node-id")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,23 +21,24 @@ class Weighting:
     Attributes
     ----------
     alignment : Alignment or None
-        Weights computed beforehand, from an audit or a known law; needs ``clients``. None learns
-        them on the way.
+        Weights computed beforehand, from an audit or a known law. If None, an online aligner
+        learns them during the run.
     clients : sequence of str or None
-        The alignment's clients by name, in its order.
+        Names of the alignment's clients, in its order; the alignment's own names by default.
     softness : float
-        Above 0, weights trade closeness to the importance for evenness.
+        Above 0, weights are more even, at the price of a gap to the importance.
     memory : bool
-        Whether the last update of every client stands in for it while it is absent. Takes one
-        model a client on disk.
+        Whether the last update of every client stands in for it while it is absent. Needs disk
+        space for one model per client.
     cohort_size : int or None
-        How many of the available to ask, chosen so that the aggregate is unbiased for what all of
-        them would give, as long as those chosen reply (the online aligner makes up for those who
-        do not, an alignment cannot); None leaves the choice to the wrapped strategy.
+        Number of available clients to ask in each round. They are chosen so that the aggregate is
+        unbiased for that of all available clients, provided that those chosen reply; the online
+        aligner makes up for clients that do not reply, an alignment cannot. None leaves the choice
+        to the wrapped strategy.
     step : float
-        Step of the online aligner.
+        Step size of the online aligner.
     seed : int
-        Seed for the choice of whom to ask.
+        Seed for choosing which clients to ask.
     """
 
     alignment: Alignment | None = None
@@ -58,77 +58,77 @@ class Weighting:
         if self.alignment is not None:
             self._check_alignment(self.alignment)
         elif self.clients is not None:
-            raise OptionError("clients names an alignment's clients; give the alignment as well")
+            raise OptionError(
+                "clients are the names of an alignment's clients; pass alignment= as well"
+            )
 
     def _check_alignment(self, alignment: Alignment) -> None:
         if not isinstance(alignment, Alignment):
             raise OptionError(f"alignment is {alignment!r}; it must be a fedavot.Alignment")
-        if self.clients is None or len(self.clients) != alignment.n_clients:
-            count = "none" if self.clients is None else len(self.clients)
+        names = agreed_names(
+            alignment.n_clients, self.clients, alignment.clients, what="the alignment"
+        )
+        if names is None:
             raise OptionError(
-                f"the alignment has {alignment.n_clients} clients and clients names {count}; name "
-                "each in the alignment's order"
+                f"the {alignment.n_clients} clients of the alignment have no names; pass "
+                "clients=[...], in the alignment's order"
             )
-        wrong = [name for name in self.clients if not isinstance(name, str)]
-        if wrong:
-            raise OptionError(f"clients must be names, as text; found {wrong[0]!r}")
-        if len(set(self.clients)) < len(self.clients):
-            raise OptionError("clients names a client more than once")
+        object.__setattr__(self, "clients", names)
         if alignment.status is Status.UNCONVERGED:
-            raise OptionError(f"the alignment is not to be used: {alignment.message}")
+            raise OptionError(f"the alignment cannot be used: {alignment.message}")
         if self.softness > 0:
             raise OptionError(
-                "softness belongs to the online aligner; align(..., softness=...) makes an "
-                "alignment soft"
+                "softness applies to the online aligner; for a soft alignment use "
+                "align(..., softness=...)"
             )
 
     @classmethod
     def load(cls, path: PathLike, *, memory: bool = False, cohort_size: int | None = None) -> Self:
-        """Take the weights from an alignment file that names its clients, such as an audit's.
+        """Take the weights from a saved alignment whose clients have names, such as an audit's.
 
         Parameters
         ----------
         path : path
-            What `Alignment.save` writes, with the clients' names in a list ``clients`` beside.
+            File written by `Alignment.save`.
         memory, cohort_size
             As above.
         """
         alignment = Alignment.load(path)
-        clients = json.loads(Path(path).read_text(encoding="utf-8")).get("clients")
-        if not isinstance(clients, list) or not all(isinstance(name, str) for name in clients):
+        if alignment.clients is None:
             raise FileFormatError(
-                f"{path} does not name its clients; give alignment and clients to Weighting"
+                f"{path} has no client names; load it with Alignment.load and pass alignment= and "
+                "clients= to Weighting"
             )
-        return cls(alignment=alignment, clients=clients, memory=memory, cohort_size=cohort_size)
+        return cls(alignment=alignment, memory=memory, cohort_size=cohort_size)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clients:
-    """Who the clients are, and what is accepted from them.
+class Admission:
+    """Which nodes are admitted, under which names, and which of their updates are accepted.
 
     Attributes
     ----------
-    names : str
-        Where names come from: "registered" under node authentication, "asked" of each new node
-        once, "node-id" (stable only under node authentication), or "auto": registered if the
-        federation registers names at all, otherwise asked.
+    identity : str
+        Where client names come from: "registered" under node authentication, "asked" of each new
+        node once, "node-id" (stable only under node authentication), or "auto", which is
+        "registered" as soon as any node has a registered name, and "asked" until then.
     key : str
-        What to ask for: a key of the node configuration.
+        Key of the node configuration that holds the name of a node that is asked.
     unlisted : float or None
-        Importance, on the mapping's scale, of clients that a mapping does not name; None refuses
-        them.
+        Importance of clients that are missing from a mapping, on the scale of the mapping; None
+        refuses them.
     norm_limit : float or None
-        An update whose norm is more than this many times the median of recent ones is excluded;
-        None accepts any finite update.
+        An update is excluded if its norm is more than this many times the median of recent norms;
+        None accepts every finite update.
     """
 
-    names: str = "auto"
+    identity: str = "auto"
     key: str = "partition-id"
     unlisted: float | None = None
     norm_limit: float | None = 100.0
 
     def __post_init__(self) -> None:
-        one_of(self.names, NAMES, what="names")
+        one_of(self.identity, IDENTITIES, what="identity")
         if not isinstance(self.key, str) or not self.key:
             raise OptionError(f"key is {self.key!r}; it must be a key of the node configuration")
         if self.unlisted is not None:

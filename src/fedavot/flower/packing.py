@@ -1,4 +1,4 @@
-"""Values as JSON, with arrays set aside: what a wrapped strategy keeps, made fit for a file."""
+"""Serialise the state of a wrapped strategy as JSON and named arrays."""
 
 from typing import Any
 
@@ -19,15 +19,15 @@ _MAPPINGS: dict[str, Any] = {
 
 
 class Packer:
-    """Turn values into JSON; arrays are collected under numbered names."""
+    """Serialise values as JSON; collect their arrays under numbered names."""
 
     def __init__(self) -> None:
         self.arrays: Arrays = {}
 
     def pack(self, value: Any, label: str) -> Any:
-        """Return a value as JSON, or raise naming ``label`` if it is of a kind that has none."""
+        """Return a value as JSON; raise with ``label`` if its type cannot be serialised."""
         if isinstance(value, bytes | np.generic | np.ndarray):
-            return self._array(value, label)  # first of all: NumPy's float64 is a float, too
+            return self._array(value, label)  # first, because NumPy's float64 is also a float
         if value is None or isinstance(value, bool | int | float | str):
             return value
         if isinstance(value, ArrayRecord):
@@ -38,8 +38,8 @@ class Packer:
         kind = next((name for name, kind in _MAPPINGS.items() if isinstance(value, kind)), None)
         if kind is None:
             raise CheckpointError(
-                f"{label} is a {type(value).__name__}, which a checkpoint cannot hold; give the "
-                "strategy state_dict() and load_state_dict(state), or leave folder out"
+                f"{label} is a {type(value).__name__}, which a checkpoint cannot hold; add "
+                "state_dict() and restore(state) to the strategy, or leave out folder"
             )
         pairs = [[self.pack(key, label), self.pack(item, label)] for key, item in value.items()]
         return {"pairs": pairs, "kind": kind}
@@ -47,7 +47,7 @@ class Packer:
     def _array(self, value: Any, label: str) -> dict[str, Any]:
         array = np.frombuffer(value, np.uint8) if isinstance(value, bytes) else np.asarray(value)
         if array.dtype.hasobject:
-            raise CheckpointError(f"{label} is an array of Python objects; make it one of numbers")
+            raise CheckpointError(f"{label} is an array of Python objects; use an array of numbers")
         name = f"strategy/{len(self.arrays)}"
         self.arrays[name] = array
         kind = {bytes: "bytes", np.ndarray: "array"}.get(type(value), "scalar")
@@ -55,7 +55,7 @@ class Packer:
 
 
 def is_same(left: Any, right: Any) -> bool:
-    """Return whether two values would be written alike."""
+    """Return whether two values have the same serialised form."""
     packers = Packer(), Packer()
     packed = [packer.pack(value, "") for packer, value in zip(packers, (left, right), strict=True)]
     arrays = [packer.arrays.values() for packer in packers]
@@ -66,7 +66,7 @@ def is_same(left: Any, right: Any) -> bool:
 
 
 def unpack(packed: Any, arrays: Arrays) -> Any:
-    """Return the value that `Packer.pack` was given."""
+    """Return the value that `Packer.pack` serialised."""
     if not isinstance(packed, dict):
         return packed
     if "array" in packed:

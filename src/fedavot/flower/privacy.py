@@ -4,28 +4,28 @@ Each update Δ_i = θ_i − θ is clipped to norm C, and the model handed on is
 
     θ + Σ w_i clip(Δ_i) + ν,   ν ~ N(0, (z C max_i w_i)² I).
 
-Taking one client's update away moves the average by at most C w_i, so z is the ratio of noise to
-sensitivity whatever the weights are. (A deviation of z C / K, as for K equal weights, is too little
-by the factor K max_i w_i: 2.46 for K = 3 and a largest weight of .82.) The noise enters before a
-server optimiser sees the average, and the wrapped strategy sees nothing of single updates: every
-reply it gets carries the noised average, whose average by any weights is itself. What FedAdam makes
-of it is post-processing, which costs no privacy.
+Removing the update of one client moves the average by at most C w_i, so z is the ratio of noise to
+sensitivity for all weights. (A standard deviation of z C / K, as for K equal weights, is too small
+by the factor K max_i w_i: 2.46 for K = 3 and a largest weight of .82.) The noise is added before a
+server optimiser sees the average, and the wrapped strategy does not see single updates: every reply
+that it gets holds the noised average, whose weighted average is itself. What FedAdam does with it
+is post-processing, which costs no privacy.
 
-What is and is not promised:
+Guarantees and assumptions:
 
-* Neighbouring runs differ in one client's updates, replaced by none at all (the global model sent
-  back), in every round. Who took part and with what weight is taken to be public. To protect
-  against *other* updates in their place, sensitivity doubles: account with half the multiplier.
-* Every release is charged in full. Availability is not a sample the server drew in secret, so
-  nothing is gained by sampling.
-* Weights must not depend on the updates. Importance "examples" makes them follow the example
-  counts, which are data and not protected. FedAVOT drops its ``norm_limit``, and refuses memory,
-  with noise inside it. Whether a reply is usable at all (finite, of the model's shapes) is taken to
-  be public: those that are not are left out, and the others weigh more.
-* Integer and boolean arrays (batch counters) have no clipped update: they stay as they are in the
-  global model, and nothing of them is released.
-* Metrics that clients send, in training or evaluation, are passed on as they are: not protected.
-* The noise is made of floating-point numbers, and not hardened against attacks on the last bits.
+* Neighbouring runs differ in the updates of one client, which are replaced by no update (the global
+  model sent back) in every round. Participation and weights are assumed to be public. If the
+  updates may be replaced by *other* updates, sensitivity doubles: account with half the multiplier.
+* Every release is charged in full. The server does not draw a secret sample of the clients, so
+  there is no amplification by sampling.
+* Weights must not depend on the updates. With importance "examples" they depend on the example
+  counts, which are data and not protected. With noise inside it, FedAVOT ignores its ``norm_limit``
+  and refuses memory. Whether a reply is usable (finite, with the model's shapes) is assumed to be
+  public: unusable replies are left out, and the other clients have more weight.
+* Integer and boolean arrays (batch counters) have no clipped update: they keep their values in the
+  global model, and nothing about them is released.
+* Metrics that clients send in training or evaluation are passed on unchanged: not protected.
+* The noise consists of floating-point numbers and is not hardened against attacks on the last bits.
 """
 
 import copy
@@ -51,23 +51,23 @@ _log = logging.getLogger("flwr")
 
 
 class ExactNoise(Strategy):
-    """Clip updates and add the noise that their weighted average needs.
+    """Clip updates and add noise that fits their weighted average.
 
-    Inside FedAVOT the weights are those it applies:
+    Inside FedAVOT the weights are those that FedAVOT applies:
     ``FedAVOT(ExactNoise(FedAvg(), noise_multiplier=1.0, clipping_norm=0.5), importance=...)``.
 
     Parameters
     ----------
     strategy : flwr.serverapp.strategy.Strategy
         A strategy that averages replies by the metric ``weighted_by_key``: FedAvg, FedAvgM,
-        FedProx, FedAdam, FedAdagrad, FedYogi, or a subclass that keeps to it.
+        FedProx, FedAdam, FedAdagrad, FedYogi, or a subclass that also does.
     noise_multiplier : float
-        z, noise over sensitivity; 0 clips without noise and protects nobody.
+        z, the ratio of noise to sensitivity; 0 clips without noise and protects nobody.
     clipping_norm : float
-        C, above 0: the norm over all floating-point arrays together to which updates are clipped.
+        C, above 0: updates are clipped to this norm, taken over all floating-point arrays.
     seed : int, optional
-        For tests and studies only: whoever knows it can take the noise off. By default noise
-        comes from the operating system's cryptographic generator.
+        Seed for the noise, for tests and studies only: anybody who knows it can remove the noise.
+        By default noise comes from the operating system's cryptographic generator.
     """
 
     def __init__(
@@ -90,31 +90,33 @@ class ExactNoise(Strategy):
 
     @property
     def releases(self) -> int:
-        """How many noised averages were handed on, each of which costs privacy."""
+        """Number of noised averages released so far, each of which costs privacy."""
         return self._releases
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Remember the model that updates are relative to; the wrapped strategy does the rest."""
+        """Keep the model that updates are relative to; the wrapped strategy does the rest."""
         self._model = {name: array.numpy() for name, array in arrays.items()}
         for name, array in self._model.items():
             if np.issubdtype(array.dtype, np.complexfloating):
                 raise TaskError(
-                    f"array {name!r} of the model is {array.dtype}; only real arrays are noised: "
-                    "send real and imaginary parts as two"
+                    f"array {name!r} of the model is {array.dtype}; noise is only added to "
+                    "real arrays: send the real and imaginary parts as two arrays"
                 )
         return self.strategy.configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Let the wrapped strategy aggregate replies that all carry the noised average."""
+        """Let the wrapped strategy aggregate replies that all hold the noised average."""
         valid = [reply for reply in replies if not reply.has_error()]
         if not valid:
             return None, None
         if not self._model:
-            raise RuleError("aggregate_train came before configure_train; there is no model yet")
+            raise RuleError(
+                "aggregate_train was called before configure_train, so there is no model yet"
+            )
         weights = _shares([_weight(reply, self._key) for reply in valid])
         released = self._noised(self._average(valid, weights), weights)
         self._releases += 1
@@ -142,25 +144,25 @@ class ExactNoise(Strategy):
         self.strategy.summary()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint must hold, fit for JSON; the wrapped strategy's is apart."""
+        """Return the state for a checkpoint, as JSON, without that of the wrapped strategy."""
         rng = None if self._rng is None else self._rng.bit_generator.state
         return {"releases": self._releases, "rng": copy.deepcopy(rng)}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` returned."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from what :meth:`state_dict` returned."""
         try:
             releases = as_size(state["releases"], what="releases", low=0)
             saved = state["rng"]
         except (KeyError, OptionError) as cause:
-            raise CheckpointError(f"no state of ExactNoise: {cause}") from None
+            raise CheckpointError(f"this is not a state of ExactNoise: {cause}") from None
         if (saved is None) != (self._rng is None):
             had, has = ("no seed", "one") if saved is None else ("a seed", "none")
-            raise CheckpointError(f"the checkpoint is of a run with {had}, this run has {has}")
+            raise CheckpointError(f"the run of the checkpoint had {had}, and this run has {has}")
         if self._rng is not None:
             try:
                 self._rng.bit_generator.state = saved
             except (TypeError, ValueError, KeyError) as cause:
-                raise CheckpointError(f"no state of ExactNoise's generator: {cause!r}") from None
+                raise CheckpointError(f"this is not a state of a generator: {cause!r}") from None
         self._releases = releases
 
     def _average(self, replies: list[Message], weights: Floats) -> dict[str, Floats]:
@@ -173,7 +175,7 @@ class ExactNoise(Strategy):
             norm = math.sqrt(sum(float(np.vdot(part, part)) for part in update.values()))
             if not math.isfinite(norm):
                 _log.warning(
-                    "ExactNoise: the update of node %s is not finite, and counts as none",
+                    "ExactNoise: the update of node %s is not finite and is replaced by no update",
                     reply.metadata.src_node_id,
                 )
                 continue
@@ -194,13 +196,13 @@ class ExactNoise(Strategy):
     def _gaussian(self, shape: tuple[int, ...]) -> Floats:
         if self._rng is not None:
             return np.asarray(self._rng.standard_normal(shape))
-        # The middles of 2^52 equal steps of (0, 1), all exact in floating point, so that the
-        # inverse of the distribution function is finite: at most 8.2 deviations.
+        # The midpoints of 2^52 equal intervals of (0, 1) are exact in floating point, so that the
+        # inverse of the distribution function is finite: at most 8.2 standard deviations.
         steps = np.frombuffer(os.urandom(8 * math.prod(shape)), dtype=np.uint64) >> np.uint64(12)
         return np.asarray(ndtri((steps + 0.5) * 2.0**-52)).reshape(shape)
 
     def _like_model(self, arrays: ArrayRecord) -> ArrayRecord:
-        """Return the arrays in the model's types; those without updates as the model has them."""
+        """Return the arrays in the types of the model; non-float arrays as in the model."""
         kept = {}
         for name, array in arrays.items():
             old = self._model[name]
@@ -209,14 +211,14 @@ class ExactNoise(Strategy):
 
 
 def sensitivity(weights: ArrayLike, clipping_norm: float) -> float:
-    """Return how far one client can move a weighted average of clipped updates.
+    """Return the sensitivity of a weighted average of clipped updates to one client.
 
     Parameters
     ----------
     weights : array_like of shape (n_members,)
         Weights on any scale: at least 0, not all 0.
     clipping_norm : float
-        The norm to which updates are clipped.
+        Norm to which updates are clipped.
 
     Returns
     -------
@@ -233,14 +235,14 @@ def sensitivity(weights: ArrayLike, clipping_norm: float) -> float:
 
 
 def _weight_key(strategy: Strategy) -> str:
-    """Return the metric that the innermost strategy averages by, or say why there is none."""
+    """Return the metric that the innermost strategy averages by; raise if there is none."""
     if isinstance(strategy, Strategy):
         *_, leaf = layers(strategy)
         names = {type(layer).__name__ for layer in layers(strategy)}
         if "FedAVOT" in names:
             raise OptionError(
-                "ExactNoise around FedAVOT would not see the weights it applies; "
-                "write FedAVOT(ExactNoise(...), ...)"
+                "ExactNoise around FedAVOT does not see the weights that FedAVOT applies; "
+                "use FedAVOT(ExactNoise(...), ...)"
             )
         if isinstance(leaf, QFedAvg):
             raise OptionError(
@@ -256,7 +258,7 @@ def _weight(reply: Message, key: str) -> float:
     if len(found) != 1 or not isinstance(found[0], int | float):
         raise RuleError(
             f"the metrics of node {reply.metadata.src_node_id} hold {found} under {key!r}; "
-            "one number is needed"
+            "exactly one number is required"
         )
     return float(found[0])
 
@@ -273,7 +275,7 @@ def _shares(weights: ArrayLike) -> Floats:
 
 
 def _update(reply: Message, base: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Return how far a reply's arrays are from the global model's."""
+    """Return the difference between the arrays of a reply and those of the global model."""
     records = list(reply.content.array_records.values())
     sent = records[0] if len(records) == 1 else {}
     update = {}
@@ -291,7 +293,7 @@ def _update(reply: Message, base: Mapping[str, Floats]) -> dict[str, Floats]:
 
 
 def _carrying(reply: Message, arrays: ArrayRecord) -> Message:
-    """Return a copy of the reply with other arrays; the reply itself stays as it was."""
+    """Return a copy of the reply with other arrays; the reply itself is not changed."""
     carrier = copy.copy(reply)
     records = reply.content.array_records
     carrier.content = RecordDict(

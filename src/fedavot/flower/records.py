@@ -1,4 +1,4 @@
-"""Flower's records as arrays: looked at without a copy, and kept to the model's number types."""
+"""Arrays of Flower's records: read without a copy, and cast to the number types of the model."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from fedavot.errors import TaskError
 
 LONGEST_KEPT = 512
-"""Bytes of a header beyond which it is a client's whim, and not kept."""
+"""Length in bytes up to which array headers are cached; clients can send longer ones."""
 
 
 def view(array: Array) -> NDArray[Any]:
-    """Return a serialised array without copying it; read-only."""
+    """Return a read-only view of a serialised array, without a copy."""
     data = array.data
     if array.stype != "numpy.ndarray" or data[6:8] != b"\x01\x00":
         return array.numpy()
@@ -30,15 +30,16 @@ def view(array: Array) -> NDArray[Any]:
 
 @lru_cache(maxsize=1 << 12)
 def _header(head: bytes) -> tuple[tuple[int, ...], Literal["C", "F"], np.dtype[Any]]:
-    """Return shape, order and type from the head of NumPy's format, version 1.
+    """Return shape, order and type from a header of NumPy's format, version 1.
 
-    Kept, for reading one takes longer than looking at a small array, and replies repeat them.
+    Cached, because parsing a header takes longer than reading a small array, and replies repeat
+    headers.
     """
     stream = BytesIO(head)
     npy.read_magic(stream)
     shape, column_major, dtype = npy.read_array_header_1_0(stream)
     if dtype.hasobject or min(shape, default=0) < 0:
-        raise ValueError(f"its header says {dtype}, shape {shape}")
+        raise ValueError(f"its header has type {dtype} and shape {shape}")
     return shape, "F" if column_major else "C", dtype
 
 
@@ -48,13 +49,13 @@ def is_float(array: NDArray[Any]) -> bool:
 
 
 def same_kind(left: NDArray[Any], right: NDArray[Any]) -> bool:
-    """Return whether both arrays hold floats, or both integers, or both truth values."""
+    """Return whether both arrays hold floats, or both integers, or both booleans."""
     kinds = ["iu" if array.dtype.kind in "iu" else array.dtype.kind for array in (left, right)]
     return kinds[0] == kinds[1] and kinds[0] in ("f", "iu", "b")
 
 
 def rename(replies: Sequence[Message]) -> None:
-    """Give the only array and the only metric record of all replies the names most have."""
+    """Rename the array record and the metric record of each reply to the most common names."""
     arrays = Counter(next(iter(reply.content.array_records)) for reply in replies)
     metrics = Counter(next(iter(reply.content.metric_records)) for reply in replies)
     names = arrays.most_common(1)[0][0], metrics.most_common(1)[0][0]
@@ -69,17 +70,17 @@ def rename(replies: Sequence[Message]) -> None:
 
 
 def refuse_other_kinds(model: ArrayRecord) -> None:
-    """Raise if a model has arrays that are neither real numbers nor truth values."""
+    """Raise if a model has arrays that are neither real numbers nor booleans."""
     for key, array in model.items():
         if np.dtype(array.dtype).kind not in "fiub":
             raise TaskError(
-                f"array {key!r} of the model is {array.dtype}; arrays of real numbers, integers "
-                "and truth values can be averaged"
+                f"array {key!r} of the model is {array.dtype}; only arrays of real numbers, "
+                "integers and booleans can be averaged"
             )
 
 
 def form_of(metrics: MetricRecord, *, but: str) -> tuple[tuple[str, int | None], ...]:
-    """Return the names of metrics, and the lengths of those that are lists, but for one."""
+    """Return the names of all metrics except one, with the lengths of those that are lists."""
     return tuple(
         (key, len(value) if isinstance(value, list) else None)
         for key, value in sorted(metrics.items())
@@ -88,7 +89,7 @@ def form_of(metrics: MetricRecord, *, but: str) -> tuple[tuple[str, int | None],
 
 
 def keep_common_metrics(replies: Sequence[Message], *, but: str) -> None:
-    """Leave out the metrics that not all replies have in one form: averages are made of them."""
+    """Remove the metrics that not all replies have in the same form, which cannot be averaged."""
     forms = [form_of(metrics_of(reply), but=but) for reply in replies]
     common = {key for key, _ in set(forms[0]).intersection(*map(set, forms[1:]))} | {but}
     for reply in replies:
@@ -98,35 +99,36 @@ def keep_common_metrics(replies: Sequence[Message], *, but: str) -> None:
 
 
 def metrics_of(reply: Message) -> MetricRecord:
-    """Return a reply's only metric record."""
+    """Return the only metric record of a reply."""
     return next(iter(reply.content.metric_records.values()))
 
 
 class _Seen(Array):
-    """An array that is read where it lies: Flower's own copies each one before averaging it."""
+    """An array that is read in place; Flower's own class copies it before averaging."""
 
     def numpy(self) -> NDArray[Any]:
         return view(self)
 
 
 def prepare(record: ArrayRecord, model: ArrayRecord, *, copies: bool) -> None:
-    """Make a reply's arrays ready to be averaged by any strategy.
+    """Prepare the arrays of a reply so that any strategy can average them.
 
-    Arrays are put in the model's order, for some strategies go by position, and have the model's
-    precision, for some accumulate in that of the first reply. Integer buffers become floats.
+    Arrays get the order of the model, because some strategies average by position, and the
+    precision of the model, because some accumulate in that of the first reply. Integer arrays
+    become floats.
 
     Parameters
     ----------
     record : ArrayRecord
-        A reply's arrays, of the model's names and shapes.
+        Arrays of a reply, with the names and shapes of the model.
     model : ArrayRecord
         The global model.
     copies : bool
-        Whether the strategy may write into what it reads; otherwise it reads without a copy.
+        Whether the strategy may write to the arrays; if not, they are passed without a copy.
     """
     ready = {}
     for key, start in model.items():
-        # What the array is said to be is the client's word; what it is stands in its header.
+        # The declared type is the client's claim; the header has the actual type.
         values, wanted = view(record[key]), np.dtype(start.dtype)
         if wanted.kind != "f":
             ready[key] = Array(np.asarray(values, dtype=np.float64))
@@ -139,7 +141,7 @@ def prepare(record: ArrayRecord, model: ArrayRecord, *, copies: bool) -> None:
 
 
 def typed_as(arrays: ArrayRecord, model: ArrayRecord) -> ArrayRecord:
-    """Return arrays in the model's order and number types."""
+    """Return arrays in the order and the number types of the model."""
     typed = {}
     for key, start in model.items():
         array, wanted = arrays[key], np.dtype(start.dtype)
@@ -150,11 +152,11 @@ def typed_as(arrays: ArrayRecord, model: ArrayRecord) -> ArrayRecord:
 
 
 def _cast(values: NDArray[Any], wanted: np.dtype[Any]) -> NDArray[Any]:
-    """Return values in another type: integers rounded, and kept within their range."""
+    """Return values in another type; integers are rounded and clipped to their range."""
     if np.issubdtype(wanted, np.integer):
         limits = np.iinfo(wanted)
         rounded = np.rint(values)
-        # Clipped as floats the largest 64-bit integer would be one too many.
+        # As a float, the largest 64-bit integer is rounded up by one, out of range.
         cast = np.clip(rounded, float(limits.min), np.nextafter(float(limits.max), 0.0))
         return np.asarray(np.where(rounded >= limits.max, limits.max, cast.astype(wanted)), wanted)
     if wanted == np.bool_:

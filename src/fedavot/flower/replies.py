@@ -1,11 +1,11 @@
-"""What came back: who replied, who did not and why, and whose update cannot be used.
+"""Sort the replies of a round: usable updates, failures, late clients and excluded updates.
 
-Flower has three ways of not replying: an error reply from the client, an error reply from the
-SuperLink in the client's stead (its node is dead), and silence until the time is up. All count as
-asked minus replied. An update is used only if it has the model's arrays and shapes, is finite, and
-is in proportion to the updates seen before.
+In Flower a client can fail to reply in three ways: the client replies with an error, the SuperLink
+replies with an error because the node is dead, or no reply arrives before the timeout. In all three
+the client was asked and did not reply. An update is used only if it has the arrays and shapes of
+the model, is finite, and has a norm in proportion to those of earlier updates.
 
-Arrays are looked at where they lie in the reply, without a copy, in pieces that fit a cache.
+Arrays are read in the reply without a copy, in blocks that fit into a cache.
 """
 
 import logging
@@ -22,26 +22,27 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, Metadata
 from numpy.typing import NDArray
 
+from fedavot._checks import enumerated
 from fedavot.flower.records import form_of, is_float, metrics_of, same_kind, view
 
 _log = logging.getLogger("flwr")
 
 PIECE = 1 << 16
-"""Entries compared at a time."""
+"""Number of array entries per block."""
 
 WORTH_WORKERS = 1 << 22
-"""Entries in all from which on threads pay; NumPy works beside other threads."""
+"""Total number of entries above which threads pay off; NumPy releases the interpreter's lock."""
 
 MOST_WORKERS = 4
 
 LARGEST_LOSS = 1e12
-"""A loss past this is an accident."""
+"""Largest loss that is accepted."""
 
 RECENT = 100
-"""How many accepted norms a new one is held against."""
+"""Number of accepted norms whose median a new norm is compared with."""
 
 FEWEST = 3
-"""Norms below which nothing is said to be out of proportion."""
+"""Smallest number of norms for which the norm limit applies."""
 
 EXPIRED = (3, 4)
 """Flower's error codes MESSAGE_UNAVAILABLE and REPLY_MESSAGE_UNAVAILABLE."""
@@ -51,7 +52,7 @@ Views = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Sorted:
-    """A round's replies by client name, in order of the names."""
+    """The replies of a round by client name, in the order of the names."""
 
     usable: dict[str, Message]
     failed: dict[str, str]
@@ -61,16 +62,16 @@ class Sorted:
 
 @dataclass
 class Inspector:
-    """Tell usable updates from others.
+    """Separate usable updates from the others.
 
     Attributes
     ----------
     norm_limit : float or None
-        How many times the median norm an update may have.
+        Largest norm of an update, as a multiple of the median of recent norms.
     weighted_by : str
-        The metric that holds weights; it may be missing, for it is overwritten.
+        Metric that holds the weights. A reply may lack it, because it is overwritten.
     needed : str or None
-        A metric that an update cannot be used without.
+        Metric that every usable update must have.
     norms : deque of float
         Norms of the last accepted updates.
     """
@@ -83,16 +84,16 @@ class Inspector:
     def sort(
         self, replies: Iterable[Message], asked: Mapping[str, Metadata], model: ArrayRecord
     ) -> Sorted:
-        """Sort replies to the messages sent, one to a client.
+        """Sort the replies to the messages of a round, one message per client.
 
         Parameters
         ----------
         replies : iterable of Message
-            What came back, in any order.
+            Replies in any order.
         asked : mapping from client name to Metadata
-            The metadata of what was sent to whom.
+            Metadata of the message sent to each client.
         model : ArrayRecord
-            What was sent: updates are measured from it.
+            The model that was sent, from which updates are measured.
         """
         by_node = {sent.dst_node_id: name for name, sent in asked.items()}
         by_message = {sent.message_id: name for name, sent in asked.items() if sent.message_id}
@@ -102,10 +103,10 @@ class Inspector:
             about = reply.metadata
             name = by_node.get(about.src_node_id)
             if name and asked[name].message_id not in ("", about.reply_to_message_id):
-                continue  # an answer to something else
+                continue  # a reply to another message
             if name is None and reply.has_error() and reply.error.code not in EXPIRED:
-                # The SuperLink's word that a node is dead; nobody's update comes that way. Of a
-                # message whose time is up it says that there is none, which is silence.
+                # The SuperLink reports that a node is dead; updates never come this way. If a
+                # message has expired, the SuperLink reports it as unavailable: the client is late.
                 name = by_message.get(about.reply_to_message_id)
             if name is None:
                 continue
@@ -122,7 +123,7 @@ class Inspector:
         return Sorted(usable=usable, failed=failed, late=silent, excluded=excluded)
 
     def _unusable(self, replies: Mapping[str, Message], model: ArrayRecord) -> dict[str, str]:
-        """Return why some replies cannot be used, and remember the norms of the others."""
+        """Return why some replies cannot be used, and keep the norms of the others."""
         start = {key: view(array) for key, array in model.items()}
         excluded: dict[str, str] = {}
         arrays: dict[str, Views] = {}
@@ -132,7 +133,7 @@ class Inspector:
                 if self.needed is not None and not is_loss(metrics.get(self.needed)):
                     raise ValueError(
                         f"its metric {self.needed!r} is {reprlib.repr(metrics.get(self.needed))}; "
-                        f"a number from 0 to {LARGEST_LOSS:g} is needed"
+                        f"it must be a number from 0 to {LARGEST_LOSS:g}"
                     )
                 arrays[name] = _like(_only(reply.content.array_records, "array"), start)
             except ValueError as cause:
@@ -152,7 +153,7 @@ class Inspector:
         if self.norm_limit is None or len(known) < FEWEST:
             return {}
         usual, what = median(known), "the median"
-        if usual == 0:  # most clients send the model back
+        if usual == 0:  # most clients return the model unchanged
             zeros = {key: np.zeros_like(values) for key, values in start.items()}
             usual, what = _norms({"model": start}, zeros)["model"], "the model's norm"
         return {
@@ -162,8 +163,8 @@ class Inspector:
             if norm > self.norm_limit * usual > 0
         }
 
-    def evaluations(self, replies: Iterable[Message]) -> list[Message]:
-        """Return the replies to an evaluation that can be averaged, and the errors."""
+    def usable_evaluations(self, replies: Iterable[Message]) -> list[Message]:
+        """Return the replies to an evaluation that can be averaged, and the error replies."""
         listed = list(replies)
         forms = {
             place: form_of(metrics_of(reply), but=self.weighted_by)
@@ -181,8 +182,8 @@ class Inspector:
         ]
         if left:
             _log.warning(
-                "FedAVOT: the evaluations of nodes %s are not used: no %r above 0, or metrics that "
-                "the others do not have",
+                "FedAVOT: the evaluations of nodes %s are not used: %r is missing or not above 0, "
+                "or their metrics differ from those of the other nodes",
                 left,
                 self.weighted_by,
             )
@@ -190,40 +191,42 @@ class Inspector:
 
 
 def is_loss(value: Any) -> bool:
-    """Return whether a metric is a loss that powers can be taken of."""
+    """Return whether a metric is a loss that can be raised to a power."""
     return isinstance(value, int | float) and 0 <= value <= LARGEST_LOSS
 
 
 def is_weight(value: Any) -> bool:
-    """Return whether a metric can weigh others in an average."""
+    """Return whether a metric can be a weight in an average."""
     return isinstance(value, int | float) and 0 < value < np.inf
 
 
 def _only(records: Mapping[str, Any], what: str) -> Any:
     if len(records) != 1:
-        raise ValueError(f"it has {len(records)} {what} records, and one is expected")
+        raise ValueError(f"it has {len(records)} {what} records; exactly one is expected")
     return next(iter(records.values()))
 
 
 def _like(record: ArrayRecord, start: Views) -> Views:
-    """Return a reply's floating-point arrays, or raise how they differ from the model's."""
+    """Return the floating-point arrays of a reply; raise if they do not match the model."""
     missing = [key for key in start if key not in record]
     surplus = [key for key in record if key not in start]
     if missing or surplus:
-        parts = [f"lacks {missing[:3]}"] * bool(missing) + [f"adds {surplus[:3]}"] * bool(surplus)
-        raise ValueError(f"it {' and '.join(parts)}: not the model's arrays")
+        raise ValueError(
+            f"its arrays are not those of the model: missing {enumerated(map(repr, missing), 3)}, "
+            f"unexpected {enumerated(map(repr, surplus), 3)}"
+        )
     views = {}
     for key, model in start.items():
         try:
             values = view(record[key])
-        except Exception as cause:  # whatever a client's bytes may bring about
+        except Exception as cause:  # arbitrary bytes from a client can raise anything
             raise ValueError(f"array {key!r} cannot be read: {brief(str(cause))}") from None
         if values.shape != model.shape:
             raise ValueError(
-                f"array {key!r} has shape {values.shape}, where the model has {model.shape}"
+                f"array {key!r} has shape {values.shape}; in the model it has {model.shape}"
             )
         if not same_kind(values, model):
-            raise ValueError(f"array {key!r} is {values.dtype}, where the model has {model.dtype}")
+            raise ValueError(f"array {key!r} is {values.dtype}; in the model it is {model.dtype}")
         if is_float(values):
             with np.errstate(over="ignore"):
                 views[key] = values.astype(model.dtype, copy=False)
@@ -231,7 +234,7 @@ def _like(record: ArrayRecord, start: Views) -> Views:
 
 
 def _norms(arrays: Mapping[str, Views], start: Views) -> dict[str, float]:
-    """Return the norm of every update; not finite where a value is not."""
+    """Return the norm of every update; not finite if any value is not."""
     size = sum(model.size for model in start.values()) * len(arrays)
     workers = min(os.cpu_count() or 1, MOST_WORKERS, len(arrays)) if size > WORTH_WORKERS else 1
     if workers < 2:
@@ -254,7 +257,7 @@ def _norms_of(arrays: Mapping[str, Views], start: Views) -> dict[str, float]:
 
 
 def _squares(arrays: Mapping[str, NDArray[Any]], model: NDArray[Any]) -> dict[str, float]:
-    """Return ‖values − model‖² for each, taking the model piece by piece while it is in cache."""
+    """Return ‖values − model‖² of each reply, block by block, so that the model stays in cache."""
     totals = dict.fromkeys(arrays, 0.0)
     dtype = np.result_type(model, np.float32)
     buffer = np.empty(min(PIECE, model.size), dtype=dtype)
@@ -266,14 +269,14 @@ def _squares(arrays: Mapping[str, NDArray[Any]], model: NDArray[Any]) -> dict[st
                 np.subtract(values[begin : begin + PIECE], start, out=change, casting="same_kind")
                 squares = float(np.dot(change, change))
                 if not np.isfinite(squares):
-                    # Of numbers that are finite, the squares may yet be too large for their type.
+                    # The squares of finite numbers can overflow their type.
                     squares = float(np.square(change, dtype=np.float64).sum())
                 totals[name] += squares
     return totals
 
 
 def brief(reason: str | None) -> str:
-    """Return the last line of an error's text, fit for any log: tracebacks end with the reason."""
+    """Return the last line of an error's text, printable; tracebacks end with the reason."""
     printable = (reason or "").encode(errors="backslashreplace").decode()
     lines = [line.strip() for line in printable.splitlines() if line.strip()]
     return lines[-1][:300] if lines else "no reason given"

@@ -1,4 +1,4 @@
-"""A round under way: who was asked what, and what becomes of it in the log."""
+"""A round in progress, from the messages sent to the record in the log."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,20 +11,21 @@ from fedavot.flower.replies import Sorted
 
 @dataclass(frozen=True, kw_only=True)
 class OpenRound:
-    """A round between asking and aggregating.
+    """A round between sending messages and aggregating replies.
 
     Attributes
     ----------
     number : int
-        From 1.
+        Number of the round, from 1.
     model : ArrayRecord
-        What was sent out.
+        The model that was sent.
     available, refused
         As in `Round`.
     asked : dict from client name to Metadata
-        Of the messages sent.
+        Metadata of the message sent to each client.
     shares : dict of float
-        Weights of those asked, should all reply, where they were chosen among the available.
+        Weights of the clients asked if all of them reply; empty if the wrapped strategy sampled
+        them.
     """
 
     number: int
@@ -42,7 +43,7 @@ class OpenRound:
         gap: float,
         metrics: MetricRecord | None,
     ) -> Round:
-        """Return what happened, for the log."""
+        """Return the record of the round for the log."""
         squares = sum(weight**2 for weight in weights.values())
         return Round(
             round=self.number,

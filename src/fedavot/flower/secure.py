@@ -1,14 +1,15 @@
 """Aligned weights under secure aggregation: the server sees the sum, not the updates.
 
-Flower's SecAgg+ sums masked vectors (r_i, r_i θ_i), where r_i is a client's example count over
-``max_weight``, and divides. Aligned weights are a softmax of potentials, so a client that takes
+Flower's SecAgg+ sums masked vectors (r_i, r_i θ_i), where r_i is a client's example count divided
+by ``max_weight``, and divides the sums. Aligned weights are a softmax of potentials. If each client
+uses
 
     r_i = exp(x_i − max_j x_j)
 
-for its count makes the quotient the aligned average, and it stays so when clients drop out:
-Σ r_i θ_i / Σ r_i over the survivors is what their own softmax gives. The server puts r_i into the
-instructions (:class:`SecureFedAVOT`), the mod :func:`secure_count` puts it in the place of the
-client's count, and the client's code does not change::
+as its count, the quotient is the aligned average, also when clients drop out: Σ r_i θ_i / Σ r_i
+over the survivors is the average by their own softmax. The server sends r_i with the instructions
+(:class:`SecureFedAVOT`), the mod :func:`secure_count` replaces the client's count by it, and the
+code of the client does not change::
 
     app = ClientApp(client_fn, mods=[secaggplus_mod, secure_count])         # in this order
 
@@ -18,32 +19,33 @@ client's count, and the client's code does not change::
     DefaultWorkflow(fit_workflow=workflow)(grid, context)
 
 These are Flower's older interfaces (``flwr.server.strategy``, ``client_fn``), the only ones that
-its SecAgg+ knows.
+its SecAgg+ supports.
 
-What cannot be done: an alignment with several levels or of the objective "variance", and a choice
-of cohort (their weights in a smaller cohort do not follow from one number a client); memory, for
-the server never holds a single update; importance "examples", for the example counts stay with the
+Not supported: alignments with several levels or with the objective "variance", and ``cohort_size``
+(their weights in a smaller cohort do not follow from one number per client); memory, because the
+server never holds a single update; importance "examples", because the example counts stay with the
 clients.
 
-What the server learns: who took part, the count it sent to each itself, the sum of the weighted
-models, and what Flower does not mask: the metrics that ``fit`` returns, and all that ``evaluate``
-returns. Not single models, and not the example counts of ``fit``. That is against a server that
-keeps to the protocol: one that sends count 0 to all but one client gets that one's model, and where
-one honest weight is near one the sum shows most of that client's model too. Noise against this
-belongs on the clients. Flower 1.41 folds the seed of each mask to 32 bits and expands it with a
-generator that is not cryptographic: a guard against looking, not against an attack.
+The server learns which clients took part, the counts that it sent them, the sum of the weighted
+models, and what Flower does not mask: the metrics that ``fit`` returns, and everything that
+``evaluate`` returns. It does not learn single models or the example counts of ``fit``. This holds
+for a server that follows the protocol: a server that sends count 0 to all clients but one obtains
+the model of that client, and if an honest weight is close to one, the sum reveals most of that
+client's model. Noise against this must be added on the clients. Flower 1.41 reduces the seed of
+each mask to 32 bits and expands it with a generator that is not cryptographic: this protects
+against accidental disclosure, not against an attack.
 
 Precision: with c the workflow's ``clipping_range``, t its ``quantization_range`` and Q = Σ q_i over
-the n survivors, q_i = round(t r_i), an entry of the average is off by less than 4 c n / Q: half of
-it for rounding r_i θ_i to steps of 2c/t, the rest for what r_i loses to q_i and for single
-precision. Q is at least t while the heaviest client survives: 8e-6 n with Flower's defaults. A
-client whose weight is below 1/(2t) of the largest, 1.2e-7, is not asked. Flower cuts entries of
-r_i θ_i at ±c: a global model that reaches there is refused, and a client whose update does drops
-out. Half precision is refused. Integer arrays, which Flower would cut too,
-stay as they are in the global model; floating-point ones come back in its types.
+the n survivors, q_i = round(t r_i), the error of an entry of the average is below 4 c n / Q: half
+of it from rounding r_i θ_i to multiples of 2c/t, the rest from rounding r_i to q_i and from single
+precision. Q is at least t if the client with the largest weight survives: 8e-6 n with Flower's
+defaults. A client whose weight is below 1/(2t) of the largest, 1.2e-7, is not asked. Flower clips
+entries of r_i θ_i at ±c: a global model with such entries is refused, and a client whose update has
+such entries drops out. Half precision is refused. Integer arrays, which Flower would clip too, keep
+their values in the global model; floating-point arrays are cast back to its types.
 
-Dropouts: a client may be lost once its keys are shared. Where one is lost before, Flower 1.41 gives
-the round up; the model stays, and nothing is learnt of it.
+Dropouts: a client may drop out after its keys are shared. If one drops out before, Flower 1.41
+abandons the round; the model does not change, and the aligner learns nothing from the round.
 """
 
 import logging
@@ -78,13 +80,13 @@ from fedavot.flower.weigher import Importance, Weigher
 _log = logging.getLogger("flwr")
 
 COUNT = "fedavot-count"
-"""Key of the count in a client's instructions."""
+"""Key of the count in the instructions of a client."""
 
 LIMIT = "fedavot-limit"
-"""Key of the largest entry that the client's update may have."""
+"""Key of the largest absolute entry that an update may have."""
 
 REACH = 0.99
-"""Share of the clipping range at which an entry of the model is cut already, or about to be."""
+"""Fraction of the clipping range from which on entries of the model are refused."""
 
 _INSTRUCTIONS, _EXAMPLES = "fitins.config", "fitres.num_examples"
 
@@ -92,10 +94,10 @@ _INSTRUCTIONS, _EXAMPLES = "fitins.config", "fitres.num_examples"
 def secure_count(
     message: Message, context: Context, call_next: Callable[[Message, Context], Message]
 ) -> Message:
-    """Report the count the server sent in place of the number of examples.
+    """Report the count that the server sent instead of the number of examples.
 
-    A client mod, to stand behind ``secaggplus_mod``. It also tells the server the client's name
-    when asked. Other messages pass.
+    A client mod, to be listed after ``secaggplus_mod``. It also answers the server's question for
+    the client's name. Other messages pass unchanged.
     """
     content = message.content
     if message.metadata.message_type == f"query.{ACTION}":
@@ -113,40 +115,41 @@ def secure_count(
 
 
 def _refuse_beyond(limit: float, reply: Message) -> None:
-    """Raise where SecAgg+ would cut an entry: the server makes do without the client instead."""
+    """Raise if SecAgg+ would clip an entry; the client then drops out of the round."""
     for record in reply.content.array_records.values():
         for array in record.values():
             values = array.numpy()
             if is_float(values) and not np.abs(values).max(initial=0.0) <= limit:
                 raise ValueError(
-                    f"an entry of the update is beyond {limit:g}, where SecAgg+ cuts; give the "
-                    "workflow a larger clipping_range"
+                    f"an entry of the update is beyond {limit:g}, where SecAgg+ clips; use a "
+                    "larger clipping_range in the workflow"
                 )
 
 
 class SecureFedAVOT(Strategy):
-    """Send every client its count, and learn from who survived the protocol.
+    """Send every client its count, and learn from the clients that completed the protocol.
 
     Parameters
     ----------
     strategy : flwr.server.strategy.Strategy
-        Chooses whom to ask, and gets the average; FedAvg, or one that steps from its average.
+        Strategy that samples clients and receives the average: FedAvg, or one that takes a step
+        from its average.
     workflow : SecAggPlusWorkflow
-        The workflow that will run, for its ranges.
+        The workflow of the run, whose ranges are used.
     importance : "uniform", mapping or path
-        As in FedAVOT. Clients it does not name are not asked.
+        As in FedAVOT. Clients without importance are not asked.
     weighting : Weighting, optional
         As in FedAVOT: an alignment, or the step of the online aligner.
-    names : str, mapping or callable
-        Names by node id. Text is the key of the node configuration that each new node is asked
-        for, unless it is registered under a name.
+    identity : str, mapping or callable
+        Client names by node id. Text is the key of the node configuration that each new node is
+        asked for, unless it has a registered name.
 
     Attributes
     ----------
     error_bound : float
-        The most that quantisation can have moved an entry of the last average.
+        Largest error of an entry of the last average due to quantisation.
     weights : dict of float
-        The last round's weights by name, summing to one.
+        Weights of the last round by client name, summing to one.
     """
 
     def __init__(
@@ -156,7 +159,7 @@ class SecureFedAVOT(Strategy):
         *,
         importance: Importance = "uniform",
         weighting: Weighting | None = None,
-        names: str | Mapping[int, str] | Callable[[int], str | None] = "partition-id",
+        identity: str | Mapping[int, str] | Callable[[int], str | None] = "partition-id",
     ) -> None:
         self.strategy = strategy
         self.error_bound = 0.0
@@ -165,20 +168,20 @@ class SecureFedAVOT(Strategy):
         _check_weighting(weighting, importance)
         self.workflow = workflow
         self._weigher = Weigher(importance, weighting)
-        self._names = Names("auto", names) if isinstance(names, str) else names
+        self._names = Names("auto", identity) if isinstance(identity, str) else identity
         self._model: list[NDArray[Any]] = []
         self._asked: dict[int, tuple[str, float]] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was learnt of the clients, fit for JSON."""
+        """Return what was learnt about the clients, as JSON."""
         return self._weigher.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` returned."""
-        self._weigher.load_state_dict(state)
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from what :meth:`state_dict` returned."""
+        self._weigher.restore(state)
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
-        """Leave it to the wrapped strategy."""
+        """Return the initial parameters of the wrapped strategy."""
         return self.strategy.initialize_parameters(client_manager)
 
     def configure_fit(
@@ -203,12 +206,12 @@ class SecureFedAVOT(Strategy):
         results: list[tuple[ClientProxy, FitRes]],
         failures: list[tuple[ClientProxy, FitRes] | BaseException],
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
-        """Hand the average on, which every result carries, and observe whom it is made of."""
+        """Pass on the average, which every result holds, and learn from the survivors."""
         if not results:
             return self.strategy.aggregate_fit(server_round, results, failures)
         survivors = dict(sorted(self._asked[proxy.node_id] for proxy, _ in results))
         if wrong := self._other_counts(results):
-            _log.error("SecureFedAVOT: round %d is given up: %s", server_round, wrong)
+            _log.error("SecureFedAVOT: round %d is abandoned: %s", server_round, wrong)
             return None, {}
         aggregated, metrics = self.strategy.aggregate_fit(server_round, results, failures)
         if aggregated is None:
@@ -223,7 +226,7 @@ class SecureFedAVOT(Strategy):
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
-        """Leave it to the wrapped strategy."""
+        """Leave evaluation to the wrapped strategy."""
         return self.strategy.configure_evaluate(server_round, parameters, client_manager)
 
     def aggregate_evaluate(
@@ -232,17 +235,17 @@ class SecureFedAVOT(Strategy):
         results: list[tuple[ClientProxy, EvaluateRes]],
         failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
     ) -> tuple[float | None, dict[str, Scalar]]:
-        """Leave it to the wrapped strategy."""
+        """Leave evaluation to the wrapped strategy."""
         return self.strategy.aggregate_evaluate(server_round, results, failures)
 
     def evaluate(
         self, server_round: int, parameters: Parameters
     ) -> tuple[float, dict[str, Scalar]] | None:
-        """Leave it to the wrapped strategy."""
+        """Leave evaluation to the wrapped strategy."""
         return self.strategy.evaluate(server_round, parameters)
 
     def _named(self, proxies: list[ClientProxy]) -> dict[int, str]:
-        """Return the names of the nodes that can be asked; log why the others cannot."""
+        """Return the client names of the nodes that can be asked; log why others cannot."""
         nodes = [proxy.node_id for proxy in proxies]
         found, refused = self._found(proxies)
         names = {node: found[node] for node in nodes if node in found}
@@ -259,7 +262,7 @@ class SecureFedAVOT(Strategy):
         return dict(sorted(accepted.items(), key=lambda item: item[1]))
 
     def _found(self, proxies: list[ClientProxy]) -> tuple[dict[int, str], dict[str, str]]:
-        """Return names by node, and why other nodes have none."""
+        """Return client names by node, and why other nodes have none."""
         if isinstance(self._names, Names):
             grids: list[Any] = [vars(proxy)["grid"] for proxy in proxies[:1]]
             return self._names.resolve(grids[0]) if grids else ({}, {})
@@ -269,7 +272,7 @@ class SecureFedAVOT(Strategy):
         return {node: name for node, name in names.items() if name is not None}, nameless
 
     def _counts(self, names: Mapping[int, str]) -> dict[int, tuple[str, float]]:
-        """Return name and count of every node that has one; the largest is ``max_weight``."""
+        """Return client name and count by node, with ``max_weight`` as the largest count."""
         if not names:
             return {}
         weights = self._weigher.weights(list(names.values()))
@@ -281,26 +284,29 @@ class SecureFedAVOT(Strategy):
         }
 
     def _told(self, node: int) -> dict[str, Scalar]:
-        """Return a node's count, and how large an entry may be for the error bound to hold."""
+        """Return the count of a node, and the largest entry for which the error bound holds."""
         return {COUNT: self._asked[node][1], LIMIT: float(self.workflow.clipping_range)}
 
     def _quantised(self, count: float) -> int:
         return round(count / self.workflow.max_weight * self.workflow.quantization_range)
 
     def _other_counts(self, results: list[tuple[ClientProxy, FitRes]]) -> str | None:
-        """Say who tells of another count than it was sent; a client may still mask another."""
+        """Return a message if a client reports another count than it was sent, else None.
+
+        A client that reports the right count may still mask its model with another one.
+        """
         for proxy, result in results:
             name, count = self._asked[proxy.node_id]
             if result.num_examples != count:
                 return (
-                    f"client {name!r} weighed itself by {result.num_examples}, not by the count "
-                    f"{count} it was sent, so the sum is not the aligned one; put secure_count "
-                    "behind secaggplus_mod in the mods of its ClientApp"
+                    f"client {name!r} used the count {result.num_examples} instead of {count}, "
+                    "which it was sent, so the average is not aligned; list secure_count after "
+                    "secaggplus_mod in the mods of its ClientApp"
                 )
         return None
 
     def _like_model(self, parameters: Parameters) -> Parameters:
-        """Return parameters in the model's types; integer arrays as the model has them."""
+        """Return parameters in the types of the model; integer arrays as in the model."""
         arrays = parameters_to_ndarrays(parameters)
         return ndarrays_to_parameters(
             [
@@ -311,53 +317,53 @@ class SecureFedAVOT(Strategy):
 
 
 def _check_weighting(weighting: Weighting, importance: Importance) -> None:
-    """Refuse weights that do not follow from one number a client."""
+    """Refuse weights that do not follow from one number per client."""
     alignment = weighting.alignment
     if alignment is not None and alignment.objective != "entropy":
         raise OptionError(
             f"the alignment's objective is {alignment.objective!r}, whose weights in a smaller "
-            "cohort do not follow from one number a client; align with objective='entropy'"
+            "cohort do not follow from one number per client; align with objective='entropy'"
         )
     if alignment is not None and alignment.levels.any():
         raise OptionError(
-            f"the alignment has {int(alignment.levels.max()) + 1} levels, of which only the lowest "
-            "in a cohort has weight: dropouts change who that is; learn the weights online, or "
+            f"the alignment has {int(alignment.levels.max()) + 1} levels, and only the lowest "
+            "level in a cohort has weight, which depends on dropouts; learn the weights online, or "
             "align softly with softness > 0"
         )
     if weighting.cohort_size is not None:
         raise OptionError(
-            "the weights of a choice among the available do not follow from one number a client; "
-            "leave out cohort_size under secure aggregation"
+            "the weights of a chosen cohort do not follow from one number per client; leave out "
+            "cohort_size under secure aggregation"
         )
     if weighting.memory:
         raise OptionError("memory needs single updates, which secure aggregation hides")
     if importance == "examples":
         raise OptionError(
             "importance 'examples' needs the clients' example counts, which secure aggregation "
-            "keeps from the server; give a mapping"
+            "hides from the server; pass a mapping"
         )
 
 
 def _check_model(model: list[NDArray[Any]], clipping_range: float) -> None:
-    """Refuse a model that Flower's SecAgg+ would change in silence."""
+    """Refuse a model that Flower's SecAgg+ would silently change."""
     for place, array in enumerate(model):
         if not is_float(array):
             continue
         if array.dtype.itemsize < 4:
             raise TaskError(
-                f"array {place} of the model is {array.dtype}, in which SecAgg+ loses what it "
-                "adds up; use float32"
+                f"array {place} of the model is {array.dtype}, whose precision is too low for the "
+                "sums of SecAgg+; use float32"
             )
         if array.ndim == 0:
             raise TaskError(
-                f"array {place} of the model has no dimensions, which SecAgg+ does not average; "
+                f"array {place} of the model has no dimensions, and SecAgg+ does not average it; "
                 "give it the shape (1,)"
             )
         largest = float(np.abs(array).max(initial=0.0))
         if not largest < REACH * clipping_range:
             raise TaskError(
-                f"array {place} of the model has an entry of size {largest}, and SecAgg+ cuts at "
-                f"clipping_range {clipping_range}; give the workflow a larger one"
+                f"array {place} of the model has an entry of size {largest}, and SecAgg+ clips at "
+                f"clipping_range {clipping_range}; use a larger one in the workflow"
             )
 
 
@@ -366,5 +372,5 @@ def _check_size(n_asked: int, workflow: SecAggPlusWorkflow) -> None:
     if n_asked > most:
         raise OptionError(
             f"{n_asked} clients are asked, but sums of more than {most} overflow the workflow's "
-            "modulus_range; ask fewer, or give it a smaller quantization_range"
+            "modulus_range; ask fewer clients, or use a smaller quantization_range"
         )

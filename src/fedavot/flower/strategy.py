@@ -1,13 +1,13 @@
-"""FedAVOT for Flower: any averaging strategy, with weights whose average is the importance.
+"""FedAVOT for Flower: any averaging strategy, with weights whose mean is the importance.
 
-A round goes: name the live nodes; let the wrapped strategy build its messages for those with an
-importance, or for a choice among them; sort what comes back; weigh the cohort that replied; hand
-the usable replies to the wrapped strategy with the weights in place of its own; keep the model's
-number types; tell the log. With :meth:`FedAVOT.start` a round is also a checkpoint, and a run that
-was interrupted goes on from the last one.
+Each round finds the client names of the live nodes, lets the wrapped strategy create messages for
+nodes that have an importance, or for a chosen cohort of them, sorts the replies, computes the
+weights of the clients that replied, passes the usable replies with these weights to the wrapped
+strategy, casts the result to the number types of the model and writes the log. With
+:meth:`FedAVOT.start` each round also writes a checkpoint, from which an interrupted run resumes.
 
-Server optimisers, momentum, differential privacy and whatever else the wrapped strategy does to an
-average it does to this one. Evaluation is left to it.
+Server optimisers, momentum, differential privacy and whatever else the wrapped strategy does with
+an average apply to this weighted average. Evaluation is left to the wrapped strategy.
 """
 
 import logging
@@ -22,11 +22,11 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedavot._files import PathLike
 from fedavot.errors import OptionError
-from fedavot.flower.admission import Admission
+from fedavot.flower.admission import AdmittedGrid
 from fedavot.flower.identity import Names
 from fedavot.flower.log import Round
 from fedavot.flower.loop import EvaluateFn, Loop
-from fedavot.flower.options import Clients, Weighting
+from fedavot.flower.options import Admission, Weighting
 from fedavot.flower.records import (
     keep_common_metrics,
     metrics_of,
@@ -37,7 +37,7 @@ from fedavot.flower.records import (
 )
 from fedavot.flower.replies import Inspector, Sorted, brief
 from fedavot.flower.rounds import OpenRound
-from fedavot.flower.run import Parts, Run
+from fedavot.flower.run_folder import Parts, RunFolder
 from fedavot.flower.weigher import Importance, Weigher
 from fedavot.flower.wrapped import (
     asking_everyone,
@@ -57,27 +57,28 @@ Aggregate = tuple[ArrayRecord | None, MetricRecord | None]
 
 
 class FedAVOT(Strategy):
-    """Wrap a Flower strategy so that it optimises the objective that was meant.
+    """Wrap a Flower strategy so that each client counts by its importance, not its availability.
 
     Parameters
     ----------
     strategy : Strategy
-        What averages: FedAvg, FedAvgM, FedProx, FedAdagrad, FedAdam, FedYogi, QFedAvg, or a
-        privacy wrapper around one of them.
+        Strategy that averages: FedAvg, FedAvgM, FedProx, FedAdagrad, FedAdam, FedYogi, QFedAvg, or
+        a privacy wrapper around one of them.
     importance : "uniform", "examples", mapping or path
-        How much each client counts: alike; by the number of examples it reports first; by name,
-        on any scale; or as a .csv or .json file says (see `fedavot.importance.read_mapping`).
+        Importance of each client: equal; the number of examples that it reports first; by client
+        name, on any scale; or a .csv or .json file (see `fedavot.importance.read_mapping`).
     weighting : Weighting, optional
-        How weights are found. By default they are learnt from who replies.
-    clients : Clients, optional
-        Where names come from, and what is accepted from clients.
+        How weights are found. By default an online aligner learns them from who replies.
+    admission : Admission, optional
+        Which nodes are admitted, under which names, and which of their updates are accepted.
     folder : path, optional
-        Where the participation log, the checkpoint and the memory go; nothing is written without.
+        Folder for the participation log, the checkpoint and the memory; without one, nothing is
+        written.
     resume : bool
-        Whether to go on from the folder's checkpoint. Without one a new run begins, so that one
-        command serves for the first start and for every restart.
+        Whether to continue from the checkpoint in the folder. If there is none, a new run begins,
+        so that the same command starts and restarts a run.
     on_round : function of a `Round`, or a sequence of them, optional
-        Called after each round. One that fails is reported and does not stop the run.
+        Called after each round. An exception in a callback is logged and does not stop the run.
 
     Examples
     --------
@@ -93,75 +94,78 @@ class FedAVOT(Strategy):
         *,
         importance: Importance = "uniform",
         weighting: Weighting | None = None,
-        clients: Clients | None = None,
+        admission: Admission | None = None,
         folder: PathLike | None = None,
         resume: bool = False,
         on_round: OnRound | Sequence[OnRound] | None = None,
     ) -> None:
         if any(isinstance(layer, FedAVOT) for layer in layers(strategy)):
-            raise OptionError("a FedAVOT within FedAVOT would undo its weights; leave one out")
+            raise OptionError(
+                "the outer FedAVOT would overwrite the weights of the inner one; use only one"
+            )
         self.strategy = strategy
         self._weighting = weighting or Weighting()
-        self._clients = clients or Clients()
+        self._admission = admission or Admission()
         self._key = weighted_by(strategy)
         self._copies = not is_flowers_own(strategy)
-        self._weigher = Weigher(importance, self._weighting, unlisted=self._clients.unlisted)
-        self._names = Names(self._clients.names, self._clients.key)
-        # Under differential privacy weights must not depend on the updates.
-        limit = None if noisy_layers(strategy) else self._clients.norm_limit
+        self._weigher = Weigher(importance, self._weighting, unlisted=self._admission.unlisted)
+        self._names = Names(self._admission.identity, self._admission.key)
+        # Under differential privacy, weights must not depend on the updates.
+        limit = None if noisy_layers(strategy) else self._admission.norm_limit
         self._inspector = Inspector(limit, self._key, needed_metric(strategy))
         self._folder = None if folder is None else Path(folder).resolve()
         self._resume = resume
         self._callbacks = _callbacks(on_round)
         self._open: OpenRound | None = None
-        self._run: Run | None = None
+        self._files: RunFolder | None = None
         self._ran = False
         self._timeout: float | None = None
         if (resume or self._weighting.memory) and folder is None:
-            raise OptionError(f"{'resume' if resume else 'memory'} needs a folder; give folder=...")
+            raise OptionError(f"{'resume' if resume else 'memory'} needs a folder; pass folder=...")
         if self._weighting.memory and noisy_layers(strategy):
             raise OptionError(
-                "memory releases every update again each round, which no noise of one round "
-                "covers; leave out memory, or differential privacy"
+                "memory releases every update again in each round, which the noise of one round "
+                "does not cover; use either memory or differential privacy"
             )
 
     @property
     def importance(self) -> dict[str, float]:
-        """Importance now by client name, summing to one; empty before anybody is known."""
+        """Current importance by client name, summing to one; empty until a client is known."""
         return self._weigher.importance
 
     @property
     def weighted_by_key(self) -> str:
-        """The metric that holds the weights of replies handed on."""
+        """Metric of the replies in which the wrapped strategy finds their weights."""
         return self._key
 
     def summary(self) -> None:
-        """Log what the strategy is set to do, then the wrapped strategy's own summary."""
-        weighting, clients = self._weighting, self._clients
+        """Log the settings, and those of the wrapped strategy."""
+        weighting, admission = self._weighting, self._admission
         source = "an alignment" if weighting.alignment is not None else "an online aligner"
         soft = f", softness {weighting.softness:g}" if weighting.softness else ""
         size = weighting.cohort_size
-        ask = "as the wrapped strategy samples" if size is None else f"{size} of the available"
-        known = f", {len(self._weigher.names)} clients listed" if self._weigher.names else ""
+        cohort = "sampled by the wrapped strategy" if size is None else f"{size} per round"
+        known = f", {len(self._weigher.clients)} clients listed" if self._weigher.clients else ""
         _log.info("\t├──> FedAVOT settings:")
         _log.info("\t│\t├── Importance: %s%s", self._weigher.kind, known)
         _log.info("\t│\t├── Weights from: %s%s", source, soft)
-        _log.info("\t│\t├── Memory: %s | asks: %s", "yes" if weighting.memory else "no", ask)
-        _log.info("\t│\t├── Names: %s (key %r)", clients.names, clients.key)
+        _log.info("\t│\t├── Memory: %s", "yes" if weighting.memory else "no")
+        _log.info("\t│\t├── Clients asked: %s", cohort)
+        _log.info("\t│\t├── Identity: %s (key %r)", admission.identity, admission.key)
         _log.info("\t│\t└── Folder: %s", self._folder or "none: no log, no checkpoint")
         if self._weigher.kind == "examples" and noisy_layers(self.strategy):
-            _log.warning("FedAVOT: weights by example counts, which the noise does not protect")
+            _log.warning("FedAVOT: weights depend on example counts, which noise does not protect")
         self.strategy.summary()
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Name the nodes, and let the wrapped strategy ask those it may."""
+        """Admit nodes, and let the wrapped strategy create messages for them."""
         self._close_unanswered()
         refuse_other_kinds(arrays)
         self._open_files(arrays, checkpoints=False)
         shares: dict[str, float] = {}
-        nodes = Admission(grid, self._names, self._weigher)
+        nodes = AdmittedGrid(grid, self._names, self._weigher)
         if self._weighting.cohort_size is None:
             messages = list(self.strategy.configure_train(server_round, arrays, config, nodes))
         else:
@@ -183,10 +187,10 @@ class FedAVOT(Strategy):
         return messages
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Aggregate:
-        """Weigh the cohort that replied, and let the wrapped strategy aggregate it."""
+        """Compute the weights of the replies, and let the wrapped strategy aggregate them."""
         open_round = self._open
         if open_round is None:
-            raise OptionError("aggregate_train was called without configure_train before it")
+            raise OptionError("aggregate_train was called without a preceding configure_train")
         self._open = None
         found = self._inspector.sort(replies, open_round.asked, open_round.model)
         uncounted = self._weigher.count(
@@ -202,8 +206,8 @@ class FedAVOT(Strategy):
         if too_little := missing_noise(self.strategy, max(weights, default=0.0)):
             _log.warning("FedAVOT: %s", too_little)
         arrays, metrics = self._aggregate(server_round, found, weights, open_round.model)
-        if self._run is not None and self._run.memory is not None:
-            self._run.memory.keep(aggregated=arrays is not None)
+        if self._files is not None and self._files.memory is not None:
+            self._files.memory.keep(aggregated=arrays is not None)
         if arrays is None:
             found.excluded.update(dict.fromkeys(names, "the wrapped strategy aggregated nothing"))
             found.usable.clear()
@@ -216,9 +220,9 @@ class FedAVOT(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Let the wrapped strategy evaluate on the nodes it may ask."""
+        """Let the wrapped strategy evaluate on admitted nodes."""
         self._close_unanswered()
-        nodes = Admission(grid, self._names, self._weigher)
+        nodes = AdmittedGrid(grid, self._names, self._weigher)
         messages = list(self.strategy.configure_evaluate(server_round, arrays, config, nodes))
         self._limit(messages)
         return messages
@@ -226,8 +230,8 @@ class FedAVOT(Strategy):
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Leave the evaluation's metrics to the wrapped strategy."""
-        kept = self._inspector.evaluations(replies)
+        """Let the wrapped strategy aggregate the usable evaluation metrics."""
+        kept = self._inspector.usable_evaluations(replies)
         return self.strategy.aggregate_evaluate(server_round, kept)
 
     def start(
@@ -240,23 +244,23 @@ class FedAVOT(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFn | None = None,
     ) -> Result:
-        """Run the rounds, from the checkpoint's on if there is one to resume from.
+        """Run the rounds; if ``resume``, continue from the checkpoint if there is one.
 
         Parameters
         ----------
         grid, initial_arrays, timeout, train_config, evaluate_config, evaluate_fn
-            As in Flower. With a checkpoint, ``initial_arrays`` only says what model it must be of.
-            A message lives as long as a round, ``timeout`` seconds.
+            As in Flower. With a checkpoint, ``initial_arrays`` only gives the names, shapes and
+            types that the model must have. Messages expire after ``timeout`` seconds.
         num_rounds : int
-            The last round's number, counted from the beginning of the first start.
+            Number of the last round, counted from the first start of the run.
 
         Returns
         -------
         Result
-            The final model, and the metrics of all rounds, those before a resume included.
+            The final model and the metrics of all rounds, including those before a resume.
         """
-        if self._ran or self._run is not None:
-            raise OptionError("this FedAVOT has run already; make a new one for a new run")
+        if self._ran or self._files is not None:
+            raise OptionError("this FedAVOT was started before; create a new one for a new run")
         _log.info("Starting FedAVOT strategy around %s:", type(self.strategy).__name__)
         self.summary()
         refuse_other_kinds(initial_arrays)
@@ -269,40 +273,40 @@ class FedAVOT(Strategy):
             train_config=train_config or ConfigRecord(),
             evaluate_config=evaluate_config or ConfigRecord(),
             evaluate_fn=evaluate_fn,
-            run=self._run,
+            folder=self._files,
             releases=bool(noisy_layers(self.strategy)),
         )
         try:
             result = loop.conduct(initial_arrays, num_rounds=num_rounds, resume=self._resume)
         finally:
-            if self._run is not None:
-                self._run.close()
-        if unseen := self._weigher.unseen_in_words():
+            if self._files is not None:
+                self._files.close()
+        if unseen := self._weigher.unseen_message():
             _log.warning("FedAVOT: %s", unseen)
         return result
 
     def _open_files(self, model: ArrayRecord, *, checkpoints: bool) -> None:
-        """Open the folder's files, before anything is trained."""
-        if self._folder is None or self._run is not None:
+        """Open the files in the folder, before any training."""
+        if self._folder is None or self._files is not None:
             return
         if self._resume and not checkpoints:
             raise OptionError(
-                "resume needs FedAVOT outermost, for it is start() that resumes; wrap the other "
-                "way round: FedAVOT(DifferentialPrivacy...(FedAvg(...)))"
+                "resume needs FedAVOT as the outermost strategy, because FedAVOT.start() resumes; "
+                "use FedAVOT(DifferentialPrivacy...(FedAvg(...)))"
             )
         parts = Parts(self.strategy, self._weigher, self._names, self._inspector)
-        run = Run(self._folder, parts, checkpoints=checkpoints)
-        run.open(model, memory=self._weighting.memory, resume=self._resume)
-        self._run = run
+        files = RunFolder(self._folder, parts, checkpoints=checkpoints)
+        files.open(model, memory=self._weighting.memory, resume=self._resume)
+        self._files = files
 
     def _limit(self, messages: list[Message]) -> None:
-        """Let messages die with their round: a node that comes back works on the present one."""
+        """Let messages expire with their round, so that a late node works on the current one."""
         if self._timeout is not None:
             for message in messages:
                 message.metadata.ttl = min(message.metadata.ttl, self._timeout)
 
     def _weigh(self, names: list[str], shares: dict[str, float]) -> Any:
-        """Return the weights of those who replied: a selection's, or the aligner's."""
+        """Return the weights of the clients that replied, from a selection or an aligner."""
         if not names:
             return np.zeros(0)
         if shares:
@@ -313,7 +317,7 @@ class FedAVOT(Strategy):
     def _aggregate(
         self, server_round: int, found: Sorted, weights: Any, model: ArrayRecord
     ) -> Aggregate:
-        """Hand the usable replies on, weights in place."""
+        """Pass the usable replies with their weights to the wrapped strategy."""
         if not found.usable:
             return None, None
         replies = list(found.usable.values())
@@ -322,9 +326,9 @@ class FedAVOT(Strategy):
         for reply, weight in zip(replies, weights, strict=True):
             metrics_of(reply)[self._key] = float(weight)
             prepare(next(iter(reply.content.array_records.values())), model, copies=self._copies)
-        if self._run is not None and self._run.memory is not None:
-            numbers = self._weigher.numbers(list(found.usable))
-            self._run.memory.replace(replies, numbers, self._weigher.amounts, model)
+        if self._files is not None and self._files.memory is not None:
+            indices = self._weigher.indices(list(found.usable))
+            self._files.memory.replace(replies, indices, self._weigher.amounts, model)
         return self.strategy.aggregate_train(server_round, replies)
 
     def _finish(
@@ -334,13 +338,13 @@ class FedAVOT(Strategy):
         weights: dict[str, float],
         metrics: MetricRecord | None,
     ) -> None:
-        """Log a round and tell the callbacks."""
+        """Log a round and call the callbacks."""
         record = open_round.record(found, weights, gap=self._weigher.gap, metrics=metrics)
-        _log.info("FedAVOT: %s", record.in_words())
+        _log.info("FedAVOT: %s", record.summary())
         if not weights:
-            _log.warning("FedAVOT: nobody's update in round %d; the model stays", record.round)
-        if self._run is not None:
-            self._run.log(record)
+            _log.warning("FedAVOT: round %d has no usable update; model unchanged", record.round)
+        if self._files is not None:
+            self._files.log(record)
         for callback in self._callbacks:
             try:
                 callback(record)
@@ -348,7 +352,7 @@ class FedAVOT(Strategy):
                 _log.exception("FedAVOT: on_round failed in round %d", record.round)
 
     def _close_unanswered(self) -> None:
-        """Log a round whose replies an outer wrapper kept to itself."""
+        """Log a round whose replies an outer wrapper did not pass on."""
         open_round, self._open = self._open, None
         if open_round is not None:
             found = Sorted(usable={}, failed={}, late=sorted(open_round.asked), excluded={})

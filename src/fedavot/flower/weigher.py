@@ -1,11 +1,11 @@
-"""Weights by client name: the roster, its importance, and the aligner behind it.
+"""Weights by client name: the known clients, their importance, and the aligner.
 
-Clients are numbered in the order they join. With importance "uniform" a client joins when it is
-first available; with "examples" when its first update arrives, and the count it reports then is
-kept for good; a mapping or an alignment is a roster that is known from the start. Potentials begin
-at log p, so that the first weights are the importance's shares in the cohort, as FedAvg's are by
-example counts, and what is learnt is only how far availability is from even. What each client
-is owed and was given is counted whatever the weights come from.
+Clients are indexed in the order in which they join. With importance "uniform" a client joins when
+it is first available; with "examples" when its first update arrives, and the number of examples
+that it reports then is kept; a mapping or an alignment lists all clients from the start. Potentials
+start at log p, so that the first weights are proportional to the importance, as FedAvg's are to the
+example counts, and the aligner only learns how availability differs from uniform. The gap is
+computed in the same way for weights from an aligner and from an alignment.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedavot._checks import Floats, as_amount
+from fedavot._checks import Floats, as_amount, enumerated
 from fedavot._files import PathLike
 from fedavot.errors import ImportanceError, OptionError
 from fedavot.flower.options import Weighting
@@ -33,21 +33,21 @@ Importance = Literal["uniform", "examples"] | Mapping[str, float] | PathLike
 Aligner = OnlineAligner | SoftOnlineAligner
 
 MOST_EXAMPLES = 1e12
-"""A count past this is a client's mistake, or its wish to be the whole objective."""
+"""Largest number of examples that a client may report."""
 
 
 class Weigher:
-    """Give cohorts of named clients their weights, and learn from who came.
+    """Compute the weights of cohorts by client name, and learn from who replied.
 
     Parameters
     ----------
     importance : "uniform", "examples", mapping or path
-        What the objective weighs clients by.
+        Importance of the clients in the objective.
     weighting : Weighting
         How weights are found.
     unlisted : float or None
-        Importance, on the mapping's scale, of clients that a mapping does not name; None refuses
-        them.
+        Importance of clients that are missing from a mapping, on the scale of the mapping; None
+        refuses them.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class Weigher:
         self._weighting = weighting
         self._unlisted = None if unlisted is None else as_amount(unlisted, what="unlisted")
         if unlisted is not None and (self.kind != "listed" or weighting.alignment is not None):
-            raise OptionError("unlisted goes with importance given as a mapping or a file")
+            raise OptionError("unlisted requires importance given as a mapping or a file")
         self._aligner: Aligner | None = None
-        self._numbers: dict[str, int] = {}
+        self._indices: dict[str, int] = {}
         self._amounts: list[float] = []
         self._seen: set[str] = set()
-        # With a fixed alignment, what the aligner would otherwise count.
+        # Sums that an aligner keeps itself, for an alignment.
         self._given = np.zeros(0)
         self._rounds = 0
         self._resumed = False
@@ -70,84 +70,85 @@ class Weigher:
             self._join(listed)
         if self._unlisted is not None and not self._unlisted < MOST_EXAMPLES * sum(self._amounts):
             raise OptionError(
-                f"unlisted is {unlisted}, more than {MOST_EXAMPLES:g} times what all listed have "
-                "together; it is on the mapping's scale"
+                f"unlisted is {unlisted}, more than {MOST_EXAMPLES:g} times the total importance "
+                "of the listed clients; give it on the scale of the mapping"
             )
 
     @property
-    def names(self) -> list[str]:
-        """The roster, in order of joining."""
-        return list(self._numbers)
+    def clients(self) -> list[str]:
+        """Names of the known clients, by index."""
+        return list(self._indices)
 
     @property
     def importance(self) -> dict[str, float]:
-        """Importance now by name, summing to one."""
+        """Current importance by client name, summing to one."""
         total = sum(self._amounts)
-        return {name: self._amounts[number] / total for name, number in self._numbers.items()}
+        return {name: self._amounts[index] / total for name, index in self._indices.items()}
 
     @property
     def amounts(self) -> Floats:
-        """Importance on the scale it was given on, in order of joining, shape (n_clients,)."""
+        """Importance on the scale on which it was given, by index, shape (n_clients,)."""
         return np.array(self._amounts, dtype=np.float64)
 
-    def numbers(self, names: Sequence[str]) -> list[int]:
-        """Return clients' places in the roster."""
-        return [self._numbers[name] for name in names]
+    def indices(self, names: Sequence[str]) -> list[int]:
+        """Return the indices of clients."""
+        return [self._indices[name] for name in names]
 
-    def unseen_in_words(self) -> str | None:
-        """Say which clients with importance were never available; None if all were."""
+    def unseen_message(self) -> str | None:
+        """Return a message about clients with importance that were never available, if any."""
         unseen = {
-            name: self._amounts[number]
-            for name, number in self._numbers.items()
-            if self._amounts[number] > 0 and name not in self._seen
+            name: self._amounts[index]
+            for name, index in self._indices.items()
+            if self._amounts[index] > 0 and name not in self._seen
         }
         if not unseen:
             return None
         share = sum(unseen.values()) / sum(self._amounts)
-        shown = ", ".join(map(repr, list(unseen)[:5])) + " and others" * (len(unseen) > 5)
-        many = "1 client that was" if len(unseen) == 1 else f"{len(unseen)} clients that were"
-        return f"{many} never available, with {share:.3g} of the importance: {shown}"
+        return (
+            f"these clients, with {share:.3g} of the importance, were never available: "
+            f"{enumerated(map(repr, unseen))}"
+        )
 
     @property
     def gap(self) -> float:
-        """Total variation distance between what clients are owed and were given so far."""
+        """Total variation distance between the importance and the mean weights so far."""
         owed, given, rounds = self._accounts()
         return float(np.abs(owed - given).sum() / 2 / max(rounds, 1))
 
     def admit(self, names: Sequence[str]) -> dict[str, str]:
-        """Note who is available; return why some cannot be asked."""
+        """Record which clients are available; return why some of them cannot be asked."""
         refused: dict[str, str] = {}
-        new = [name for name in names if name not in self._numbers]
+        new = [name for name in names if name not in self._indices]
         if self.kind == "uniform":
             self._join(dict.fromkeys(new, 1.0))
         elif self.kind == "listed":
             if self._unlisted is None:
-                few = ", ".join(map(repr, list(self._numbers)[:3]))
+                listed = enumerated(map(repr, self._indices), 3) if new else ""
                 refused = {
-                    name: f"client {name!r} has no importance and is not asked; there is one for "
-                    f"{len(self._numbers)}, such as {few}"
+                    name: f"client {name!r} has no importance and is not asked; the clients with "
+                    f"importance are {listed}"
                     for name in new
                 }
             else:
                 self._join(dict.fromkeys(new, self._unlisted))
         if self._resumed and names and self._seen.isdisjoint(names):
             _flwr.warning(
-                "FedAVOT: none of the clients of the checkpoint is available, %r for one; is it of "
-                "another federation?",
-                next(iter(self._numbers)),
+                "FedAVOT: no client of the checkpoint is available, for example %r; is the "
+                "checkpoint from another federation?",
+                next(iter(self._indices)),
             )
         self._resumed = False
         self._seen.update(name for name in names if name not in refused)
         return refused
 
     def count(self, examples: Mapping[str, Any]) -> dict[str, str]:
-        """Take the example counts of those who reply for the first time; say what is wrong."""
+        """Accept the example counts of new clients; return why some of them are refused."""
         if self.kind != "examples":
             return {}
-        new = {name: value for name, value in examples.items() if name not in self._numbers}
+        new = {name: value for name, value in examples.items() if name not in self._indices}
         wrong = {
-            name: f"it reports {reprlib.repr(value)} examples; importance by examples needs a "
-            f"count above 0 and at most {MOST_EXAMPLES:g}"
+            name: f"it reports {reprlib.repr(value)} examples; importance 'examples' needs a "
+            f"number above 0 and at most {MOST_EXAMPLES:g}"
             for name, value in new.items()
             if not _is_count(value)
         }
@@ -157,18 +158,19 @@ class Weigher:
     def choose(
         self, names: Sequence[str], rng: np.random.Generator
     ) -> tuple[list[str], dict[str, float]]:
-        """Choose ``cohort_size`` of the available; return them and the weights they would get.
+        """Choose ``cohort_size`` available clients; return them and their weights if all reply.
 
-        Clients whose example count is not known yet are drawn for half of the places, to learn it;
-        in such a round nothing is said of the weights.
+        Clients whose example count is not known yet get half of the places, so that it becomes
+        known; in such a round the weights are empty.
         """
         size = self._weighting.cohort_size
         assert size is not None
         ordered = sorted(names)
-        unknown = [name for name in ordered if name not in self._numbers]
+        unknown = [name for name in ordered if name not in self._indices]
         if unknown:
-            rest = [name for name in ordered if name in self._numbers]
-            # Half, and of one place every other time: they may be unknown because they fail.
+            rest = [name for name in ordered if name in self._indices]
+            # Not more than half (of one place, every other time): they may be unknown because
+            # they always fail.
             half = size // 2 + int(size % 2 and rng.random() < 0.5)
             half = max(half, size - len(rest))
             first = [unknown[place] for place in rng.permutation(len(unknown))[:half]]
@@ -182,11 +184,11 @@ class Weigher:
         """Return the weights of a cohort, in its order, summing to one."""
         source = self._weighting.alignment or self._aligner
         assert source is not None
-        return source.weights(self.numbers(names))
+        return source.weights(self.indices(names))
 
     def observe(self, names: Sequence[str], given: Floats) -> None:
-        """Learn from a cohort that was given these weights."""
-        cohort = self.numbers(names)
+        """Learn from a cohort that replied and was given these weights."""
+        cohort = self.indices(names)
         if self._aligner is not None:
             self._aligner.observe(cohort, given)
         else:
@@ -194,10 +196,10 @@ class Weigher:
             self._rounds += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint needs, as numbers, lists and text."""
+        """Return the state for a checkpoint, as JSON."""
         return {
             "kind": self.kind,
-            "names": self.names,
+            "clients": self.clients,
             "amounts": self._amounts,
             "seen": sorted(self._seen),
             "aligner": None if self._aligner is None else self._aligner.state_dict(),
@@ -206,9 +208,9 @@ class Weigher:
             "rounds": self._rounds,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint's state."""
-        self._numbers = {name: number for number, name in enumerate(state["names"])}
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from the state in a checkpoint."""
+        self._indices = {name: index for index, name in enumerate(state["clients"])}
         self._amounts = list(state["amounts"])
         self._seen = set(state["seen"])
         self._resumed = bool(self._seen)
@@ -220,34 +222,35 @@ class Weigher:
             self._aligner = kind.from_state(state["aligner"], source="the checkpoint")
 
     def differs(self, state: Mapping[str, Any]) -> str | None:
-        """Say how a checkpoint's roster differs from this one, which has just been made."""
+        """Return how the clients and weighting of a checkpoint differ from these; None if not."""
         if state["kind"] != self.kind:
-            return f"its importance is {state['kind']!r}, not {self.kind!r}"
-        saved = dict(zip(state["names"], state["amounts"], strict=True))
-        for name, number in self._numbers.items():
-            if saved.get(name) != self._amounts[number]:
+            return f"its importance is {state['kind']!r}, and that of this run is {self.kind!r}"
+        saved = dict(zip(state["clients"], state["amounts"], strict=True))
+        for name, index in self._indices.items():
+            if saved.get(name) != self._amounts[index]:
                 return (
-                    f"client {name!r} has importance {saved.get(name)}, not {self._amounts[number]}"
+                    f"client {name!r} has importance {saved.get(name)} in it, and "
+                    f"{self._amounts[index]} in this run"
                 )
-        extra = [name for name in saved if name not in self._numbers]
+        extra = [name for name in saved if name not in self._indices]
         if self.kind == "listed" and self._unlisted is None and extra:
-            return f"it names client {extra[0]!r}, who has no importance now"
+            return f"its client {extra[0]!r} has no importance in this run"
         return self._weighs_otherwise(state)
 
     def _weighs_otherwise(self, state: Mapping[str, Any]) -> str | None:
         learns = self._weighting.alignment is None
-        if learns != (state["aligner"] is not None) and state["names"]:
+        if learns != (state["aligner"] is not None) and state["clients"]:
             return "its weights come from " + ("an alignment" if learns else "an online aligner")
         if state["alignment"] != self._fingerprint():
             return "its weights come from another alignment"
         for option in ("softness", "step") if state["aligner"] is not None else ():
             found, wanted = state["aligner"].get(option, 0.0), getattr(self._weighting, option)
             if found != wanted:
-                return f"its {option} is {found}, not {wanted}"
+                return f"its {option} is {found}, and that of this run is {wanted}"
         return None
 
     def _fingerprint(self) -> str | None:
-        """Return what tells alignments apart; None without one."""
+        """Return a digest of the alignment; None without one."""
         alignment = self._weighting.alignment
         if alignment is None:
             return None
@@ -255,7 +258,7 @@ class Weigher:
         return hashlib.sha256(content + alignment.objective.encode()).hexdigest()
 
     def _accounts(self) -> tuple[Floats, Floats, int]:
-        """Return what each client is owed and was given, and over how many rounds."""
+        """Return importance and weights of each client summed over rounds, and the rounds."""
         if self._aligner is not None:
             rounds = self._aligner.rounds
             return self._aligner.owed, self._aligner.realised * rounds, rounds
@@ -263,11 +266,11 @@ class Weigher:
         return owed, self._given, self._rounds
 
     def _join(self, amounts: Mapping[str, float]) -> None:
-        """Add clients to the roster and to the aligner."""
+        """Add clients here and to the aligner."""
         if not amounts:
             return
         for name in sorted(amounts) if self.kind != "listed" else amounts:
-            self._numbers[name] = len(self._numbers)
+            self._indices[name] = len(self._indices)
             self._amounts.append(float(amounts[name]))
         added = np.array(self._amounts[-len(amounts) :])
         if self._weighting.alignment is not None:
@@ -278,7 +281,7 @@ class Weigher:
             self._aligner.join(added / sum(self._amounts), self._beginnings(added))
 
     def _beginnings(self, added: Floats) -> Floats:
-        """Return where newcomers start: as far from log p as the others are on average."""
+        """Return potentials of new clients: as far from log p as the others are on average."""
         assert self._aligner is not None
         amounts = self.amounts[: -added.size]
         learnt = self._aligner.effective_potentials - _log(amounts)
@@ -293,16 +296,16 @@ class Weigher:
 
 
 def _log(amounts: Floats) -> Floats:
-    """Return log a; 0 for clients of none, whose potential never counts."""
+    """Return log a; 0 for clients of importance 0, whose potential is never used."""
     return np.log(np.where(amounts > 0, amounts, 1.0))
 
 
 def _listed(importance: Importance, weighting: Weighting) -> tuple[str, dict[str, float]]:
-    """Return the kind of importance, and the roster where it is known from the start."""
+    """Return the kind of importance, and the importance of clients known from the start."""
     if weighting.alignment is not None:
         if not isinstance(importance, str) or importance != "uniform":
             raise OptionError(
-                "an alignment has its own importance; leave importance out, or the alignment"
+                "an alignment has its own importance; leave out either importance or the alignment"
             )
         assert weighting.clients is not None
         shares = weighting.alignment.importance.tolist()
@@ -330,13 +333,13 @@ def _checked(mapping: Mapping[str, float]) -> dict[str, float]:
             raise ImportanceError(str(cause)) from None
     if not any(amounts.values()):
         raise ImportanceError(
-            f"importance is 0 for all of {len(amounts)} clients; one at least must be above 0"
+            f"importance is 0 for all {len(amounts)} clients; at least one must be above 0"
         )
     return _relative(amounts)
 
 
 def _relative(amounts: dict[str, float]) -> dict[str, float]:
-    """Return amounts whose sum is finite: as they are, or relative to the largest."""
+    """Return amounts whose sum is finite: unchanged, or divided by the largest."""
     largest = max(amounts.values())
     if np.isfinite(largest * len(amounts)):
         return amounts

@@ -1,13 +1,13 @@
-"""What FedAVOT needs of the strategy it wraps: that it averages by a weight of each reply.
+"""The strategy that FedAVOT wraps, which must average replies by weight.
 
-Flower's FedAvg and its kin (FedAvgM, FedProx, FedAdagrad, FedAdam, FedYogi, also inside wrappers
-for differential privacy) average by a metric of the reply, ``weighted_by_key``. QFedAvg does not;
-its step is given weights here,
+Flower's FedAvg and its variants (FedAvgM, FedProx, FedAdagrad, FedAdam, FedYogi, also inside
+wrappers for differential privacy) average by a metric of the reply, ``weighted_by_key``. QFedAvg
+does not; here its step gets weights,
 
     θ ← θ − Σ w_i F_i^q g_i / Σ w_i (q F_i^(q−1) ‖g_i‖² + L F_i^q),   g_i = L (θ − θ_i),
 
-which is FedAVOT for q = 0 and Flower's for equal weights. Medians, trimmed means, Krum and trees
-have no place for weights, and are refused.
+which is FedAVOT for q = 0 and Flower's QFedAvg for equal weights. Medians, trimmed means, Krum and
+trees do not use weights and are refused.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,10 +27,10 @@ WEIGHTLESS = (
     *("Bulyan", "FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum"),
     *("FedXgbBagging", "FedXgbCyclic"),
 )
-"""Strategies of Flower whose result does not depend on the replies' weights."""
+"""Flower's strategies whose result does not depend on weights."""
 
 EPSILON = 1e-10
-"""Added to losses before they are raised to a power, as Flower does."""
+"""Added to losses before they are raised to a power, as in Flower."""
 
 
 def layers(strategy: Strategy) -> Iterator[Strategy]:
@@ -42,12 +42,12 @@ def layers(strategy: Strategy) -> Iterator[Strategy]:
 
 
 def weighted_by(strategy: Strategy) -> str:
-    """Return the metric a strategy averages by, having made sure that it does.
+    """Return the metric that a strategy averages by; raise if it does not average by one.
 
     Parameters
     ----------
     strategy : Strategy
-        What is wrapped. If it is, or wraps, a QFedAvg, that is given weights.
+        The wrapped strategy. If it is or wraps a QFedAvg, the step of that gets weights.
     """
     if not isinstance(strategy, Strategy):
         raise OptionError(
@@ -59,7 +59,7 @@ def weighted_by(strategy: Strategy) -> str:
     key = getattr(leaf, "weighted_by_key", None)
     if isinstance(leaf, classes) or key is None:
         raise OptionError(
-            f"{type(leaf).__name__} does not average by weight, so FedAVOT cannot align it; wrap "
+            f"{type(leaf).__name__} does not average by weight, so FedAVOT cannot wrap it; wrap "
             "FedAvg, FedAvgM, FedProx, FedAdagrad, FedAdam, FedYogi or QFedAvg"
         )
     if isinstance(leaf, QFedAvg):
@@ -68,14 +68,14 @@ def weighted_by(strategy: Strategy) -> str:
 
 
 def is_flowers_own(strategy: Strategy) -> bool:
-    """Return whether all layers are Flower's or ours, which do not write into replies' arrays."""
+    """Return whether all layers are Flower's or ours, which do not write to reply arrays."""
     ours = ("flwr.", "fedavot.")
     return all(type(layer).__module__.startswith(ours) for layer in layers(strategy))
 
 
 @contextmanager
 def asking_everyone(strategy: Strategy) -> Iterator[None]:
-    """Let a strategy ask every node it is shown: who that is has been chosen already."""
+    """Make a strategy ask every node that it sees, because the cohort is already chosen."""
     *_, leaf = layers(strategy)
     everyone = {"fraction_train": 1.0, "min_train_nodes": 0, "min_available_nodes": 0}
     before = {name: getattr(leaf, name) for name in everyone if hasattr(leaf, name)}
@@ -89,13 +89,13 @@ def asking_everyone(strategy: Strategy) -> Iterator[None]:
 
 
 def least_available(strategy: Strategy) -> int:
-    """Return how many nodes a strategy waits for before it asks anybody."""
+    """Return the number of nodes that a strategy waits for before it asks any."""
     *_, leaf = layers(strategy)
     return max(int(getattr(leaf, "min_available_nodes", 1)), 1)
 
 
 def needed_metric(strategy: Strategy) -> str | None:
-    """Return a metric without which a strategy cannot use an update, if there is one."""
+    """Return the metric that a strategy requires in every update, if there is one."""
     *_, leaf = layers(strategy)
     return str(leaf.train_loss_key) if isinstance(leaf, QFedAvg) else None
 
@@ -106,17 +106,17 @@ def noisy_layers(strategy: Strategy) -> list[Any]:
 
 
 def missing_noise(strategy: Strategy, largest: float) -> str | None:
-    """Say by how much a wrapper of Flower's adds too little noise for weights up to ``largest``.
+    """Return a message if a wrapper adds too little noise for weights up to ``largest``.
 
-    Flower's noise is for an average of ``num_sampled_clients`` equal weights.
+    Flower's wrappers add noise for an average of ``num_sampled_clients`` equal weights.
     """
     for layer in noisy_layers(strategy):
         count = getattr(layer, "num_sampled_clients", None)
         if count is not None and layer.noise_multiplier > 0 and largest * count > 1 + 1e-9:
             return (
-                f"{type(layer).__name__} adds noise for weights of 1/{count}, and one is "
-                f"{largest:.3g}: {largest * count:.2g} times too little; use "
-                "fedavot.flower.ExactNoise instead"
+                f"{type(layer).__name__} adds noise for weights of 1/{count}, but the largest "
+                f"weight is {largest:.3g}: the noise is too small by a factor of "
+                f"{largest * count:.2g}; use fedavot.flower.ExactNoise instead"
             )
     return None
 
@@ -124,7 +124,7 @@ def missing_noise(strategy: Strategy, largest: float) -> str | None:
 def _q_fedavg(
     leaf: Any, server_round: int, replies: Iterable[Message]
 ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-    """Aggregate in QFedAvg's way, by weight."""
+    """Aggregate as QFedAvg does, with weights."""
     contents = [reply.content for reply in replies if not reply.has_error()]
     if not contents:
         return None, None

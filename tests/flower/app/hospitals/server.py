@@ -8,7 +8,7 @@ from flwr.app import Array, ArrayRecord
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from fedavot.flower import Clients, FedAVOT
+from fedavot.flower import Admission, FedAVOT
 from hospitals.model import IMPORTANCE, initial
 
 app = ServerApp()
@@ -27,7 +27,7 @@ def main(grid, context):
     strategy = FedAVOT(
         FedAvg(fraction_evaluate=0.0),
         importance=IMPORTANCE,
-        clients=Clients(names="registered"),
+        admission=Admission(identity="registered"),
         folder=folder,
         resume=config["resume"],
         on_round=hold,
