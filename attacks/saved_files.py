@@ -170,7 +170,7 @@ def _aligner(place, name, aligner, kind):
 def _outcomes():
     from fedavot.experiments.outcome import Outcome
 
-    for number, rule in enumerate(("fedavot", "uniform")):
+    for number, rule in enumerate(("fedavot", "fedavg")):
         yield Outcome(
             setting="text",
             rule=rule,
@@ -213,29 +213,29 @@ def _is_outcome(found):
 
 def study(place):
     """Return the file of a study beside the runs it tells of."""
-    from fedavot.experiments.figures import Sheet
-    from fedavot.experiments.report import Page, reopen, report
-    from fedavot.experiments.study import file_name
+    from fedavot.experiments.outcome import file_name
+    from fedavot.experiments.report import reopen, report
+    from fedavot.experiments.study import Panel, Study
 
     outcomes = list(_outcomes())
     (place / "runs").mkdir()
     for one in outcomes:
         one.save(place / "runs" / file_name(one.setting, one.rule))
-    page = Page("tiny", "Tiny", "", draw=lambda outcomes, stem: [])
+    study = Study("tiny", "Tiny", "", draw=lambda outcomes, stem: [])
     share = np.array(IMPORTANCE)
-    sheet = Sheet("text", share, share / 2, True, "as printed", ("fedavot", "uniform"))
-    report(page, [sheet], outcomes, place)
+    panel = Panel("text", share, share / 2, True, "as printed", ("fedavot", "fedavg"))
+    report(study, [panel], outcomes, place)
 
     def load(path):
-        found, sheets, outcomes = reopen(page, place)
-        return found.title, sheets, outcomes
+        found, panels, outcomes = reopen(study, place)
+        return found.title, panels, outcomes
 
     def sound(found):
-        title, sheets, outcomes = found
+        title, panels, outcomes = found
         return (
             isinstance(title, str)
-            and all(is_distribution(one.importance) for one in sheets)
-            and all(_is_share(one.inclusion, one.importance.size) for one in sheets)
+            and all(is_distribution(one.importance) for one in panels)
+            and all(_is_share(one.inclusion, one.importance.size) for one in panels)
             and all(map(_is_outcome, outcomes))
         )
 

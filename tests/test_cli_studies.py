@@ -50,7 +50,7 @@ def config(tmp_path):
 def test_simulate_prints_a_table_and_says_where_everything_is(config, tmp_path):
     done = run("simulate", config, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
-    for rule in ("full", "fedavg", "fedavot"):
+    for rule in ("full participation", "plain average", "FedAVOT"):
         assert f" {rule} " in done.output
     for name in ("two-rules.png", "two-rules.pdf", "summary.md", "results.json"):
         assert (tmp_path / "out" / name).exists()
@@ -62,11 +62,11 @@ def test_simulate_prints_a_table_and_says_where_everything_is(config, tmp_path):
 def test_simulate_again_takes_what_is_there_and_redraw_runs_nothing(config, tmp_path, monkeypatch):
     first = run("simulate", config, "--out", tmp_path / "out")
     png = (tmp_path / "out" / "two-rules.png").read_bytes()
-    monkeypatch.setattr("fedavot.experiments.study.train", None)
+    monkeypatch.setattr("fedavot.experiments.running.finish", None)
     again = run("simulate", config, "--out", tmp_path / "out")
     redrawn = run("simulate", config, "--out", tmp_path / "out", "--redraw")
     assert first.stdout == again.stdout == redrawn.stdout
-    assert "Two rules · fedavot: done" in first.stderr
+    assert "Two rules · FedAVOT: done" in first.stderr
     assert (tmp_path / "out" / "two-rules.png").read_bytes() == png
 
 
@@ -75,7 +75,7 @@ def test_names_in_brackets_are_shown_as_they_are(config, tmp_path):
     done = run("simulate", config, "--out", tmp_path / "out[old]")
     assert done.exit_code == 0, done.output
     assert "two-rules-red: Two [rules] [red]" in done.stdout
-    assert "Two [rules] [red] · fedavot: done" in done.stderr
+    assert "Two [rules] [red] · FedAVOT: done" in done.stderr
     assert f"{tmp_path / 'out[old]' / 'summary.md'}" in done.stdout
 
 
@@ -115,14 +115,14 @@ def test_a_folder_that_cannot_be_made_is_one_error(config, tmp_path):
 
 
 def test_an_interrupted_study_says_so_and_tells_what_is_done(config, tmp_path, monkeypatch):
-    def interrupted(cases, folder, *, notify):
+    def interrupted(settings, folder, *, progress):
         raise InterruptedStudyError([])
 
-    monkeypatch.setattr("fedavot.experiments.study.conduct", interrupted)
+    monkeypatch.setattr("fedavot.experiments.running.conduct", interrupted)
     done = run("simulate", config, "--out", tmp_path / "out")
     assert done.exit_code == 130
     assert "0 of 3 runs finished" in done.output
-    assert "The same command goes on from here." in done.output
+    assert "The same command" in done.output
     assert not (tmp_path / "out" / "results.json").exists()
 
 

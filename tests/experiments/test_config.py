@@ -5,12 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
-from tiny import CHANCES, DRAWS, LOG, MNIST, TINY, case_of, refused, write
+from tiny import CHANCES, DRAWS, LOG, MNIST, TINY, configured, refused, write
 
 from fedavot.errors import ConfigError, OptionError, RuleError
 from fedavot.experiments.config import read_config
+from fedavot.experiments.configured import setting_of
 from fedavot.experiments.keys import OPTIONS, REQUIRED, TABLES, TOP
-from fedavot.experiments.simulate import cases
 from fedavot.laws.cohorts import Cohorts
 from fedavot.rules import Known, RuleName, build
 
@@ -33,7 +33,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "simulate"
          r"is 'hinged' \(did you mean 'hinge'\?\); it must be one of 'regression', .*'arrays'"),
         ("task", "kind = 3", "task.kind", r"is 3; it must be one of 'regression'"),
         ("task", "kind = ['hinge']", "task.kind", r"is \[\"hinge\"\]; it must be one of"),
-        ("task", "n_clients = 3", "task.kind", r"is missing: what clients hold .* one of"),
+        ("task", "n_clients = 3", "task.kind", r"is missing.* one of"),
         ("task", "kind = 'regression'\nn_clients = 3", "task.n_clients",
          r"not used with kind = 'regression'; it belongs to kind = 'heterogeneous-regression' or"),
         ("task", "kind = 'hinge'\nflipped = 1.5", "task.flipped", r"a number from 0 to 1"),
@@ -64,15 +64,16 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "simulate"
          r"is 'none.csv', and there is no file .*none.csv; give a path relative to"),
         ("availability", "law = 'independant'\nprobabilities = 1", "availability.law",
          r"did you mean 'independent'\?"),
-        ("availability", None, "availability.law", r"is missing: who takes part"),
+        ("availability", None, "availability.law", r"is missing"),
         ("availability", "law = 'uniform-cohorts'", "availability.cohort_size",
          r"missing, and law = 'uniform-cohorts' needs it"),
         ("availability", "law = 'uniform-cohorts'\ncohort_size = 5", "availability.cohort_size",
          r"size is 5; it must be at least 1 and at most 4"),
-        ("availability", "law = 'uniform-cohorts'\ncohort_size = 2\nknown = 1", "availability.known",
+        ("availability", "law = 'uniform-cohorts'\ncohort_size = 2\nknown = 1",
+         "availability.known",
          r"is 1; it must be true or false"),
         ("availability", f"{CHANCES}1.5", "availability.probabilities",
-         r"is 1.5; it must be a number from 0 to 1, a list with one a client, or 'linear'"),
+         r"is 1.5; it must be a number from 0 to 1, a list with one per client, or 'linear'"),
         ("availability", f"{CHANCES}nan", "availability.probabilities", r"is nan; it must be"),
         ("availability", f"{CHANCES}true", "availability.probabilities", r"is true; it must be"),
         ("availability", f"{CHANCES}0", "availability.probabilities", r"no client is ever"),
@@ -86,7 +87,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "simulate"
          r"is 2; it must be a number from 0 to 1"),
         ("availability", f"{DRAWS}[1, 0, 0, 0]", "availability.rates", r"cohorts of 2 need"),
         ("availability", LOG, "availability.file", r"there is no file"),
-        ("training", "step = 1", "training.rounds", r"is missing: how many times models"),
+        ("training", "step = 1", "training.rounds", r"is missing"),
         ("training", "rounds = true\nstep = 1", "training.rounds",
          r"is true; it must be an integer from 1"),
         ("training", "rounds = 20.0\nstep = 1", "training.rounds", r"is 20.0; .* an integer"),
@@ -104,7 +105,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "simulate"
         ("training", "rounds = 20\nstep = 1\nprojection = 'box'\nlow = 1\nhigh = 0", "training",
          r"low must be below"),
         ("training", "rounds = 20\nstep = 1\nbatch_size = 6", "training.batch_size",
-         r"is 6, and some client has 5 examples; it must be at most 5"),
+         r"is 6, and client 0 has 5 examples; it must be at most 5"),
         ("training", "rounds = 20\nstep = 1\ntail = 21", "training.tail",
          r"is 21; it must be at most training.rounds = 20"),
         ("training", "rounds = 20\nstep = 1\nseeds = [1, 1]", "training.seeds",
@@ -136,9 +137,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "simulate"
         ("top", "rules = [{name = 'qffl', Q = 3}]", "rules[0].Q",
          r"unknown \(did you mean 'q'\?\); the keys here are name, q"),
         ("top", "rules = ['fedavot-select']", "rules[0].cohort_size", r"missing"),
-        ("top", "rules = [{name = 'fedavot-select', cohort_size = 0}]", "rules[0].cohort_size", r"from 1"),
+        ("top", "rules = [{name = 'fedavot-select', cohort_size = 0}]", "rules[0].cohort_size",
+         r"from 1"),
         ("top", "rules = [{name = 'f3ast', smoothing = 2}]", "rules[0].smoothing", r"at most 1"),
-        ("top", "rules = ['full', 'fedavg', 'full']", "rules[2]", r"names 'full' a second time"),
+        ("top", "rules = ['full', 'fedavg', 'full']", "rules[2]", r"'full' a second time"),
         ("top", "rules = ['full', 'fedavot-variance']", "rules[1]", r"needs explicit cohorts"),
     ],
 )  # fmt: skip
@@ -188,7 +190,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, name):
 )
 def test_rules_that_need_the_law_are_refused_where_it_is_not_known(tmp_path, rule):
     told = TINY["availability"]
-    assert case_of(tmp_path, top=f"rules = ['{rule}']").rules[0].name == rule
+    assert configured(tmp_path, top=f"rules = ['{rule}']").rules[0].name == rule
     refused(
         tmp_path,
         "rules[0], with availability.known = false",
@@ -202,7 +204,7 @@ def test_rules_that_need_the_law_are_refused_where_it_is_not_known(tmp_path, rul
 def test_seeds_given_by_hand_are_checked_too(tmp_path, seeds):
     config = read_config(write(tmp_path))
     with pytest.raises(OptionError, match=r"seeds is .*; it must be a count from 1 to 1,000"):
-        cases(config, seeds=seeds)
+        setting_of(config, seeds=seeds)
 
 
 def test_digits_have_no_groups(tmp_path):

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import ARRAYS, CHANCES, DRAWS, MNIST, TINY, arrays, case_of, write
+from tiny import ARRAYS, CHANCES, DRAWS, MNIST, TINY, arrays, configured, write
 
-from fedavot.experiments import clients
+from fedavot.experiments import configured_task
 from fedavot.experiments.config import read_config
-from fedavot.experiments.simulate import cases
-from fedavot.experiments.study import conduct
+from fedavot.experiments.configured import setting_of
+from fedavot.experiments.running import conduct
 from fedavot.training import train
 from fedavot.training.mnist import Digits
 
@@ -20,8 +20,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "simulate"
 
 def test_rules_that_learn_the_law_do_without(tmp_path):
     told = f"{TINY['availability']}\nknown = false"
-    case = case_of(tmp_path, top='rules = ["fedavot-online", "fedau"]', availability=told)
-    assert [rule.name for rule in case.rules] == ["fedavot-online", "fedau"]
+    setting = configured(tmp_path, top='rules = ["fedavot-online", "fedau"]', availability=told)
+    assert [rule.name for rule in setting.rules] == ["fedavot-online", "fedau"]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_rules_that_learn_the_law_do_without(tmp_path):
     ],
 )
 def test_every_kind_of_importance_is_in_proportion(tmp_path, text, proportional):
-    found = case_of(tmp_path, importance=text).importance
+    found = configured(tmp_path, importance=text).importance
     np.testing.assert_allclose(found, np.array(proportional) / np.sum(proportional))
 
 
@@ -53,14 +53,14 @@ def test_every_kind_of_importance_is_in_proportion(tmp_path, text, proportional)
     ],
 )
 def test_every_law_includes_clients_as_it_says(tmp_path, text, inclusion):
-    np.testing.assert_allclose(case_of(tmp_path, availability=text).inclusion, inclusion)
+    np.testing.assert_allclose(configured(tmp_path, availability=text).inclusion, inclusion)
 
 
 @pytest.mark.parametrize("loss", ["squares", "absolute", "hinge", "softmax"])
 def test_the_optimum_is_given_where_it_can_be_computed(tmp_path, loss):
     targets = np.array([-1, 1])[np.arange(12) % 2] if loss == "hinge" else np.arange(12) % 2
     arrays(tmp_path, targets=targets)
-    optimum = case_of(tmp_path, task=ARRAYS.replace("squares", loss)).instances[0].optimum
+    optimum = configured(tmp_path, task=ARRAYS.replace("squares", loss)).instances[0].optimum
     assert (optimum is None) == (loss == "softmax")
 
 
@@ -78,10 +78,10 @@ def test_the_optimum_is_given_where_it_can_be_computed(tmp_path, loss):
 def test_the_optimum_is_that_within_the_set_models_are_kept_in(tmp_path, kind, projection, known):
     task = TINY["task"].replace("heterogeneous-regression", kind)
     training = f"{TINY['training']}\nprojection = {projection}"
-    optimum = case_of(tmp_path, task=task, training=training).instances[0].optimum
+    optimum = configured(tmp_path, task=task, training=training).instances[0].optimum
     assert (optimum is not None) == known
     if known and "0.01" in projection:
-        free = case_of(tmp_path, task=task).instances[0].optimum
+        free = configured(tmp_path, task=task).instances[0].optimum
         assert optimum > free
 
 
@@ -95,36 +95,38 @@ def test_the_optimum_is_that_within_the_set_models_are_kept_in(tmp_path, kind, p
     ],
 )
 def test_every_schedule_gives_its_steps(tmp_path, schedule, steps):
-    training = case_of(tmp_path, training=f"rounds = 4\nstep = 0.5\nschedule = {schedule}").training
+    training = configured(
+        tmp_path, training=f"rounds = 4\nstep = 0.5\nschedule = {schedule}"
+    ).training
     np.testing.assert_allclose(training.step(4, 1), steps)
 
 
 def test_what_is_not_said_has_the_default_that_is_documented(tmp_path):
-    case = case_of(tmp_path, training="rounds = 20\nstep = 0.05")
-    assert case.setting == "study"
-    assert case.tail == 5
-    assert case.instances[0].seeds == case.training.seeds == (0, 1, 2)
-    assert (case.training.local_steps, case.training.record_every) == (1, 1)
-    assert case.training.batch_size is None
-    assert case.training.projection is None
-    assert case.target is None
+    setting = configured(tmp_path, training="rounds = 20\nstep = 0.05")
+    assert setting.name == "study"
+    assert setting.tail == 5
+    assert setting.instances[0].seeds == setting.training.seeds == (0, 1, 2)
+    assert (setting.training.local_steps, setting.training.record_every) == (1, 1)
+    assert setting.training.batch_size is None
+    assert setting.training.projection is None
+    assert setting.target is None
 
 
 @pytest.mark.parametrize(("seeds", "meant"), [(3, (0, 1, 2)), ((5, 2), (5, 2))])
 def test_seeds_given_by_hand_take_the_place_of_the_files(tmp_path, seeds, meant):
     config = read_config(write(tmp_path))
-    (case,) = cases(config, seeds=seeds)
-    assert case.instances[0].seeds == case.training.seeds == meant
+    setting = setting_of(config, seeds=seeds)
+    assert setting.instances[0].seeds == setting.training.seeds == meant
 
 
 def test_a_configured_study_runs_as_train_does(tmp_path):
     top = 'name = "mine"\nrules = ["fedavot", {name = "fedprox", proximal = 0.5}]'
     training = f"{TINY['training']}\nlocal_steps = 2\nbatch_size = 3\ntarget = 100.0"
-    (case,) = cases(read_config(write(tmp_path, top=top, training=training)))
-    outcomes = conduct([case], tmp_path / "runs", notify=lambda *_: None)
+    setting = setting_of(read_config(write(tmp_path, top=top, training=training)))
+    outcomes = conduct([setting], tmp_path / "runs", progress=lambda *_: None)
     assert [outcome.rule for outcome in outcomes] == ["fedavot", "fedprox"]
-    for outcome, rule in zip(outcomes, case.rules, strict=True):
-        run = train(case.instances[0].problem, rule, case.training)
+    for outcome, rule in zip(outcomes, setting.rules, strict=True):
+        run = train(setting.instances[0].problem, rule, setting.training)
         np.testing.assert_array_equal(outcome.losses, run.losses)
         assert outcome.setting == "mine"
         assert outcome.seeds == (0, 1)
@@ -140,30 +142,30 @@ def few_digits(monkeypatch):
     digits = Digits(
         rng.random((2000, 784), dtype=np.float32), np.repeat(np.arange(10), 200), "noise"
     )
-    monkeypatch.setattr(clients, "load", lambda folder: digits)
+    monkeypatch.setattr(configured_task, "load", lambda folder: digits)
 
 
 @pytest.mark.usefixtures("few_digits")
 @pytest.mark.parametrize("kind", ["mnist-softmax", "mnist-cnn"])
 def test_digits_are_dealt_by_class(tmp_path, kind):
     task = MNIST.replace("mnist-softmax", kind)
-    case = case_of(tmp_path, task=task, partition="kind = 'two-digits'")
-    images, labels = case.instances[0].problem.task.data
+    setting = configured(tmp_path, task=task, partition="kind = 'two-digits'")
+    images, labels = setting.instances[0].problem.task.data
     assert images.shape == (4, 6, 784)
     assert [len(set(own)) for own in labels.tolist()] == [2, 2, 2, 2]
     assert abs(images.mean()) < 0.1
-    grey = case_of(tmp_path, task=f"{task}\nstandardise = false")
+    grey = configured(tmp_path, task=f"{task}\nstandardise = false")
     assert grey.instances[0].problem.task.data[0].min() >= 0
 
 
 @pytest.mark.usefixtures("few_digits")
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
 def test_the_examples_are_read_and_built(path):
-    (case,) = cases(read_config(path))
+    setting = setting_of(read_config(path))
     written = tomllib.loads(path.read_text(encoding="utf-8"))
-    assert case.setting == written["name"]
-    assert case.training.rounds == written["training"]["rounds"]
-    assert len(case.rules) == len(written["rules"])
+    assert setting.name == written["name"]
+    assert setting.training.rounds == written["training"]["rounds"]
+    assert len(setting.rules) == len(written["rules"])
 
 
 def test_the_study_of_ones_own_data_in_the_readme_is_built(tmp_path, monkeypatch):
@@ -172,14 +174,15 @@ def test_the_study_of_ones_own_data_in_the_readme_is_built(tmp_path, monkeypatch
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (config,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     exec(code, {})
-    (tmp_path / "rounds.log").write_text("0 2\n0 1\n", encoding="utf-8")
+    (tmp_path / "rounds.log").write_text("ann cy\nann bob\n", encoding="utf-8")
     (tmp_path / "mine.toml").write_text(config, encoding="utf-8")
-    (case,) = cases(read_config("mine.toml"))
-    np.testing.assert_allclose(case.inclusion, [1, 0.5, 0.5])
+    setting = setting_of(read_config("mine.toml"))
+    np.testing.assert_allclose(setting.inclusion, [1, 0.5, 0.5])
+    assert setting.instances[0].problem.task.clients == ("ann", "bob", "cy")
 
 
 def test_the_regression_of_the_authors_script_is_a_task_too(tmp_path):
     pytest.importorskip("sklearn")
-    case = case_of(tmp_path, task="kind = 'regression'")
-    assert case.importance.size == 100
-    assert case.instances[0].optimum > 0
+    setting = configured(tmp_path, task="kind = 'regression'")
+    assert setting.importance.size == 100
+    assert setting.instances[0].optimum > 0

@@ -7,7 +7,7 @@ import pytest
 
 import brute
 from fedavot.experiments.alignment import measure
-from fedavot.experiments.settings import paper_settings
+from fedavot.experiments.paper import paper_settings
 
 PUBLISHED = {
     "regression, text": (33, ".549", "49.7", ".680", ".988", ".745"),
@@ -27,12 +27,13 @@ LAW_TABLES = {
 }
 """What the probability of a pair of clients, numbered from 1, is proportional to."""
 
+SETTINGS = paper_settings()
 every_setting = pytest.mark.parametrize("name", PUBLISHED)
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return {setting.name: measure(setting) for setting in paper_settings()}
+    return {name: measure(*given) for name, given in SETTINGS.items()}
 
 
 def enumerated(name):
@@ -52,13 +53,12 @@ def shown(value, like):
 def test_every_column_is_as_published(rows, name):
     row, published = rows[name], PUBLISHED[name]
     found = (
-        row.overwanted_mass,
+        row.importance_above,
         row.certificate.hall_ratio,
-        row.distance_fedavot,
-        row.distance_uniform,
-        row.distance_ipw,
+        *(2 * gap for gap in row.gaps.values()),
     )
-    assert row.overwanted == published[0]
+    assert list(row.gaps) == ["fedavot", "fedavg", "self-normalised-ipw"]
+    assert row.n_above == published[0]
     assert tuple(map(shown, found, published[1:])) == published[1:]
 
 
@@ -66,13 +66,13 @@ def test_every_column_is_as_published(rows, name):
 def test_no_setting_is_attainable_and_each_certificate_verifies(rows, name):
     row = rows[name]
     assert not row.certificate.feasible
-    assert row.certificate.verify(row.setting.importance, row.setting.law)
+    assert row.certificate.verify(*SETTINGS[name])
 
 
 @every_setting
 def test_the_deficient_set_is_wanted_more_than_its_cohorts_report(rows, name):
     row = rows[name]
-    wanted = row.setting.importance[row.certificate.deficient].sum()
+    wanted = SETTINGS[name][0][row.certificate.deficient].sum()
     covered = brute.coverage(enumerated(name), row.certificate.deficient)
     assert wanted - covered == pytest.approx(row.certificate.deficiency, abs=SUMMED)
 
@@ -82,18 +82,19 @@ def test_the_weights_attain_what_is_shown_and_no_weights_come_nearer(rows, name)
     row = rows[name]
     alignment = row.alignment
     attained = brute.expected_weights(enumerated(name), alignment.potentials, alignment.levels)
-    distance = np.abs(attained - row.setting.importance).sum()
+    gap = np.abs(attained - SETTINGS[name][0]).sum() / 2
     assert alignment.status == "nearest"
-    assert distance == pytest.approx(row.distance_fedavot, abs=SUMMED)
-    # Half the L1 distance is at least any set's deficiency, and this one's equals it.
-    assert distance / 2 == pytest.approx(row.certificate.deficiency, abs=1e-9)
+    assert gap == pytest.approx(row.gaps["fedavot"], abs=SUMMED)
+    # The gap is at least the deficiency of any set, and equals that of this one.
+    assert gap == pytest.approx(row.certificate.deficiency, abs=1e-9)
 
 
 @every_setting
 def test_the_simple_rules_expect_what_is_shown(rows, name):
     row, pairs = rows[name], enumerated(name)
-    importance = row.setting.importance
+    importance = SETTINGS[name][0]
     even = brute.expected_weights(pairs, np.zeros(100))
     inverse = brute.expected_weights(pairs, np.log(importance / brute.inclusion(pairs, 100)))
-    assert np.abs(even - importance).sum() == pytest.approx(row.distance_uniform, abs=SUMMED)
-    assert np.abs(inverse - importance).sum() == pytest.approx(row.distance_ipw, abs=SUMMED)
+    for rule, weights in (("fedavg", even), ("self-normalised-ipw", inverse)):
+        gap = np.abs(weights - importance).sum() / 2
+        assert gap == pytest.approx(row.gaps[rule], abs=SUMMED)

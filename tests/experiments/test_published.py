@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedavot.experiments import mnist, regression, rivals
-from fedavot.experiments.study import conduct
+from fedavot.experiments.running import conduct
 
 SEEDS = range(5)
 
@@ -49,11 +49,13 @@ def excess(outcomes, setting):
 def outcomes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("regression")
     wanted = {*CODE, *SIZES["text"], *SIZES["feasible"]}
-    cases = [
-        dataclasses.replace(case, rules=tuple(rule for rule in case.rules if rule.name in wanted))
-        for case in regression.cases(SEEDS)
+    settings = [
+        dataclasses.replace(
+            setting, rules=tuple(rule for rule in setting.rules if rule.name in wanted)
+        )
+        for setting in regression.settings(SEEDS)
     ]
-    return conduct(cases, folder, notify=lambda *_: None)
+    return conduct(settings, folder, progress=lambda *_: None)
 
 
 @pytest.mark.slow
@@ -90,9 +92,9 @@ def test_memory_closes_the_gap_to_full_participation(outcomes):
 @pytest.mark.slow
 def test_mnist_text_is_within_reach_of_selection_and_memory_but_not_of_weights(tmp_path):
     wanted = ("full", "fedavot", "fedavot-select", "fedavot-memory", "fedavg")
-    (text,) = [case for case in mnist.cases(SEEDS) if case.setting == "text"]
+    (text,) = [setting for setting in mnist.settings(SEEDS) if setting.name == "text"]
     rules = tuple(rule for rule in text.rules if rule.name in wanted)
-    held = conduct([dataclasses.replace(text, rules=rules)], tmp_path, notify=lambda *_: None)
+    held = conduct([dataclasses.replace(text, rules=rules)], tmp_path, progress=lambda *_: None)
     final = {one.rule: one.mean("final_loss") for one in held}
     tail = {one.rule: one.mean("tail_loss") for one in held}
     # One seed's figures are .0215 full, .0230 selected, .0209 with memory, .0423 and .0778.
@@ -105,17 +107,17 @@ def test_mnist_text_is_within_reach_of_selection_and_memory_but_not_of_weights(t
 
 
 def test_rivals_meet_the_availability_they_are_said_to():
-    *_, interleaved = cases = rivals.cases([0], quick=True)
-    assert [case.setting for case in cases] == [
+    *_, interleaved = settings = rivals.settings([0], quick=True)
+    assert [setting.name for setting in settings] == [
         f"{kind}, {name} p"
         for kind in ("stationary", "sine", "interleaved")
         for name in ("uniform", "skewed")
     ]
-    for case in cases:
-        cohorts = case.instances[0].problem.availability(_rng(), 40_000)
+    for setting in settings:
+        cohorts = setting.instances[0].problem.availability(_rng(), 40_000)
         seen = sum(cohort.size for cohort in cohorts) / len(cohorts)
-        assert seen == pytest.approx(case.inclusion.sum(), rel=0.02)
-        assert {rule.name for rule in case.rules} == set(rivals.RuleName)
+        assert seen == pytest.approx(setting.inclusion.sum(), rel=0.02)
+        assert {rule.name for rule in setting.rules} == set(rivals.RuleName)
     half = rivals.PERIOD // 2
     cohorts = interleaved.instances[0].problem.availability(_rng(), 4 * rivals.PERIOD)
     day = {int(client) for at in range(half) for client in cohorts[at]}

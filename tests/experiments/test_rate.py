@@ -6,10 +6,9 @@ import pytest
 from fedavot.errors import OptionError
 from fedavot.experiments import rate
 from fedavot.experiments.outcome import Outcome
-from fedavot.experiments.rate import Objective, horizon_cases
+from fedavot.experiments.rate import Objective, horizon_settings
 from fedavot.experiments.rate_results import draw_cohort_size, draw_rate, slopes
-from fedavot.experiments.settings import Setting
-from fedavot.experiments.study import conduct
+from fedavot.experiments.running import conduct
 from fedavot.laws.uniform import UniformCohorts
 from fedavot.training.tasks.nonsmooth import (
     absolute_deviations,
@@ -67,8 +66,8 @@ def small():
     """Eight clients, pairs, and an importance that pairs attain."""
     importance = np.arange(8.0, 0, -1) / 36
     task = absolute_deviations(n_clients=8, n_features=3, n_examples=12)
-    setting = Setting("small", importance, UniformCohorts(8, 2))
-    return Objective.of("small", task, importance, lad_optimum), setting
+    given = importance, UniformCohorts(8, 2)
+    return Objective.of("small", task, importance, lad_optimum), given
 
 
 @pytest.mark.parametrize("power", [-0.5, -1.0, 0.25])
@@ -126,7 +125,7 @@ def test_the_spread_is_the_ratio_of_the_extremes_at_the_longest_common_horizon()
         *power_law(50, [-0.5, -0.5], heights=[2.0, 2.0]),
         outcome("lad, K=2, T=9999", excess=(1.0, 1.0)),
     ]
-    ((key, row),) = rows_of(slopes(outcomes), "spread_over_K").items()
+    ((key, row),) = rows_of(slopes(outcomes), "spread_over_cohort_sizes").items()
     assert key == ("lad, T=1000", "fedavot")
     assert row["mean"] == pytest.approx(4.0)
     assert row["std"] == pytest.approx(np.std([3.0, 5.0], ddof=1))
@@ -134,15 +133,18 @@ def test_the_spread_is_the_ratio_of_the_extremes_at_the_longest_common_horizon()
 
 def test_the_spread_of_a_diverged_run_is_null():
     outcomes = [outcome("lad, K=2, T=100"), outcome("lad, K=5, T=100", excess=(np.inf, 1.0))]
-    assert rows_of(slopes(outcomes), "spread_over_K")["lad, T=100", "fedavot"]["mean"] is None
+    assert (
+        rows_of(slopes(outcomes), "spread_over_cohort_sizes")["lad, T=100", "fedavot"]["mean"]
+        is None
+    )
 
 
 def test_one_cohort_size_has_no_spread():
-    assert not rows_of(slopes(power_law(2, [-0.5])), "spread_over_K")
+    assert not rows_of(slopes(power_law(2, [-0.5])), "spread_over_cohort_sizes")
 
 
 def test_an_outcome_of_another_study_is_refused():
-    with pytest.raises(OptionError, match="'feasible' is none of a rate study"):
+    with pytest.raises(OptionError, match="'feasible'"):
         slopes([outcome("feasible")])
 
 
@@ -218,26 +220,32 @@ def test_the_step_minimises_the_bound(small):
 
 def test_every_cohort_size_has_the_same_steps_and_a_setting_of_its_own(monkeypatch):
     monkeypatch.setattr(rate, "SIZES", (2, 5))
-    cases = rate.cohort_size_cases((0, 1), quick=True)
-    by_size = {size: [case for case in cases if f", K={size}, " in case.setting] for size in (2, 5)}
-    assert [case.setting for case in by_size[5]] == [
+    settings = rate.cohort_size_settings((0, 1), quick=True)
+    by_size = {
+        size: [setting for setting in settings if f", K={size}, " in setting.name]
+        for size in (2, 5)
+    }
+    assert [setting.name for setting in by_size[5]] == [
         f"{loss}, K=5, T={rounds}"
         for loss in ("lad", "hinge", "sharp")
         for rounds in (10, 100, 1000)
     ]
     for pair, larger in zip(by_size[2], by_size[5], strict=True):
         rounds = pair.training.rounds
-        steps = [case.training.step(rounds, case.training.local_steps) for case in (pair, larger)]
+        steps = [
+            setting.training.step(rounds, setting.training.local_steps)
+            for setting in (pair, larger)
+        ]
         assert np.array_equal(*steps)
 
 
 def test_the_rate_study_measures_averaged_models_over_two_decades():
-    cases = rate.rate_cases((0, 1, 2))
-    assert [case.training.rounds for case in cases] == 3 * list(rate.HORIZONS)
+    settings = rate.rate_settings((0, 1, 2))
+    assert [setting.training.rounds for setting in settings] == 3 * list(rate.HORIZONS)
     assert rate.HORIZONS[-1] == 100 * rate.HORIZONS[0]
-    assert all(case.averaged for case in cases)
-    assert {rule.name for case in cases for rule in case.rules} == set(rate.RULES)
-    assert all(case.instances[0].seeds == (0, 1, 2) for case in cases)
+    assert all(setting.averaged for setting in settings)
+    assert {rule.name for setting in settings for rule in setting.rules} == set(rate.RULES)
+    assert all(setting.instances[0].seeds == (0, 1, 2) for setting in settings)
 
 
 def test_a_rule_that_aims_at_another_importance_keeps_a_bias():
@@ -247,13 +255,13 @@ def test_a_rule_that_aims_at_another_importance_keeps_a_bias():
 
 
 def test_the_excess_of_a_small_run_falls_with_the_rounds_and_keeps_to_the_bound(small, tmp_path):
-    one, setting = small
-    cases = horizon_cases(one, setting, ("fedavot",), horizons=(30, 100, 300), seeds=(0, 1))
-    outcomes = conduct(cases, tmp_path, notify=lambda *progress: None, workers=1)
+    one, given = small
+    settings = horizon_settings(one, given, ("fedavot",), horizons=(30, 100, 300), seeds=(0, 1))
+    outcomes = conduct(settings, tmp_path, progress=lambda *progress: None, workers=1)
     excess = [outcome.mean("excess") for outcome in outcomes]
     assert excess == sorted(excess, reverse=True)
     assert excess[-1] > 0
-    bounds = [one.bound(case.training.rounds) for case in cases]
+    bounds = [one.bound(setting.training.rounds) for setting in settings]
     assert all(found < bound for found, bound in zip(excess, bounds, strict=True))
     (row,) = slopes(outcomes)
     assert row["setting"] == "small, K=2"
@@ -261,14 +269,14 @@ def test_the_excess_of_a_small_run_falls_with_the_rounds_and_keeps_to_the_bound(
 
 
 def test_the_rate_is_no_better_than_the_bound_where_all_corners_meet(small, tmp_path):
-    other, setting = small
+    other, given = small
     model = np.array([1.0, -2.0, 0.5])
     clients = [(features, features @ model) for features in np.asarray(other.task.data[0])]
     one = Objective.of("sharp", lad_task("sharp", clients), other.importance, lad_optimum)
-    cases = horizon_cases(one, setting, ("fedavot",), horizons=(30, 100, 300), seeds=(0, 1))
-    outcomes = conduct(cases, tmp_path, notify=lambda *progress: None, workers=1)
+    settings = horizon_settings(one, given, ("fedavot",), horizons=(30, 100, 300), seeds=(0, 1))
+    outcomes = conduct(settings, tmp_path, progress=lambda *progress: None, workers=1)
     (row,) = slopes(outcomes)
     assert row["mean"] == pytest.approx(-0.5, abs=SAMPLED)
-    for case, outcome in zip(cases, outcomes, strict=True):
-        bound = one.bound(case.training.rounds)
+    for setting, outcome in zip(settings, outcomes, strict=True):
+        bound = one.bound(setting.training.rounds)
         assert bound / 4 < outcome.mean("excess") < bound

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from fedavot.experiments import rivals_figure
-from fedavot.experiments.figures import new_figure
+from fedavot.experiments.canvas import new_figure
 from fedavot.experiments.outcome import Outcome
+from fedavot.rules.names import label_of
 
 LOSSES = {"full": 0.1, "fedavot": 0.15, "fedavg": 0.2, "fedau": 0.12, "fedawe": 25.0}
 
@@ -40,7 +41,7 @@ def test_rules_are_listed_best_first_with_the_diverged_last(outcomes):
     axes = new_figure(width=3, height=3).add_subplot()
     rivals_figure._panel(axes, [one for one in outcomes if one.setting == "sine, uniform p"])
     listed = [label.get_text() for label in axes.get_yticklabels()]
-    assert listed == [*sorted(LOSSES, key=LOSSES.get), "afl"]
+    assert listed == [label_of(rule) for rule in (*sorted(LOSSES, key=LOSSES.get), "afl")]
     written = [text.get_text() for text in axes.texts]
     assert written == ["25 →", "diverged"]
 

@@ -9,14 +9,16 @@ import pytest
 
 from fedavot import UniformCohorts
 from fedavot.errors import FedavotWarning, FileFormatError, InputError, InterruptedStudyError
-from fedavot.experiments import study as studies
-from fedavot.experiments.figures import LOOKS
-from fedavot.experiments.outcome import METRICS, Outcome, divergence, row, write_results
-from fedavot.experiments.report import Page, reopen, report, sheet_of
-from fedavot.experiments.study import Case, Instance, conduct, file_name
+from fedavot.experiments import running
+from fedavot.experiments.canvas import LOOKS
+from fedavot.experiments.outcome import METRICS, Outcome, divergence, file_name, row, write_results
+from fedavot.experiments.report import reopen, report
+from fedavot.experiments.running import conduct
+from fedavot.experiments.study import Instance, Setting, Study
 from fedavot.experiments.summary import findings, plus_minus, table
 from fedavot.rules import RuleName, build
 from fedavot.rules.catalogue import Known
+from fedavot.rules.names import label_of
 from fedavot.training import Problem, Training, constant, train
 from fedavot.training.run import Run
 from fedavot.training.tasks.linear import heterogeneous_regression, least_squares_optimum
@@ -27,7 +29,7 @@ IMPORTANCE = np.arange(N, 0, -1.0) / np.arange(N, 0, -1.0).sum()
 LAW = UniformCohorts(N, 2)
 TASK = heterogeneous_regression(n_clients=N, n_features=3, n_examples=8)
 OPTIMUM = least_squares_optimum(TASK, IMPORTANCE)[1]
-PAGE = Page("tiny", "A tiny study", "Nothing to see.")
+STUDY = Study("tiny", "A tiny study", "Nothing to see.")
 
 
 def silent(*_):
@@ -38,10 +40,10 @@ def rules(*names):
     return tuple(build(name, Known(IMPORTANCE, LAW)) for name in names)
 
 
-def case(*names, seeds=(0, 1), optimum=OPTIMUM, **changes):
+def setting(*names, seeds=(0, 1), optimum=OPTIMUM, **changes):
     problem = Problem(TASK, IMPORTANCE, LAW.sample)
     training = Training(40, constant(0.02), local_steps=2, record_every=2)
-    held = Case(
+    held = Setting(
         "tiny",
         (Instance(problem, seeds, optimum),),
         rules(*names),
@@ -55,12 +57,12 @@ def case(*names, seeds=(0, 1), optimum=OPTIMUM, **changes):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished")
-    return folder, conduct([case("full", "fedavot", "fedavg")], folder / "runs", notify=silent)
+    return folder, conduct([setting("full", "fedavot", "fedavg")], folder / "runs", progress=silent)
 
 
 def test_an_outcome_holds_what_training_gives(finished):
     _, outcomes = finished
-    held = case("fedavot")
+    held = setting("fedavot")
     run = train(
         held.instances[0].problem,
         held.rules[0],
@@ -76,37 +78,37 @@ def test_an_outcome_holds_what_training_gives(finished):
     np.testing.assert_array_equal(ours.losses, run.losses)
 
 
-def test_outcomes_come_in_the_order_of_the_cases(finished):
+def test_outcomes_come_in_the_order_of_the_settings(finished):
     assert [outcome.rule for outcome in finished[1]] == ["full", "fedavot", "fedavg"]
 
 
 def test_what_is_done_is_not_run_again(finished, monkeypatch):
     folder, outcomes = finished
-    monkeypatch.setattr(studies, "train", None)
-    again = conduct([case("full", "fedavot", "fedavg")], folder / "runs", notify=silent)
+    monkeypatch.setattr(running, "finish", None)
+    again = conduct([setting("full", "fedavot", "fedavg")], folder / "runs", progress=silent)
     assert [one.metrics for one in again] == [one.metrics for one in outcomes]
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        case("fedavot", seeds=(0,)),
-        case("fedavot", tail=4),
-        case("fedavot", training=Training(40, constant(0.01), local_steps=2, record_every=2)),
-        case("fedavot", averaged=True),
+        setting("fedavot", seeds=(0,)),
+        setting("fedavot", tail=4),
+        setting("fedavot", training=Training(40, constant(0.01), local_steps=2, record_every=2)),
+        setting("fedavot", averaged=True),
     ],
 )
 def test_what_was_done_with_other_options_is_run_again(changed, tmp_path):
-    before = conduct([case("fedavot")], tmp_path, notify=silent)
-    after = conduct([changed], tmp_path, notify=silent)
+    before = conduct([setting("fedavot")], tmp_path, progress=silent)
+    after = conduct([changed], tmp_path, progress=silent)
     assert before[0].metrics != after[0].metrics
 
 
 def test_a_rule_with_other_options_is_run_again(tmp_path):
     known = Known(IMPORTANCE, LAW)
     for softness in (0.1, 5.0):
-        held = case(rules=(build("fedavot-soft", known, softness=softness),))
-        (outcome,) = conduct([held], tmp_path, notify=silent)
+        held = setting(rules=(build("fedavot-soft", known, softness=softness),))
+        (outcome,) = conduct([held], tmp_path, progress=silent)
         # With the study's seeds: another number of seeds is another compiled program.
         training = dataclasses.replace(held.training, seeds=(0, 1))
         alone = train(held.instances[0].problem, held.rules[0], training)
@@ -114,24 +116,24 @@ def test_a_rule_with_other_options_is_run_again(tmp_path):
 
 
 def test_the_number_of_workers_changes_nothing(finished, tmp_path):
-    held = case("full", "fedavot", "fedavg")
-    alone = conduct([held], tmp_path, notify=silent, workers=1)
+    held = setting("full", "fedavot", "fedavg")
+    alone = conduct([held], tmp_path, progress=silent, workers=1)
     for one, other in zip(alone, finished[1], strict=True):
         assert one.metrics == other.metrics
 
 
 def test_an_interrupted_study_keeps_what_is_done_and_goes_on_to_the_same_end(finished, tmp_path):
-    held = case("full", "fedavot", "fedavg")
+    held = setting("full", "fedavot", "fedavg")
 
     def interrupt(label, done, total):
-        if "fedavot" in label and done >= total // 2:
+        if "FedAVOT" in label and done >= total // 2:
             raise KeyboardInterrupt
 
     with pytest.raises(InterruptedStudyError) as stopped:
-        conduct([held], tmp_path, notify=interrupt, workers=1)
+        conduct([held], tmp_path, progress=interrupt, workers=1)
     assert [one.rule for one in stopped.value.outcomes] == ["full"]
     assert list(tmp_path.glob("*.npz"))
-    outcomes = conduct([held], tmp_path, notify=silent, workers=1)
+    outcomes = conduct([held], tmp_path, progress=silent, workers=1)
     for one, other in zip(outcomes, finished[1], strict=True):
         assert one.metrics == other.metrics
     assert not list(tmp_path.glob("*.npz"))
@@ -142,16 +144,16 @@ def test_a_study_changed_after_an_interruption_starts_afresh(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(InterruptedStudyError):
-        conduct([case("fedavot")], tmp_path, notify=interrupt, workers=1)
-    changed = case("fedavot", seeds=(3,))
-    (outcome,) = conduct([changed], tmp_path, notify=silent, workers=1)
+        conduct([setting("fedavot")], tmp_path, progress=interrupt, workers=1)
+    changed = setting("fedavot", seeds=(3,))
+    (outcome,) = conduct([changed], tmp_path, progress=silent, workers=1)
     assert outcome.seeds == (3,)
     assert not list(tmp_path.glob("*.npz"))
 
 
 def test_a_diverged_run_has_null_metrics_and_says_why(tmp_path):
     wild = Training(2000, constant(50.0), local_steps=2, record_every=2)
-    (outcome,) = conduct([case("fedavg", training=wild)], tmp_path, notify=silent)
+    (outcome,) = conduct([setting("fedavg", training=wild)], tmp_path, progress=silent)
     assert "diverged in round" in outcome.message
     assert "'fedavg'" in outcome.message
     rows = {one["metric"]: one["mean"] for one in outcome.rows()}
@@ -193,13 +195,13 @@ def test_metrics_beyond_all_measure_are_null(finished, tmp_path, power):
 
 def test_a_study_that_ends_before_its_losses_overflow_is_reported_as_diverged(tmp_path):
     steep = Training(40, constant(50.0), local_steps=2)
-    held = case("fedavg", training=steep)
-    (outcome,) = conduct([held], tmp_path, notify=silent)
+    held = setting("fedavg", training=steep)
+    (outcome,) = conduct([held], tmp_path, progress=silent)
     assert np.isfinite(outcome.losses).all()
     assert outcome.losses.max() > 1e154
     assert "diverged" in outcome.message
     assert outcome.metrics == {}
-    for path in report(PAGE, [sheet_of(held)], [outcome], tmp_path / "out"):
+    for path in report(STUDY, [held.panel], [outcome], tmp_path / "out"):
         assert path.stat().st_size > 1000
     assert "diverged" in (tmp_path / "out" / "summary.md").read_text()
 
@@ -238,32 +240,32 @@ def test_results_are_a_list_of_rows_that_any_reader_parses(finished, tmp_path):
 
 def test_a_report_has_results_summary_and_figures_and_redraws_alike(finished):
     folder, outcomes = finished
-    held = case("full", "fedavot", "fedavg")
-    png, pdf = report(PAGE, [sheet_of(held)], outcomes, folder)
+    held = setting("full", "fedavot", "fedavg")
+    png, pdf = report(STUDY, [held.panel], outcomes, folder)
     assert png.read_bytes().startswith(b"\x89PNG")
     assert pdf.read_bytes().startswith(b"%PDF")
     text = (folder / "summary.md").read_text()
     for outcome in outcomes:
-        assert f"| {outcome.rule} |" in text
+        assert f"| {label_of(outcome.rule)} |" in text
     before = {path: path.read_bytes() for path in (png, pdf, folder / "results.json")}
-    report(*reopen(PAGE, folder), folder)
+    report(*reopen(STUDY, folder), folder)
     assert {path: path.read_bytes() for path in before} == before
 
 
 def test_runs_made_since_with_other_options_are_not_mixed_in(tmp_path):
-    held = case("full", "fedavg")
-    outcomes = conduct([held], tmp_path / "runs", notify=silent)
-    report(PAGE, [sheet_of(held)], outcomes, tmp_path)
-    conduct([case("fedavg", seeds=(5,))], tmp_path / "runs", notify=silent)
-    with pytest.raises(InputError, match="'fedavg' on 'tiny'.*made with other options since"):
-        reopen(PAGE, tmp_path)
+    held = setting("full", "fedavg")
+    outcomes = conduct([held], tmp_path / "runs", progress=silent)
+    report(STUDY, [held.panel], outcomes, tmp_path)
+    conduct([setting("fedavg", seeds=(5,))], tmp_path / "runs", progress=silent)
+    with pytest.raises(InputError, match="'fedavg' on 'tiny'.*other options"):
+        reopen(STUDY, tmp_path)
 
 
 def test_files_of_others_among_the_runs_are_left_alone(tmp_path):
-    held = case("full")
-    report(PAGE, [sheet_of(held)], conduct([held], tmp_path / "runs", notify=silent), tmp_path)
+    held = setting("full")
+    report(STUDY, [held.panel], conduct([held], tmp_path / "runs", progress=silent), tmp_path)
     (tmp_path / "runs" / "notes.json").write_text("mine")
-    assert [one.rule for one in reopen(PAGE, tmp_path)[2]] == ["full"]
+    assert [one.rule for one in reopen(STUDY, tmp_path)[2]] == ["full"]
 
 
 @pytest.mark.parametrize(
@@ -298,11 +300,11 @@ def test_an_edited_outcome_whose_arrays_do_not_belong_together_is_refused(
 
 def test_a_folder_without_the_study_is_not_redrawn(finished, tmp_path):
     with pytest.raises(InputError, match="holds no study; run without --redraw first"):
-        reopen(PAGE, tmp_path)
+        reopen(STUDY, tmp_path)
     folder, outcomes = finished
-    report(PAGE, [sheet_of(case("full", "fedavot", "fedavg"))], outcomes, folder)
+    report(STUDY, [setting("full", "fedavot", "fedavg").panel], outcomes, folder)
     with pytest.raises(InputError, match="holds the study 'tiny', not 'other'"):
-        reopen(dataclasses.replace(PAGE, name="other"), folder)
+        reopen(dataclasses.replace(STUDY, name="other"), folder)
 
 
 @pytest.mark.parametrize("settings", [[{}], 3])
@@ -310,7 +312,7 @@ def test_a_damaged_study_is_refused(settings, tmp_path):
     held = {"format": "fedavot-study", "version": 2, "name": "tiny", "settings": settings}
     (tmp_path / "study.json").write_text(sealed(held))
     with pytest.raises(FileFormatError, match="not a valid study"):
-        reopen(PAGE, tmp_path)
+        reopen(STUDY, tmp_path)
 
 
 @pytest.fixture
@@ -318,7 +320,7 @@ def told(finished, tmp_path):
     """Return a folder with a study that was told, free to be edited."""
     folder = tmp_path / "study"
     shutil.copytree(finished[0] / "runs", folder / "runs")
-    report(PAGE, [sheet_of(case("full", "fedavot", "fedavg"))], finished[1], folder)
+    report(STUDY, [setting("full", "fedavot", "fedavg").panel], finished[1], folder)
     return folder
 
 
@@ -331,14 +333,14 @@ def edited(path, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda held: held["settings"][0].update(setting="other"), "run of none of its settings"),
+        (lambda held: held["settings"][0].update(setting="other"), "none of its settings"),
         (lambda held: held["settings"][0].update(importance=[0.5, 0.6]), "importance"),
         (lambda held: held["settings"][0].update(importance=[["1"]]), "not a list of numbers"),
         (lambda held: held["settings"][0].update(inclusion=[0.5]), "one probability per client"),
         (lambda held: held["settings"][0].update(excess=1), "excess must be true or false"),
         (lambda held: held["settings"][0].update(rules="fedavot"), "rules a list"),
         (lambda held: held["settings"][0].update(caption=None), "None is not text"),
-        (lambda held: held["runs"].update({"../x.json": "0"}), "run of none of its settings"),
+        (lambda held: held["runs"].update({"../x.json": "0"}), "none of its settings"),
         (lambda held: held.update(runs=[]), "not a valid study"),
         (lambda held: held.update(title=7), "7 is not text"),
     ],
@@ -346,35 +348,35 @@ def edited(path, change):
 def test_a_study_edited_with_care_is_refused(told, change, message):
     edited(told / "study.json", change)
     with pytest.raises(FileFormatError, match=message):
-        reopen(PAGE, told)
+        reopen(STUDY, told)
 
 
 def test_a_study_or_a_run_edited_without_care_is_refused(told):
-    for path in (told / "study.json", next((told / "runs").glob("*uniform.json"))):
+    for path in (told / "study.json", next((told / "runs").glob("*fedavg.json"))):
         before = path.read_text()
         path.write_text(before.replace("0.", "1.", 1))
         with pytest.raises(FileFormatError, match="does not match its checksum"):
-            reopen(PAGE, told)
+            reopen(STUDY, told)
         path.write_text(before)
-    reopen(PAGE, told)
+    reopen(STUDY, told)
 
 
 def test_a_run_that_is_missing_or_of_another_rule_is_refused(told):
     one, other = (told / "runs" / file_name("tiny", rule) for rule in ("full", "fedavg"))
     one.write_bytes(other.read_bytes())
     with pytest.raises(FileFormatError, match="the run of 'fedavg' on 'tiny', which belongs"):
-        reopen(PAGE, told)
+        reopen(STUDY, told)
     one.unlink()
     with pytest.raises(InputError, match="is missing; run the study without --redraw"):
-        reopen(PAGE, told)
+        reopen(STUDY, told)
 
 
 def test_a_folder_of_runs_that_is_a_link_is_refused(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / "runs").symlink_to(elsewhere)
-    with pytest.raises(InputError, match="runs is a link, which a study does not follow"):
-        conduct([case("full")], tmp_path / "runs", notify=silent)
+    with pytest.raises(InputError, match="runs is a symbolic link"):
+        conduct([setting("full")], tmp_path / "runs", progress=silent)
     assert not list(elsewhere.iterdir())
 
 
@@ -384,7 +386,7 @@ def test_a_study_in_which_nobody_takes_part_is_refused(told):
     content["settings"][0]["inclusion"] = [0.0] * N
     path.write_text(sealed(content))
     with pytest.raises(FileFormatError, match="not one probability per client"):
-        reopen(PAGE, told)
+        reopen(STUDY, told)
 
 
 @pytest.mark.parametrize("optimum", [1.7e308, -1.7e308, 1e200])
@@ -392,7 +394,7 @@ def test_a_run_with_an_optimum_beyond_all_measure_is_drawn(finished, tmp_path, o
     held = dataclasses.replace(finished[1][0], optimum=np.full(2, optimum))
     far = dataclasses.replace(held, losses=np.full_like(held.losses, -optimum))
     for one in (held, far):
-        for path in report(PAGE, [sheet_of(case("full"))], [one], tmp_path):
+        for path in report(STUDY, [setting("full").panel], [one], tmp_path):
             assert path.stat().st_size > 1000
 
 
@@ -400,26 +402,26 @@ def test_results_from_before_there_were_checksums_are_redrawn_with_a_note(told):
     for path in (told / "study.json", *(told / "runs").glob("*.json")):
         path.write_text(unsealed(json.loads(path.read_text())))
     with pytest.warns(FedavotWarning, match="has no checksum"):
-        _, sheets, outcomes = reopen(PAGE, told)
-    assert (len(sheets), len(outcomes)) == (1, 3)
+        _, panels, outcomes = reopen(STUDY, told)
+    assert (len(panels), len(outcomes)) == (1, 3)
 
 
 def test_a_combined_page_has_one_table_of_excesses_and_what_follows(finished, tmp_path):
     def derive(outcomes):
         return [row("tiny", "fedavot", "slope", np.array([-0.5]), 2)]
 
-    page = dataclasses.replace(PAGE, combined=True, derive=derive)
-    sheets = [sheet_of(case("full", "fedavot", "fedavg"))]
-    report(page, sheets, finished[1], tmp_path)
+    study = dataclasses.replace(STUDY, combined=True, derive=derive)
+    panels = [setting("full", "fedavot", "fedavg").panel]
+    report(study, panels, finished[1], tmp_path)
     text = (tmp_path / "summary.md").read_text()
     assert "| setting | rule | excess |" in text
-    assert "| tiny | fedavot | slope | -0.5 |" in text
+    assert "| tiny | FedAVOT | slope | -0.5 |" in text
     assert json.loads((tmp_path / "results.json").read_text())[-1]["metric"] == "slope"
 
 
 def test_a_setting_that_has_not_run_is_said_to_be_missing(finished, tmp_path):
-    missing = dataclasses.replace(sheet_of(case("full")), setting="later")
-    report(PAGE, [sheet_of(case("full", "fedavot", "fedavg")), missing], finished[1], tmp_path)
+    missing = dataclasses.replace(setting("full").panel, setting="later")
+    report(STUDY, [setting("full", "fedavot", "fedavg").panel, missing], finished[1], tmp_path)
     assert "## later\n\nNot run yet." in (tmp_path / "summary.md").read_text()
 
 
@@ -440,7 +442,7 @@ def test_losses_to_simpler_rules_are_said():
     told = findings(
         [outcome("fedavot", 0.3), outcome("fedavg", 0.1), outcome("self-normalised-ipw", 0.9)]
     )
-    assert told[0] == "FedAVOT **loses** to uniform (0.1): its excess is 0.3."
+    assert told[0] == "FedAVOT **loses** to plain average (0.1): its excess is 0.3."
     assert told[1] == "FedAVOT beats self-normalised IPW (0.9): its excess is 0.3."
 
 
@@ -461,7 +463,7 @@ def test_differences_within_the_noise_are_no_wins(theirs, verdict):
         )  # fmt: skip
 
     told = findings([outcome("fedavot", [0.3, 0.4]), outcome("fedavg", theirs)])
-    assert told[0].startswith(f"FedAVOT {verdict} uniform")
+    assert told[0].startswith(f"FedAVOT {verdict} plain average")
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from fedavot.experiments import figures
-from fedavot.experiments.figures import Sheet, draw_curves, drawing
+from fedavot.experiments.canvas import drawing
+from fedavot.experiments.figures import draw_curves
 from fedavot.experiments.outcome import Outcome
 from fedavot.experiments.rivals_figure import draw_rivals
+from fedavot.experiments.study import Panel
 
 ROUNDS = np.arange(1, 101)
 FOREIGN = "学习 उदाहरण 𓀀"
@@ -43,9 +45,9 @@ def drawn(outcomes, tmp_path, monkeypatch, title="s"):
     monkeypatch.setattr(
         figures, "save", lambda figure, stem: kept.append(figure) or save(figure, stem)
     )
-    sheet = Sheet("s", np.full(4, 0.25), np.full(4, 0.5), excess=False)
+    panel = Panel("s", np.full(4, 0.25), np.full(4, 0.5), excess=False)
     with drawing():
-        for path in draw_curves(outcomes, [sheet], tmp_path / "f", title=title):
+        for path in draw_curves(outcomes, [panel], tmp_path / "f", title=title):
             assert path.stat().st_size > 1000
     labels = [text.get_text() for text in kept[0].legends[0].get_texts()]
     return kept[0].axes[0], labels
@@ -96,9 +98,9 @@ def test_rivals_that_all_diverge_are_drawn(tmp_path):
 
 def test_letters_that_the_font_lacks_cause_no_warning(tmp_path, monkeypatch):
     runs = [outcome("full", 1 / ROUNDS)]
-    sheet = Sheet("s", np.full(4, 0.25), None, excess=False)
+    panel = Panel("s", np.full(4, 0.25), None, excess=False)
     with pytest.warns(UserWarning, match="Glyph"):
-        draw_curves(runs, [sheet], tmp_path / "loud", title=FOREIGN)
+        draw_curves(runs, [panel], tmp_path / "loud", title=FOREIGN)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         drawn(runs, tmp_path, monkeypatch, title=FOREIGN)

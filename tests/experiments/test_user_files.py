@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tiny import ARRAYS, LOG, arrays, case_of, refused
+from tiny import ARRAYS, LOG, arrays, configured, refused
 
 from fedavot.errors import FedavotError
 from fedavot.experiments.inputs import read_examples
@@ -14,7 +14,7 @@ from fedavot.experiments.inputs import read_examples
         ({"features": None}, "task.file", r"no array 'features', only 'targets', 'clients'"),
         ({"targets": np.zeros(11)}, "task.file", r"targets of shape \(11,\)"),
         ({"features": np.zeros(12)}, "task.file", r"features of shape \(12,\)"),
-        ({"features": np.full((12, 3), np.nan)}, "task.file", r"client 0 .* not finite"),
+        ({"features": np.full((12, 3), np.nan)}, "task.file", r"client .* not finite"),
         ({"clients": None}, "task.n_clients", r"is missing: .* an integer from 1 to 12"),
     ],
 )
@@ -26,8 +26,8 @@ def test_arrays_that_do_not_make_a_task_are_refused(tmp_path, changes, where, ma
 @pytest.mark.parametrize(
     ("task", "partition", "where", "match"),
     [
-        ("n_clients = 3", None, "task.n_clients", r"not used where examples come in groups"),
-        ("examples = 2", "kind = 'by-group'", "task.examples", r"not used where examples come"),
+        ("n_clients = 3", None, "task.n_clients", r"not used"),
+        ("examples = 2", "kind = 'by-group'", "task.examples", r"not used"),
         ("n_clients = 13", "kind = 'iid'", "task.n_clients", r"is 13, .* the 12 there are"),
         ("n_clients = 5\nexamples = 3", "kind = 'iid'", "task.n_clients", r"3 examples each"),
         ("n_clients = 3", "kind = 'two-digits'", "task.examples", r"'two-digits' needs it"),
@@ -88,8 +88,8 @@ def test_a_single_array_is_refused(tmp_path):
     [
         ("p.csv", "1\n2\n3\n", r"3 of 4 clients a number; client 3 has none"),
         ("p.csv", "1\n2\nthree\n4\n", r"line 3 is 'three'"),
-        ("p.csv", "client,p\n0,1\n1,1\n2,1\n4,1\n", r"line 5 names client 4, .* from 0 to 3"),
-        ("p.csv", "0,1\n0,2\n", r"line 2 names client 0 a second time"),
+        ("p.csv", "client,p\n0,1\n1,1\n2,1\n4,1\n", r"line 5 has client 4, .* from 0 to 3"),
+        ("p.csv", "0,1\n0,2\n", r"line 2 has client 0 a second time"),
         ("p.csv", "1\n1\n1\n-1\n", r"line 4 gives client 3 -1.0; .* at least 0"),
         ("p.csv", "0\n0\n0\n0\n", r"all zero"),
         ("p.json", "[1, 2, 3", r"not valid JSON"),
@@ -117,8 +117,8 @@ def test_an_importance_file_with_a_mistake_is_refused_with_the_place(tmp_path, n
 )
 def test_every_form_of_an_importance_file_gives_the_same(tmp_path, name, text):
     (tmp_path / name).write_text(text, encoding="utf-8")
-    case = case_of(tmp_path, importance=f"kind = 'file'\nfile = '{name}'")
-    np.testing.assert_allclose(case.importance, [0.4, 0.3, 0.2, 0.1])
+    setting = configured(tmp_path, importance=f"kind = 'file'\nfile = '{name}'")
+    np.testing.assert_allclose(setting.importance, [0.4, 0.3, 0.2, 0.1])
 
 
 @pytest.mark.parametrize(
@@ -126,20 +126,20 @@ def test_every_form_of_an_importance_file_gives_the_same(tmp_path, name, text):
 )
 def test_a_log_is_the_law_of_its_rounds(tmp_path, text):
     (tmp_path / "rounds.log").write_text(text, encoding="utf-8")
-    case = case_of(tmp_path, availability=LOG)
-    np.testing.assert_allclose(case.inclusion, [2 / 3, 1, 1 / 3, 1 / 3])
+    setting = configured(tmp_path, availability=LOG)
+    np.testing.assert_allclose(setting.inclusion, [2 / 3, 1, 1 / 3, 1 / 3])
 
 
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("0 1\n1 4\n", r"line 2 names client 4, but clients run from 0 to 3"),
-        ("0 1\n1 -1\n", r"line 2 names client -1"),
-        ("round,client\n0,1\n", r"line 1 is 'round,client'; a log has one round a line"),
+        ("0 1\n1 4\n", r"line 2 has client 4, but clients run from 0 to 3"),
+        ("0 1\n1 -1\n", r"line 2 has client -1"),
+        ("round,client\n0,1\n", r"line 1 is 'round,client'"),
         ("0 1.0\n", r"line 1 is '0 1.0'"),
         ("[0, true]\n", r"line 1 is '\[0, true\]'"),
         ("[0, 1\n", r"line 1 is not valid JSON"),
-        ("1 2 1\n", r"line 1 names a client twice"),
+        ("1 2 1\n", r"line 1 has a client twice"),
         ("\n[]\n", r"no round in which anybody took part"),
     ],
 )
@@ -150,10 +150,10 @@ def test_a_log_with_a_mistake_is_refused_with_the_line(tmp_path, text, match):
 
 def test_groups_of_a_file_become_clients_in_the_order_of_their_names(tmp_path):
     arrays(tmp_path)
-    case = case_of(tmp_path, task=ARRAYS)
+    setting = configured(tmp_path, task=ARRAYS)
     with np.load(tmp_path / "mine.npz") as held:
         expected = held["features"].reshape(3, 4, 3)[[1, 2, 0]]
-    np.testing.assert_array_equal(case.instances[0].problem.task.data[0], expected)
+    np.testing.assert_array_equal(setting.instances[0].problem.task.data[0], expected)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +167,8 @@ def test_groups_of_a_file_become_clients_in_the_order_of_their_names(tmp_path):
 )
 def test_examples_are_dealt_in_the_sizes_asked_for(tmp_path, task, partition, counts):
     arrays(tmp_path)
-    case = case_of(tmp_path, task=f"{ARRAYS}\n{task}", partition=partition)
-    found = case.instances[0].problem.task
+    setting = configured(tmp_path, task=f"{ARRAYS}\n{task}", partition=partition)
+    found = setting.instances[0].problem.task
     sizes = np.full(found.n_clients, found.n_examples) if found.counts is None else found.counts
     assert sorted(sizes.tolist()) == counts
 
@@ -181,10 +181,23 @@ def test_groups_are_asked_for_only_where_the_file_has_them(tmp_path):
 
 def test_clients_of_uneven_size_can_count_by_their_examples(tmp_path):
     arrays(tmp_path, clients=np.repeat([0, 1, 2], [6, 4, 2]))
-    case = case_of(tmp_path, task=ARRAYS, importance="kind = 'by-examples'")
-    np.testing.assert_allclose(case.importance, [1 / 2, 1 / 3, 1 / 6])
+    setting = configured(tmp_path, task=ARRAYS, importance="kind = 'by-examples'")
+    np.testing.assert_allclose(setting.importance, [1 / 2, 1 / 3, 1 / 6])
 
 
 def test_a_log_that_is_not_text_is_refused(tmp_path):
     (tmp_path / "rounds.log").write_bytes(b"\xff\xfe0 1")
     refused(tmp_path, "availability.file", r"cannot be read as text", availability=LOG)
+
+
+def test_files_name_the_clients_of_the_examples(tmp_path):
+    arrays(tmp_path, clients=np.repeat(["porto", "lyon", "berlin"], 4))
+    (tmp_path / "p.csv").write_text("client,p\nlyon,1\nporto,2\nberlin,1\n", encoding="utf-8")
+    (tmp_path / "rounds.log").write_text('porto lyon\n["berlin"]\n', encoding="utf-8")
+    files = {"importance": "kind = 'file'\nfile = 'p.csv'", "availability": LOG}
+    setting = configured(tmp_path, task=ARRAYS, **files)
+    assert setting.instances[0].problem.task.clients == ("berlin", "lyon", "porto")
+    np.testing.assert_allclose(setting.importance, [0.25, 0.25, 0.5])
+    np.testing.assert_allclose(setting.inclusion, [0.5, 0.5, 0.5])
+    (tmp_path / "rounds.log").write_text("porto lion\n", encoding="utf-8")
+    refused(tmp_path, "availability.file", "'lion'; did you mean 'lyon'", task=ARRAYS, **files)

@@ -5,7 +5,7 @@ import pytest
 
 from fedavot.errors import ConfigError
 from fedavot.experiments.config import read_config
-from fedavot.experiments.simulate import cases
+from fedavot.experiments.configured import setting_of
 
 TINY = {
     "top": 'rules = ["full", "fedavg"]',
@@ -30,9 +30,8 @@ def write(folder, **sections):
     return path
 
 
-def case_of(folder, **sections):
-    (case,) = cases(read_config(write(folder, **sections)))
-    return case
+def configured(folder, **sections):
+    return setting_of(read_config(write(folder, **sections)))
 
 
 def arrays(folder, **changes):
@@ -51,7 +50,7 @@ def refused(folder, where, match, **sections):
     path = write(folder, **sections)
     before = sorted(folder.iterdir())
     with pytest.raises(ConfigError, match=match) as caught:
-        cases(read_config(path))
+        setting_of(read_config(path))
     message = str(caught.value)
     assert message.startswith(f"{path}: {where}")
     assert "\n" not in message

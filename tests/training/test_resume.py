@@ -16,7 +16,7 @@ import small
 from fedavot import rules, training
 from fedavot.errors import FedavotWarning, FileFormatError, OptionError
 from fedavot.training import Ending, train
-from fedavot.training.engine import identity
+from fedavot.training.engine import prepare
 from sealing import seal_archive, unseal_archive
 
 ROUNDS, EVERY = 12, 4
@@ -102,7 +102,7 @@ def test_ctrl_c_while_compiling_leaves_a_run_without_records(monkeypatch):
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedavot.training.course.Course.advance", interrupted)
+    monkeypatch.setattr("fedavot.training.active_run.ActiveRun.advance", interrupted)
     run = train(small.PROBLEM, RULES[0], OPTIONS)
     assert run.ending is Ending.INTERRUPTED
     assert run.rounds == run.recorded.size == 0
@@ -176,7 +176,7 @@ def test_the_checkpoint_of_another_run_is_refused(changes, stopped):
 
 
 def identity_of(problem=small.PROBLEM, rule=RULES[0]):
-    return identity(problem, rule, OPTIONS)
+    return prepare(problem, rule, OPTIONS).fingerprint
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,8 @@ def test_seeds_that_differ_in_their_batches_alone_are_other_runs():
         dataclasses.replace(small.TASK, init=small.zero_model), small.P, small.everybody
     )
     one, other = (dataclasses.replace(OPTIONS, seeds=(seed,)) for seed in (1, 2))
-    assert identity(problem, RULES[0], one) != identity(problem, RULES[0], other)
+    first, second = (prepare(problem, RULES[0], each).fingerprint for each in (one, other))
+    assert first != second
 
 
 def rectified_loss(params, batch):

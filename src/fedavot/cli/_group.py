@@ -1,4 +1,4 @@
-"""A command group in which errors are messages: one line and an exit status, no traceback."""
+"""A command group that shows errors as one line and an exit status, without a traceback."""
 
 import signal
 import sys
@@ -15,7 +15,7 @@ INTERRUPTED = 130
 
 
 class Refusal(click.ClickException):
-    """What cannot be done, in one line and without how the command is used."""
+    """An error shown in one line, without the usage of the command."""
 
     exit_code = 2
 
@@ -28,7 +28,7 @@ class Group(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise  # whoever read the output has left: click ends quietly
+            raise  # the reader of the output has closed it: click ends quietly
         except (FedavotError, OSError) as error:
             raise Refusal(str(error)) from None
         except MemoryError:
@@ -40,13 +40,13 @@ class Group(click.Group):
 
 @contextmanager
 def orderly() -> Iterator[None]:
-    """Be interrupted, and so clean up, where one would be ended at once."""
+    """Turn SIGTERM and SIGHUP into KeyboardInterrupt, so that clean-up runs."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
-        yield  # where signals cannot be caught
+        yield  # signals can only be caught in the main thread
         return
     names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     before = {name: signal.signal(getattr(signal, name), interrupt) for name in names}

@@ -1,4 +1,4 @@
-"""How far an audit is: bars on a terminal, which go away at the end; else a line for each stage."""
+"""Progress of an audit: bars on a terminal, removed at the end; otherwise a line per stage."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from rich.progress import (
 
 @contextmanager
 def _bars(*columns: ProgressColumn) -> Iterator[Progress]:
-    """Show bars on a terminal, beside what is printed, and take them away at the end."""
+    """Show bars on a terminal, and remove them at the end."""
     shown = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
@@ -31,7 +31,7 @@ def _bars(*columns: ProgressColumn) -> Iterator[Progress]:
 
 @contextmanager
 def of_bytes(label: str) -> Iterator[Callable[[int, int], None]]:
-    """Show how much of a file is read; without a terminal, one line."""
+    """Show how much of a file has been read; without a terminal, one line."""
     with _bars(DownloadColumn()) as bars:
         task = bars.add_task(label, total=None)
         _line(bars, label)
@@ -40,16 +40,16 @@ def of_bytes(label: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def of_stages() -> Iterator[Callable[[str, int, int], None]]:
-    """Show which stage is under way; without a terminal, a line for each."""
+    """Show the current stage; without a terminal, a line for each."""
     with _bars() as bars:
         task = bars.add_task("", total=None)
 
-        def told(stage: str, done: int, total: int) -> None:
+        def progress(stage: str, done: int, total: int) -> None:
             bars.update(task, description=f"working out {stage}", completed=done, total=total)
             if done < total:
                 _line(bars, f"working out {stage}")
 
-        yield told
+        yield progress
 
 
 def _line(bars: Progress, text: str) -> None:

@@ -1,8 +1,8 @@
-"""How far the paper's own settings are from what they ask for.
+"""How far the expected weights are from the importance in the paper's own settings.
 
-For each setting: how many clients are wanted more than they take part, the Hall ratio, and the L1
-distance from the importance to the expected weights of FedAVOT, of 1/K, and of self-normalised
-inverse-probability weights (p_i/π_i, normalised over the cohort).
+For each setting: the number of clients whose importance exceeds their inclusion probability, their
+total importance, the Hall ratio, and the gap (total variation distance to the importance) of
+FedAVOT, of the plain average 1/K, and of self-normalised inverse-probability weights.
 """
 
 from dataclasses import dataclass
@@ -10,44 +10,55 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedavot._checks import Floats
+from fedavot._simplex import total_variation
 from fedavot.alignment import Alignment
 from fedavot.certificate import Certificate
-from fedavot.experiments.settings import Setting
 from fedavot.feasibility import certify
+from fedavot.laws._law import Law
+from fedavot.rules.names import RuleName
 from fedavot.solve import align
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
-    """One setting's figures; distances are L1."""
+class Reach:
+    """What one setting's weights reach.
 
-    setting: Setting
+    Attributes
+    ----------
+    certificate, alignment
+        From `certify` and `align`.
+    n_above : int
+        Number of clients with p_i > π_i.
+    importance_above : float
+        The sum of their importance.
+    gaps : dict of RuleName to float
+        The gap of each rule.
+    """
+
     certificate: Certificate
     alignment: Alignment
-    overwanted: int
-    overwanted_mass: float
-    distance_fedavot: float
-    distance_uniform: float
-    distance_ipw: float
+    n_above: int
+    importance_above: float
+    gaps: dict[RuleName, float]
 
 
-def measure(setting: Setting) -> Row:
+def measure(importance: Floats, law: Law) -> Reach:
     """Certify and align one setting, and compare with the two simple rules."""
-    importance, law = setting.importance, setting.law
     inclusion = law.inclusion()
-    short = importance > inclusion
+    above = importance > inclusion
     alignment = align(importance, law)
-    return Row(
-        setting,
+
+    def gap(attained: Floats) -> float:
+        return float(total_variation(importance, attained))
+
+    return Reach(
         certify(importance, law),
         alignment,
-        int(np.count_nonzero(short)),
-        float(importance[short].sum()),
-        _distance(importance, alignment.attained),
-        _distance(importance, law.expected_weights(np.zeros(law.n_clients))),
-        _distance(importance, law.expected_weights(np.log(importance / inclusion))),
+        int(np.count_nonzero(above)),
+        float(importance[above].sum()),
+        {
+            RuleName.FEDAVOT: gap(alignment.attained),
+            RuleName.FEDAVG: gap(law.expected_weights(np.zeros(law.n_clients))),
+            RuleName.SELF_NORMALISED_IPW: gap(law.expected_weights(np.log(importance / inclusion))),
+        },
     )
-
-
-def _distance(importance: Floats, attained: Floats) -> float:
-    return float(np.abs(importance - attained).sum())

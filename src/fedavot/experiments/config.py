@@ -1,8 +1,8 @@
-"""Read a study's configuration, a TOML file, and refuse what is wrong with it in one sentence.
+"""Read and check a study's configuration, a TOML file.
 
-Which keys there are is in `keys`; here they are looked up, checked, and given their defaults. The
-first mistake is raised as a `ConfigError` that names the file, the key, what was found and what
-is accepted. `simulate` makes a study of the result.
+The keys are defined in `keys`; here they are looked up, checked, and given their defaults. The
+first mistake is raised as a `ConfigError` that names the file, the key, what was found and what is
+accepted. `configured` builds a setting from the result.
 """
 
 import difflib
@@ -37,9 +37,9 @@ Table = Mapping[str, Any]
 
 _RULE_NAME = Key("name", TEXT, "the rule")
 _MANY_DIGITS = re.compile(r"[0-9_]{4301,}")
-"""Numbers that Python does not read, as reading them takes time quadratic in their digits."""
+"""Numbers that Python refuses to read, as that takes time quadratic in their digits."""
 _LONGEST = 60
-"""Characters of a value that a message shows."""
+"""Number of characters of a value that a message shows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +49,11 @@ class Config:
     Attributes
     ----------
     path : Path
-        The file; relative paths in it start from its folder.
+        The file; paths in it are relative to its folder.
     name : str
-        Of the study.
+        Name of the study.
     allow_unconverged : bool
-        Whether alignments that miss their tolerance are accepted.
+        Whether to accept alignments that missed their tolerance.
     task, partition, importance, availability, training : mapping
         The sections.
     rules : tuple of mapping
@@ -84,7 +84,7 @@ class Config:
 
     @contextmanager
     def at(self, where: str) -> Iterator[None]:
-        """Name the file and the key in whatever a constructor says is wrong."""
+        """Add the file and the key to the errors of a constructor."""
         try:
             yield
         except ConfigError:
@@ -116,7 +116,7 @@ def read_config(path: PathLike) -> Config:
     Returns
     -------
     Config
-        With every default filled in. Files it names are opened later, by `simulate.cases`.
+        With every default filled in. Files it names are opened later, by `configured.setting_of`.
     """
     file = Path(path)
     held = _parse(file)
@@ -181,13 +181,13 @@ def _checked(
     Parameters
     ----------
     file : Path
-        For messages.
+        The file, for messages.
     prefix : str
-        What stands before a key's name in messages, such as ``training.``.
+        Prefix of a key's name in messages, such as ``training.``.
     table : mapping
-        As read.
+        The table as read.
     keys : sequence of Key
-        Those of the table; a key comes after the one it belongs to.
+        The table's keys; a key comes after the one it depends on.
     """
     names = _names(keys)
     for name in table:
@@ -221,7 +221,7 @@ def _accepted(file: Path, where: str, value: Any, kind: Kind) -> Any:
 
 
 def _check_between(file: Path, held: Table, sections: Mapping[str, Table]) -> None:
-    """Check what two sections say together."""
+    """Check the sections against each other."""
     kind, partition = sections["task"]["kind"], sections["partition"]["kind"]
     if "partition" in held and kind not in DEALT:
         raise _error(
@@ -240,7 +240,7 @@ def _check_between(file: Path, held: Table, sections: Mapping[str, Table]) -> No
         raise _error(
             file,
             "task.examples",
-            "is missing, and partition.kind = 'two-digits' needs it: examples a client",
+            "is missing, and partition.kind = 'two-digits' needs it: examples per client",
         )
     tail, rounds = sections["training"]["tail"], sections["training"]["rounds"]
     if tail is not None and tail > rounds:
@@ -264,8 +264,7 @@ def _rules(file: Path, entries: Any) -> tuple[Table, ...]:
             raise _error(
                 file,
                 where,
-                f"names {rule['name']!r} a second time; compare its options in studies of their "
-                "own",
+                f"has {rule['name']!r} a second time; compare its options in separate studies",
             )
         rules[rule["name"]] = rule
     return tuple(rules.values())
@@ -274,7 +273,7 @@ def _rules(file: Path, entries: Any) -> tuple[Table, ...]:
 def _rule(file: Path, where: str, entry: Any) -> Table:
     if not isinstance(entry, dict):
         raise _error(file, where, f"is {_shown(entry)}; it must be a rule's name or a table")
-    # The name decides which options there are, so it is looked at first.
+    # The name decides which options there are, so it is checked first.
     given = {key: value for key, value in entry.items() if key == "name"}
     try:
         name = as_rule_name(_checked(file, f"{where}.", given, (_RULE_NAME,))["name"])
@@ -296,7 +295,7 @@ def _unknown(file: Path, prefix: str, name: str, accepted: Sequence[str]) -> Con
 
 
 def _elsewhere(name: str) -> str:
-    """Say where a key that is unknown here would be known."""
+    """Return where a key that is unknown here belongs."""
     if name in {"rules", *_names(TOP)}:
         return " (it belongs at the top, before the first [section])"
     sections = [f"[{section}]" for section, keys in TABLES.items() if name in _names(keys)]
@@ -306,7 +305,7 @@ def _elsewhere(name: str) -> str:
 def _misplaced(
     file: Path, prefix: str, keys: Sequence[Key], done: Mapping[str, Any]
 ) -> ConfigError:
-    """Return the error for a key given where another choice was made."""
+    """Return the error for a key that another choice rules out."""
     owners = [key.when for key in keys if key.when is not None]
     found = done.get(owners[0][0])
     choice = f"where {owners[0][0]} is not given"
@@ -321,7 +320,7 @@ def _misplaced(
 
 
 def _because(key: Key, done: Mapping[str, Any]) -> str:
-    """Say which choice makes a key required."""
+    """Return which choice makes a key required."""
     return "" if key.when is None else f", and {key.when[0]} = {done[key.when[0]]!r} needs it"
 
 
@@ -335,7 +334,7 @@ def _names(keys: Sequence[Key]) -> list[str]:
 
 
 def _shown(value: Any) -> str:
-    """Return a value much as TOML writes it, cut to fit a message."""
+    """Return a value roughly as in TOML, truncated to fit a message."""
     try:
         plain = isinstance(value, (bool, list, dict))
         text = json.dumps(value, default=str) if plain else shown(value)

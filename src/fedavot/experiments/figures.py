@@ -1,129 +1,60 @@
-"""Figures from saved outcomes: the paper's form, legible in print.
+"""Figures of saved outcomes: the objective over the rounds, as in the paper.
 
-One column a setting: the objective against the round, mean ± standard deviation over seeds, and
-below it the importance p and the share of participation r. Colours are Okabe and Ito's, which
-colour-blind readers can tell apart; line styles differ as well. A run that diverged is drawn as far
-as it stays near the others, and the legend says when it diverged. Nothing here runs a study.
+One column per setting: the objective against the round, mean ± standard deviation over seeds, and
+below it the importance p and the share of participation r. A run that diverged is drawn as far as
+it stays near the others, and the legend says when it diverged. Nothing here runs a study.
 """
 
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot._files import write_whole
+from fedavot.experiments.canvas import look_of, new_figure, save
 from fedavot.experiments.outcome import LARGEST, Outcome
-from fedavot.experiments.summary import has_diverged
-from fedavot.rules.names import RuleName, label_of
+from fedavot.experiments.study import Panel
+from fedavot.rules.names import label_of
 
 _LEGEND_COLUMN, _LEGEND_LETTERS = 2.45, 26
-"""Inches a label of so many letters, the most a rule's has, takes with its line."""
+"""Width in inches of a legend entry with this number of letters, the most a label has."""
 WINDOW = 50
-"""Curves are moving means over this fraction of the run: one in so many rounds."""
+"""Curves are moving means over the run's rounds divided by this."""
 _ROOM = 10.0
-"""How far above the curves of runs that went well those that diverged are drawn."""
-
-
-class Look(NamedTuple):
-    """How a rule's curve is drawn."""
-
-    colour: str
-    dashes: str = "-"
-
-
-LOOKS: dict[str, Look] = {
-    RuleName.FULL: Look("#000000"),
-    RuleName.FEDAVOT: Look("#0072B2"),
-    RuleName.VARIANCE: Look("#0072B2", "--"),
-    RuleName.SOFT: Look("#0072B2", ":"),
-    RuleName.ONLINE: Look("#56B4E9"),
-    RuleName.MEMORY: Look("#009E73"),
-    RuleName.SELECT: Look("#CC79A7"),
-    RuleName.FEDAVG: Look("#E69F00"),
-    RuleName.IMPORTANCE_AVERAGE: Look("#E69F00", "--"),
-    RuleName.SELF_NORMALISED_IPW: Look("#D55E00"),
-    RuleName.HORVITZ_THOMPSON: Look("#999999", "--"),
-    RuleName.FEDAVG_K: Look("#999999", ":"),
-    RuleName.FEDAU: Look("#882255"),
-    RuleName.F3AST: Look("#882255", "--"),
-    RuleName.MIFA: Look("#117733", "--"),
-    RuleName.FEDVARP: Look("#117733", ":"),
-    RuleName.FEDAWE: Look("#AA4499", "--"),
-    RuleName.FEDPROX: Look("#DDCC77", "--"),
-    RuleName.SCAFFOLD: Look("#332288", "--"),
-    RuleName.QFFL: Look("#888888", "-."),
-    RuleName.AFL: Look("#888888", ":"),
-}
-
-
-def look_of(rule: str) -> Look:
-    """Return how to draw a rule by its name; rules that are not the library's own are brown."""
-    return LOOKS.get(rule, Look("#8B4513"))
-
-
-@dataclass(frozen=True, eq=False)
-class Sheet:
-    """What a figure needs to know of a setting beside its outcomes.
-
-    Attributes
-    ----------
-    setting : str
-        Its name.
-    importance : float array, shape (n_clients,)
-        p.
-    inclusion : float array, shape (n_clients,), or None
-        How often clients take part.
-    excess : bool
-        Whether to draw the loss above its least value, or the loss.
-    caption : str
-        A few words about it, for its heading.
-    rules : tuple of str
-        Those compared on it.
-    """
-
-    setting: str
-    importance: Floats
-    inclusion: Floats | None
-    excess: bool
-    caption: str = ""
-    rules: tuple[str, ...] = ()
+"""Factor by which the axes extend above the other curves where a run diverged."""
 
 
 def draw_curves(
-    outcomes: Sequence[Outcome], sheets: Sequence[Sheet], stem: Path, *, title: str
+    outcomes: Sequence[Outcome], panels: Sequence[Panel], stem: Path, *, title: str
 ) -> list[Path]:
-    """Draw one column a setting; return the PNG's and the PDF's path.
+    """Draw one column per setting; return the paths of the PNG and the PDF.
 
     Parameters
     ----------
     outcomes : sequence of Outcome
-        Of these settings, in the order their rules are to be listed.
-    sheets : sequence of Sheet
+        The settings' outcomes, in the order of the legend.
+    panels : sequence of Panel
         The settings, from left to right.
     stem : Path
-        Where to, without extension.
+        Path of the figure without extension.
     title : str
-        Above the figure.
+        Title of the figure.
     """
-    width = max(3.4 * len(sheets), 5.2)
+    width = max(3.4 * len(panels), 5.2)
     figure = new_figure(width=width, height=5.6)
-    grid = figure.add_gridspec(2, len(sheets), height_ratios=(3.2, 1))
+    grid = figure.add_gridspec(2, len(panels), height_ratios=(3.2, 1))
     handles: dict[str, Any] = {}
-    for column, sheet in enumerate(sheets):
+    for column, panel in enumerate(panels):
         upper, lower = (figure.add_subplot(grid[row, column]) for row in (0, 1))
-        held = [one for one in outcomes if one.setting == sheet.setting]
-        lines = [_curve(upper, one, excess=sheet.excess) for one in held]
+        held = [one for one in outcomes if one.setting == panel.setting]
+        lines = [_curve(upper, one, excess=panel.excess) for one in held]
         handles |= {line.get_label(): line for line in lines}
-        _name_axes(upper, sheet, title)
+        _name_axes(upper, panel, title)
         _keep_in_view(upper, held, lines)
-        _draw_shares(lower, sheet)
+        _draw_shares(lower, panel)
         if column == 0:
-            what = "loss above the least possible" if sheet.excess else "loss"
+            what = "loss above the least possible" if panel.excess else "loss"
             upper.set_ylabel(f"{what} (log scale)")
             lower.set_ylabel("share")
     figure.legend(
@@ -135,39 +66,6 @@ def draw_curves(
     )
     figure.suptitle(title, parse_math=False)
     return save(figure, stem)
-
-
-@contextmanager
-def drawing() -> Iterator[None]:
-    """Draw in Matplotlib's own style, whatever the user's is, and keep its warnings to itself.
-
-    They are about letters that a font lacks and labels that leave no room: nothing that whoever
-    runs a study could act on.
-    """
-    import matplotlib.style
-
-    with warnings.catch_warnings(), matplotlib.style.context("default"):
-        warnings.simplefilter("ignore", UserWarning)
-        yield
-
-
-def new_figure(*, width: float, height: float) -> Any:
-    """Return an empty figure, of inches, apart from any global state of Matplotlib."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def save(figure: Any, stem: Path) -> list[Path]:
-    """Write a figure as PNG and PDF, each whole or not at all, without the date."""
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf")]
-    write_whole(paths[0], lambda stream: figure.savefig(stream, format="png", dpi=200))
-    metadata = {"CreationDate": None}
-    write_whole(paths[1], lambda stream: figure.savefig(stream, format="pdf", metadata=metadata))
-    return paths
 
 
 def _curve(axes: Any, outcome: Outcome, *, excess: bool) -> Any:
@@ -188,8 +86,8 @@ def _curve(axes: Any, outcome: Outcome, *, excess: bool) -> Any:
 
 
 def _gone(outcome: Outcome, n_drawn: int) -> str:
-    """Say in the legend from which round on a run is not drawn, if it is not drawn to its end."""
-    if has_diverged(outcome):
+    """Return the legend's note on a run that is not drawn to its end."""
+    if outcome.diverged:
         last = int(outcome.recorded[n_drawn - 1]) if n_drawn else 0
         return f": diverged after round {last}"
     if n_drawn < outcome.recorded.size:
@@ -198,7 +96,7 @@ def _gone(outcome: Outcome, n_drawn: int) -> str:
 
 
 def _keep_in_view(axes: Any, outcomes: Sequence[Outcome], lines: Sequence[Any]) -> None:
-    """Let runs that diverged leave the axes at the top, so that the others can be told apart."""
+    """Limit the axes to the other curves where a run diverged."""
     pairs = list(zip(outcomes, lines, strict=True))
     kept = [line for one, line in pairs if not _gone(one, line.get_xdata().size)]
     values = np.concatenate([[], *(line.get_ydata() for line in kept or lines)])
@@ -215,38 +113,38 @@ def _keep_in_view(axes: Any, outcomes: Sequence[Outcome], lines: Sequence[Any]) 
 
 
 def _legend_columns(width: float, labels: Iterable[str]) -> int:
-    """Return how many columns of labels fit into so many inches."""
+    """Return the number of legend columns that fit into a width in inches."""
     letters = max([_LEGEND_LETTERS, *map(len, labels)])
     return max(1, int(width // (_LEGEND_COLUMN * letters / _LEGEND_LETTERS)))
 
 
-def _name_axes(axes: Any, sheet: Sheet, above: str) -> None:
-    """Label the axes; a setting named like the whole figure needs no heading of its own."""
+def _name_axes(axes: Any, panel: Panel, above: str) -> None:
+    """Label the axes; a setting with the figure's name gets no heading of its own."""
     axes.set_yscale("log")
     axes.set_xlabel("round")
-    heading = f"{sheet.setting}: {sheet.caption}" if sheet.caption else sheet.setting
+    heading = f"{panel.setting}: {panel.caption}" if panel.caption else panel.setting
     if heading != above:
         axes.set_title(heading, size=9, parse_math=False)
     axes.grid(alpha=0.25, linewidth=0.5)
     axes.margins(x=0)
 
 
-def _draw_shares(axes: Any, sheet: Sheet) -> None:
-    clients = np.arange(1, sheet.importance.size + 1)
-    axes.plot(clients, sheet.importance, color="#0072B2", linewidth=1.4)
+def _draw_shares(axes: Any, panel: Panel) -> None:
+    clients = np.arange(1, panel.importance.size + 1)
+    axes.plot(clients, panel.importance, color="#0072B2", linewidth=1.4)
     axes.annotate(
-        "p wanted",
-        (clients[0], sheet.importance[0]),
+        "importance p",
+        (clients[0], panel.importance[0]),
         xytext=(5, 3),
         textcoords="offset points",
         color="#0072B2",
         fontsize=8,
     )
-    if sheet.inclusion is not None:
-        shares = sheet.inclusion / sheet.inclusion.sum()
+    if panel.inclusion is not None:
+        shares = panel.inclusion / panel.inclusion.sum()
         axes.plot(clients, shares, color="#D55E00", linewidth=1.4, linestyle="--")
         axes.annotate(
-            "r taking part",
+            "participation r",
             (clients[-1], shares[-1]),
             xytext=(-4, 5),
             textcoords="offset points",

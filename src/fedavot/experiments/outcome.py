@@ -1,13 +1,14 @@
-"""Outcomes: what one rule did on one setting, as a file and as rows of results.
+"""Outcomes: the results of one rule on one setting, as a file and as rows of results.
 
 An outcome file is a versioned and sealed JSON document with the records of every seed.
 ``results.json`` is a plain list of rows with the keys setting, rule, metric, mean, std and seeds
-(how many). The standard deviation is that of a sample (n − 1), 0 for one seed. Where a run diverged
-its metrics are null. A metric that some seed never reached, such as a target loss, is null as well.
-A run diverged if its model or loss is no longer finite, or its loss is beyond `LARGEST`.
+(their number). The standard deviation is that of a sample (n − 1), 0 for one seed. The metrics of a
+run that diverged are null, and so is a metric that some seed never reached, such as a target loss.
+A run has diverged if its model or loss is not finite, or its loss is above `LARGEST`.
 """
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -21,35 +22,35 @@ from fedavot.training.run import Ending, Run
 
 METRICS = ("tail_loss", "final_loss", "excess", "realised_gap", "rounds_to_target", "seconds")
 LARGEST = 1e100
-"""A loss beyond is that of a run that diverged: its square overflows, and no axis holds it."""
+"""A run with a larger loss has diverged: its square overflows, and no axis holds it."""
 _FORMAT = "fedavot-outcome"
 _VERSION = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What one rule did on one setting.
+    """The results of one rule on one setting.
 
     Attributes
     ----------
     setting, rule, knows, stores : str
-        Which, and what the rule assumes and keeps.
+        Names of the setting and the rule, and what the rule knows and stores.
     seeds : tuple of int
-        One run each.
+        One run per seed.
     recorded : int array, shape (n_records,)
         Rounds after which the objective was recorded, thinned for figures.
     losses : float array, shape (n_seeds, n_records)
-        The objective there.
+        The objective at those rounds.
     optimum : float array, shape (n_seeds,), or None
-        Its least value, where known.
+        Its least value, if known.
     metrics : dict of str to list of float
-        One value a seed; empty if a run diverged.
+        One value per seed; empty if a run diverged.
     seconds : float
         Wall-clock time of all seeds together, compilation included.
     message : str
-        What went wrong, if anything.
+        Why a run diverged, or empty.
     fingerprint : str
-        Of the data and options.
+        Digest of the data and options.
     """
 
     setting: str
@@ -66,11 +67,16 @@ class Outcome:
     fingerprint: str
 
     @property
+    def diverged(self) -> bool:
+        """Whether a run has no metrics, as its model or loss was no longer finite."""
+        return bool(self.message) and not self.metrics
+
+    @property
     def excess_curve(self) -> Floats:
         """Losses over the optimum, shape (n_seeds, n_records)."""
         if self.optimum is None:
             raise UnavailableError(
-                f"the optimum of setting {self.setting!r} is not known; take its losses instead"
+                f"the optimum of setting {self.setting!r} is not known; use its losses instead"
             )
         with np.errstate(over="ignore"):  # of a run that diverged
             return np.asarray(self.losses - self.optimum[:, None])
@@ -81,14 +87,14 @@ class Outcome:
         return None if values is None else float(np.mean(values))
 
     def values(self, metric: str) -> Floats | None:
-        """Return a metric by seed, None if some seed has none or one beyond `LARGEST`."""
+        """Return a metric by seed, None if some seed has none or one above `LARGEST`."""
         if metric == "seconds":
             return np.array([self.seconds])
         values = np.array(self.metrics.get(metric, []), dtype=np.float64)
         return values if values.size and (np.abs(values) <= LARGEST).all() else None
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row a metric."""
+        """Return one row per metric."""
         return [
             row(self.setting, self.rule, metric, self.values(metric), len(self.seeds))
             for metric in METRICS
@@ -96,11 +102,11 @@ class Outcome:
         ]
 
     def _missing(self, metric: str) -> bool:
-        """Whether a diverged run owes this metric."""
+        """Whether a diverged run lacks this metric."""
         return not self.metrics and metric in ("tail_loss", "final_loss")
 
     def _refuse_if_ragged(self) -> None:
-        """Refuse arrays that do not belong together, as an edited file may have them."""
+        """Refuse arrays whose shapes disagree, as in an edited file."""
         n_seeds = len(self.seeds)
         if self.losses.shape != (n_seeds, self.recorded.size):
             raise ValueError(f"losses of shape {self.losses.shape}")
@@ -116,7 +122,7 @@ class Outcome:
             raise ValueError(f"seconds are {self.seconds}")
 
     def save(self, path: PathLike) -> None:
-        """Write it, whole or not at all."""
+        """Write the outcome, completely or not at all."""
         content = {
             "setting": self.setting,
             "rule": self.rule,
@@ -138,7 +144,7 @@ class Outcome:
 
     @classmethod
     def load(cls, path: PathLike) -> "Outcome":
-        """Read what `save` wrote."""
+        """Read an outcome that `save` wrote."""
         held = read_document(path, format=_FORMAT, version=_VERSION)
         try:
             optimum = held["optimum"]
@@ -170,8 +176,18 @@ class Outcome:
             ) from None
 
 
+def file_name(setting: str, rule: str) -> str:
+    """Return the name of an outcome's file."""
+    return f"{slug(f'{setting} {rule}')}.json"
+
+
+def slug(words: str) -> str:
+    """Return words as a file name: letters, digits and dots, in lower case, joined by dashes."""
+    return re.sub(r"[^\w.]+", "-", words.lower()).strip("-")
+
+
 def divergence(run: Run) -> str:
-    """Return how a run diverged, in words; empty if it did not."""
+    """Return why a run diverged; empty if it did not."""
     if run.ending is Ending.DIVERGED:
         return run.message
     # Losses that grow without bound may still be finite after the last round.
@@ -186,14 +202,14 @@ def divergence(run: Run) -> str:
 
 
 def as_text(value: Any) -> str:
-    """Return what a document has for text, or raise TypeError."""
+    """Return text from a document, or raise TypeError."""
     if not isinstance(value, str):
         raise TypeError(f"{str(value)[:40]} is not text")
     return value
 
 
 def as_numbers(values: Any) -> Floats:
-    """Return what a document has for a list of numbers, or raise TypeError."""
+    """Return a list of numbers from a document, or raise TypeError."""
     if not isinstance(values, list) or any(type(value) not in (int, float) for value in values):
         raise TypeError(f"{str(values)[:40]} is not a list of numbers")
     return np.array(values, dtype=np.float64)
@@ -220,6 +236,6 @@ def row(setting: str, rule: str, metric: str, values: Floats | None, seeds: int)
 
 
 def write_results(path: PathLike, rows: Iterable[dict[str, Any]]) -> None:
-    """Write rows as ``results.json``, one a line, whole or not at all."""
+    """Write rows as ``results.json``, one per line, completely or not at all."""
     lines = ",\n".join(json.dumps(one, allow_nan=False, ensure_ascii=False) for one in rows)
     write_whole(path, lambda stream: stream.write(f"[\n{lines}\n]\n".encode()))

@@ -5,7 +5,7 @@ that FedAVOT optimises F = Σ p_i f_i itself. The f_i are mean absolute deviatio
 hinge losses (``hinge``) of clients that differ, or absolute deviations from one model that all
 clients share (``sharp``); batches are 10 of a client's 30 examples, models stay in the ball
 of twice the norm R of the optimum, which linear programming gives exactly. One horizon T is one
-case, since the step depends on it. Data are the same for all seeds: the theorem's expectation is
+setting, since the step depends on it. Data are the same for all seeds: the theorem's expectation is
 over cohorts and batches.
 
 No step was tuned. With G² = Σ p_i mean_k ‖x_ik‖², which bounds the mean square of stochastic
@@ -35,9 +35,9 @@ import numpy as np
 
 from fedavot._checks import Floats
 from fedavot.experiments.outcome import row
-from fedavot.experiments.settings import Setting, feasible
-from fedavot.experiments.study import Case, Instance
-from fedavot.rules.catalogue import Known, build
+from fedavot.experiments.paper import Given, feasible
+from fedavot.experiments.study import Instance, Setting
+from fedavot.rules import Known, RuleName, build
 from fedavot.training import Ball, Problem, Task, Training, inverse_root, objective
 from fedavot.training.tasks.nonsmooth import (
     absolute_deviations,
@@ -51,10 +51,10 @@ Minimise = Callable[[Task, Floats], tuple[Floats, float]]
 """A function of (task, importance) that gives the optimum and the objective there."""
 
 HORIZONS = (100, 320, 1000, 3200, 10_000)
-"""Rounds: two decades, in steps of about √10 that ten divides."""
+"""Numbers of rounds: two decades, in steps of about √10, all divisible by ten."""
 
 SIZES = (2, 5, 10, 50, 100)
-RULES = ("full", "fedavot", "self-normalised-ipw", "fedavg")
+RULES = (RuleName.FULL, RuleName.FEDAVOT, RuleName.SELF_NORMALISED_IPW, RuleName.FEDAVG)
 LOCAL_STEPS = 5
 BATCH_SIZE = 10
 
@@ -125,74 +125,74 @@ class Objective:
         )
 
 
-def rate_cases(seeds: Sequence[int], *, quick: bool = False) -> list[Case]:
-    """Return every objective at cohorts of two, with full participation and two rules with bias.
+def rate_settings(seeds: Sequence[int], *, quick: bool = False) -> list[Setting]:
+    """Return every objective with cohorts of two, full participation and two biased rules.
 
     Parameters
     ----------
     seeds : sequence of int
-        One run each.
+        One run per seed.
     quick : bool
-        Three horizons, a tenth as long: for a look at the figure, not for its numbers.
+        Three horizons, a tenth as long, for a first look at the figure.
     """
-    setting = feasible(2)
+    given = feasible(2)
     return [
-        case
+        setting
         for one in objectives()
-        for case in horizon_cases(one, setting, RULES, horizons=_horizons(quick), seeds=seeds)
+        for setting in horizon_settings(one, given, RULES, horizons=_horizons(quick), seeds=seeds)
     ]
 
 
-def cohort_size_cases(seeds: Sequence[int], *, quick: bool = False) -> list[Case]:
+def cohort_size_settings(seeds: Sequence[int], *, quick: bool = False) -> list[Setting]:
     """Return every objective under FedAVOT with cohorts of 2, 5, 10, 50 and all clients.
 
     Parameters
     ----------
     seeds : sequence of int
-        One run each.
+        One run per seed.
     quick : bool
-        As in `rate_cases`.
+        As in `rate_settings`.
     """
-    settings = [feasible(size) for size in SIZES]
+    laws = [feasible(size) for size in SIZES]
+    rules = (RuleName.FEDAVOT,)
     return [
-        case
+        setting
         for one in objectives()
-        for setting in settings
-        for case in horizon_cases(
-            one, setting, ("fedavot",), horizons=_horizons(quick), seeds=seeds
-        )
+        for given in laws
+        for setting in horizon_settings(one, given, rules, horizons=_horizons(quick), seeds=seeds)
     ]
 
 
-def horizon_cases(
+def horizon_settings(
     one: Objective,
-    setting: Setting,
+    given: Given,
     rules: Sequence[str],
     *,
     horizons: Sequence[int],
     seeds: Sequence[int],
-) -> list[Case]:
-    """Return one case a horizon, named like "lad, K=2, T=1000".
+) -> list[Setting]:
+    """Return one setting per horizon, named like "lad, K=2, T=1000".
 
     Parameters
     ----------
     one : Objective
-        What is minimised.
-    setting : Setting
-        With the importance of the objective, and a law whose cohorts all have one size.
+        The objective to minimise.
+    given : pair of importance and law
+        The importance of the objective, and a law whose cohorts all have one size.
     rules : sequence of str
-        Their names.
+        Names of the rules.
     horizons : sequence of int
         Numbers of rounds.
     seeds : sequence of int
-        One run each.
+        One run per seed.
     """
-    inclusion = setting.law.inclusion()
-    known = Known(setting.importance, setting.law)
+    importance, law = given
+    inclusion = law.inclusion()
+    known = Known(importance, law)
     built = tuple(build(name, known) for name in rules)
-    problem = Problem(one.task, setting.importance, setting.law.sample)
+    problem = Problem(one.task, importance, law.sample)
     return [
-        Case(
+        Setting(
             f"{one.name}, K={round(float(inclusion.sum()))}, T={rounds}",
             (Instance(problem, tuple(seeds), one.least),),
             built,
@@ -208,7 +208,7 @@ def horizon_cases(
 @functools.cache
 def objectives() -> tuple[Objective, ...]:
     """Return the three objectives under the importance of the feasible setting."""
-    importance = feasible(2).importance
+    importance = feasible(2)[0]
     lad = Objective.of("lad", absolute_deviations(), importance, lad_optimum)
     return (
         lad,
@@ -225,20 +225,20 @@ def _without_noise(lad: Objective) -> Task:
 
 @functools.cache
 def biases() -> tuple[dict[str, Any], ...]:
-    """Return rows of what is left of the excess as T → ∞, for the rules that do not aim at p.
+    """Return rows with the limit of the excess as T → ∞, for rules whose weights do not average p.
 
     F at the optimum of Σ E[w_i] f_i, less F*, at cohorts of two.
     """
-    setting = feasible(2)
+    importance, law = feasible(2)
     potentials = {
-        "self-normalised-ipw": np.log(setting.importance / setting.law.inclusion()),
-        "fedavg": np.zeros(setting.importance.size),
+        RuleName.SELF_NORMALISED_IPW: np.log(importance / law.inclusion()),
+        RuleName.FEDAVG: np.zeros(importance.size),
     }
     found = []
     for one in objectives():
-        problem = Problem(one.task, setting.importance, setting.law.sample)
+        problem = Problem(one.task, importance, law.sample)
         for rule, values in potentials.items():
-            aimed_at = one.minimise(one.task, setting.law.expected_weights(values))[0]
+            aimed_at = one.minimise(one.task, law.expected_weights(values))[0]
             bias = objective(problem, aimed_at[None]) - one.least
             found.append(row(f"{one.name}, K=2", rule, "bias", bias, 1))
     return tuple(found)

@@ -1,7 +1,7 @@
-"""What the rate studies found: fitted exponents, the spread over cohort sizes, two figures.
+"""Results of the rate studies: fitted exponents, the spread over cohort sizes, two figures.
 
 Everything is read from outcomes whose settings are named like "lad, K=2, T=1000": a *line* is a
-loss, a cohort size and a rule over all horizons T. Nothing here runs a study.
+loss, a cohort size and a rule, over all horizons T. Nothing here runs a study.
 """
 
 import re
@@ -13,9 +13,9 @@ import numpy as np
 
 from fedavot._checks import Floats
 from fedavot.errors import OptionError
-from fedavot.experiments.figures import look_of, new_figure, save
+from fedavot.experiments.canvas import look_of, new_figure, save
 from fedavot.experiments.outcome import Outcome, row
-from fedavot.rules.names import label_of
+from fedavot.rules.names import RuleName, label_of
 
 
 class Mark(NamedTuple):
@@ -38,11 +38,16 @@ _SIZE_MARKS = {
 """Their lines nearly coincide, so their marks lie around one another."""
 _NO_BIAS = 1e-9
 """Biases up to this are rounding in the linear program."""
-_SHAPES = {"full": "s", "fedavot": "o", "self-normalised-ipw": "^", "fedavg": "D"}
+_SHAPES: dict[str, str] = {
+    RuleName.FULL: "s",
+    RuleName.FEDAVOT: "o",
+    RuleName.SELF_NORMALISED_IPW: "^",
+    RuleName.FEDAVG: "D",
+}
 
 
 class Line(NamedTuple):
-    """Which line an outcome lies on."""
+    """The line that an outcome lies on."""
 
     loss: str
     size: int
@@ -54,18 +59,18 @@ Lines = dict[Line, dict[int, Outcome]]
 
 
 def slopes(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """Return rows of fitted exponents, and of how far the cohort sizes lie apart.
+    """Return rows of fitted exponents, and of the spread over cohort sizes.
 
     "slope" is that of a least-squares line through log excess against log T, the excess averaged
-    over seeds first; its standard deviation is over lines fitted to each seed. "spread_over_K" is
-    the largest excess at the longest common horizon over the smallest, likewise. Both are null
-    where a run diverged or an excess is not positive. A line with one horizon has no slope, a rule
-    with one cohort size no spread.
+    over seeds first; its standard deviation is over lines fitted to each seed.
+    "spread_over_cohort_sizes" is the largest excess at the longest common horizon over the
+    smallest, likewise. Both are null where a run diverged or an excess is not positive. A line with
+    one horizon has no slope, a rule with one cohort size no spread.
 
     Parameters
     ----------
     outcomes : sequence of Outcome
-        Of `rate_cases` or `cohort_size_cases`.
+        Outcomes of `rate_settings` or `cohort_size_settings`.
     """
     lines = _lines(outcomes)
     return [*_slope_rows(lines), *_spread_rows(lines)]
@@ -74,23 +79,23 @@ def slopes(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
 def draw_rate(
     outcomes: Sequence[Outcome], stem: Path, *, biases: Iterable[dict[str, Any]] = ()
 ) -> list[Path]:
-    """Draw the excess of every rule against T; return the PNG's and the PDF's path.
+    """Draw the excess of every rule against T; return the paths of the PNG and the PDF.
 
     Parameters
     ----------
     outcomes : sequence of Outcome
-        Of `rate_cases`.
+        Outcomes of `rate_settings`.
     stem : Path
-        Where to, without extension.
+        Path of the figure without extension.
     biases : rows, optional
-        From `biases`, to be drawn as the levels their rules fall to.
+        Rows of `biases`, drawn as the levels that the rules converge to.
     """
     levels = {(one["setting"], one["rule"]): one["mean"] for one in biases}
 
-    def draw(axes: Any, line: Line, course: dict[int, Outcome]) -> list[Any]:
+    def draw(axes: Any, line: Line, points: dict[int, Outcome]) -> list[Any]:
         colour = look_of(line.rule).colour
         mark = Mark(colour, _SHAPES.get(line.rule, "v"))
-        drawn = _draw_line(axes, course, mark, label_of(line.rule))
+        drawn = _draw_line(axes, points, mark, label_of(line.rule))
         level = levels.get((f"{line.loss}, K={line.size}", line.rule))
         if level is not None and level > _NO_BIAS:
             label = "bias, in the rule's colour"
@@ -101,19 +106,19 @@ def draw_rate(
 
 
 def draw_cohort_size(outcomes: Sequence[Outcome], stem: Path) -> list[Path]:
-    """Draw the excess of every cohort size against T; return the PNG's and the PDF's path.
+    """Draw the excess of every cohort size against T; return the paths of the PNG and the PDF.
 
     Parameters
     ----------
     outcomes : sequence of Outcome
-        Of `cohort_size_cases`.
+        Outcomes of `cohort_size_settings`.
     stem : Path
-        Where to, without extension.
+        Path of the figure without extension.
     """
 
-    def draw(axes: Any, line: Line, course: dict[int, Outcome]) -> list[Any]:
+    def draw(axes: Any, line: Line, points: dict[int, Outcome]) -> list[Any]:
         mark = _SIZE_MARKS.get(line.size, Mark("#000000"))
-        return _draw_line(axes, course, mark, f"cohorts of {line.size}")
+        return _draw_line(axes, points, mark, f"cohorts of {line.size}")
 
     return _draw(_lines(outcomes), draw, stem)
 
@@ -124,24 +129,24 @@ def _lines(outcomes: Sequence[Outcome]) -> Lines:
         match = _SETTING.fullmatch(outcome.setting)
         if match is None:
             raise OptionError(
-                f"setting {outcome.setting!r} is none of a rate study, whose settings read like "
-                "'lad, K=2, T=1000'"
+                f"setting {outcome.setting!r} does not belong to a rate study, whose settings "
+                "read like 'lad, K=2, T=1000'"
             )
         line = Line(match["loss"], int(match["size"]), outcome.rule)
         found.setdefault(line, {})[int(match["rounds"])] = outcome
-    return {line: dict(sorted(course.items())) for line, course in found.items()}
+    return {line: dict(sorted(points.items())) for line, points in found.items()}
 
 
 def _slope_rows(lines: Lines) -> list[dict[str, Any]]:
     found = []
-    for line, course in lines.items():
-        if len(course) > 1:
-            excess = _mean_and_seeds(list(course.values()))
+    for line, points in lines.items():
+        if len(points) > 1:
+            excess = _mean_and_seeds(list(points.values()))
             fits = None
             if excess is not None:
-                rounds = np.log(np.array(list(course), dtype=np.float64))
+                rounds = np.log(np.array(list(points), dtype=np.float64))
                 fits = np.polyfit(rounds, np.log(excess), 1)[0]
-            seeds = len(next(iter(course.values())).seeds)
+            seeds = len(next(iter(points.values())).seeds)
             found.append(_row(f"{line.loss}, K={line.size}", line.rule, "slope", fits, seeds))
     return found
 
@@ -149,17 +154,17 @@ def _slope_rows(lines: Lines) -> list[dict[str, Any]]:
 def _spread_rows(lines: Lines) -> list[dict[str, Any]]:
     found = []
     for loss, rule in dict.fromkeys((line.loss, line.rule) for line in lines):
-        courses = [
-            course for line, course in lines.items() if (line.loss, line.rule) == (loss, rule)
-        ]
-        common = set.intersection(*(set(course) for course in courses))
-        if len(courses) > 1 and common:
+        many = [points for line, points in lines.items() if (line.loss, line.rule) == (loss, rule)]
+        common = set.intersection(*(set(points) for points in many))
+        if len(many) > 1 and common:
             last = max(common)
-            ends = [course[last] for course in courses]
+            ends = [points[last] for points in many]
             excess = _mean_and_seeds(ends)
             ratios = None if excess is None else excess.max(axis=0) / excess.min(axis=0)
             setting = f"{loss}, T={last}"
-            found.append(_row(setting, rule, "spread_over_K", ratios, len(ends[0].seeds)))
+            found.append(
+                _row(setting, rule, "spread_over_cohort_sizes", ratios, len(ends[0].seeds))
+            )
     return found
 
 
@@ -177,7 +182,7 @@ def _mean_and_seeds(outcomes: Sequence[Outcome]) -> Floats | None:
 
 
 def _row(setting: str, rule: str, metric: str, found: Floats | None, seeds: int) -> dict[str, Any]:
-    """Return a row whose mean is that of the mean curve, and whose deviation is over seeds."""
+    """Return a row with the mean curve's value as mean, and the deviation over seeds."""
     if found is None:
         return row(setting, rule, metric, None, seeds)
     return {**row(setting, rule, metric, found[1:], seeds), "mean": float(found[0])}
@@ -186,15 +191,15 @@ def _row(setting: str, rule: str, metric: str, found: Floats | None, seeds: int)
 def _draw(
     lines: Lines, draw: Callable[[Any, Line, dict[int, Outcome]], list[Any]], stem: Path
 ) -> list[Path]:
-    """Draw one panel a loss, with a line of slope −1/2 above the data, and one legend below."""
+    """Draw one panel per loss, with a line of slope −1/2 above the data, and one legend below."""
     losses = list(dict.fromkeys(line.loss for line in lines))
     figure = new_figure(width=max(6.5, 3.0 * len(losses)), height=3.5)
     handles: dict[str, Any] = {}
     for number, loss in enumerate(losses):
         axes = figure.add_subplot(1, len(losses), number + 1, xscale="log", yscale="log")
-        courses = {line: course for line, course in lines.items() if line.loss == loss}
-        drawn = [handle for line, course in courses.items() for handle in draw(axes, line, course)]
-        drawn.append(_draw_reference(axes, list(courses.values())))
+        many = {line: points for line, points in lines.items() if line.loss == loss}
+        drawn = [handle for line, points in many.items() for handle in draw(axes, line, points)]
+        drawn.append(_draw_reference(axes, list(many.values())))
         handles |= {handle.get_label(): handle for handle in drawn}
         axes.set_title(_TITLES.get(loss, loss), size=9)
         axes.set_xlabel("rounds T", size=9)
@@ -214,15 +219,15 @@ def _draw(
     return save(figure, stem)
 
 
-def _draw_line(axes: Any, course: dict[int, Outcome], mark: Mark, label: str) -> list[Any]:
-    """Draw mean ± standard deviation over the horizons that have an excess; nothing if none has."""
-    known = {rounds: outcome.values("excess") for rounds, outcome in course.items()}
-    points = {rounds: excess for rounds, excess in known.items() if excess is not None}
-    if not points:
+def _draw_line(axes: Any, points: dict[int, Outcome], mark: Mark, label: str) -> list[Any]:
+    """Draw mean ± standard deviation over the horizons that have an excess."""
+    known = {rounds: outcome.values("excess") for rounds, outcome in points.items()}
+    drawn = {rounds: excess for rounds, excess in known.items() if excess is not None}
+    if not drawn:
         return []
-    rounds = list(points)
-    mean = np.array([excess.mean() for excess in points.values()])
-    spread = np.array([excess.std(ddof=min(1, excess.size - 1)) for excess in points.values()])
+    rounds = list(drawn)
+    mean = np.array([excess.mean() for excess in drawn.values()])
+    spread = np.array([excess.std(ddof=min(1, excess.size - 1)) for excess in drawn.values()])
     # On a log scale a band that reaches zero would fill the axes: it stops at a tenth of the mean.
     low = np.maximum(mean - spread, mean / 10)
     axes.fill_between(rounds, low, mean + spread, color=mark.colour, alpha=0.15, linewidth=0)
@@ -231,10 +236,10 @@ def _draw_line(axes: Any, course: dict[int, Outcome], mark: Mark, label: str) ->
     return [line]
 
 
-def _draw_reference(axes: Any, courses: list[dict[int, Outcome]]) -> Any:
+def _draw_reference(axes: Any, many: list[dict[int, Outcome]]) -> Any:
     """Draw a line of slope −1/2 that starts above everything else."""
-    rounds = sorted({number for course in courses for number in course})
-    means = [outcome.mean("excess") for course in courses for outcome in course.values()]
+    rounds = sorted({number for points in many for number in points})
+    means = [outcome.mean("excess") for points in many for outcome in points.values()]
     top = 1.6 * max((mean for mean in means if mean is not None), default=1.0)
     heights = top * np.sqrt(rounds[0] / np.array(rounds))
     (line,) = axes.plot(rounds, heights, "--", color="#555555", linewidth=1.0, label="∝ 1/√T")

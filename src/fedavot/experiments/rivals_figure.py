@@ -1,7 +1,7 @@
-"""The figure of the rivals: every rule's tail loss, best first, one panel a setting.
+"""The figure of the rivals: every rule's tail loss, best first, one panel per setting.
 
-So many curves would hide one another. A dot is the mean over seeds, a bar one standard deviation to
-each side; what lies beyond the panel is written at its edge.
+Curves of all rules would hide one another. A dot is the mean over seeds, a bar one standard
+deviation to each side; values outside the panel are written at its edge.
 """
 
 from collections.abc import Sequence
@@ -10,26 +10,30 @@ from typing import Any
 
 import numpy as np
 
-from fedavot.experiments.figures import new_figure, save
+from fedavot.experiments.canvas import new_figure, save
 from fedavot.experiments.outcome import Outcome
+from fedavot.rules.names import RuleName, label_of
 
 _COLUMNS = 2
 _OURS, _THEIRS, _ALL = "#0072B2", "#D55E00", "#000000"
-_SIMPLE = ("fedavg", "importance-average", "self-normalised-ipw", "horvitz-thompson", "fedavg-k")
+_SIMPLE = (
+    *(RuleName.FEDAVG, RuleName.IMPORTANCE_AVERAGE, RuleName.SELF_NORMALISED_IPW),
+    *(RuleName.HORVITZ_THOMPSON, RuleName.FEDAVG_K),
+)
 _SIMPLE_COLOUR = "#777777"
 _BEYOND = 4.0
-"""Losses more than this times the best are at the edge."""
+"""Losses above this multiple of the best are written at the edge."""
 
 
 def draw_rivals(outcomes: Sequence[Outcome], stem: Path) -> list[Path]:
-    """Draw the tail losses of every setting; return the PNG's and the PDF's path.
+    """Draw the tail losses of every setting; return the paths of the PNG and the PDF.
 
     Parameters
     ----------
     outcomes : sequence of Outcome
-        Of `rivals.cases`.
+        Outcomes of `rivals.settings`.
     stem : Path
-        Where to, without extension.
+        Path of the figure without extension.
     """
     settings = list(dict.fromkeys(one.setting for one in outcomes))
     rows = -(-len(settings) // _COLUMNS)
@@ -41,7 +45,7 @@ def draw_rivals(outcomes: Sequence[Outcome], stem: Path) -> list[Path]:
     handles = [
         axes.plot([], [], "o", color=colour, markersize=4, label=label)[0]
         for label, colour in (
-            ("full participation", _ALL),
+            (RuleName.FULL.label, _ALL),
             ("FedAVOT's", _OURS),
             ("simple weights", _SIMPLE_COLOUR),
             ("rivals", _THEIRS),
@@ -65,7 +69,7 @@ def _panel(axes: Any, outcomes: list[Outcome]) -> None:
             continue
         spread = values.std(ddof=min(1, values.size - 1))
         axes.errorbar(means[rule], place, xerr=spread, fmt="o", color=colour, markersize=4)
-    axes.set_yticks(range(len(order)), order, size=7)
+    axes.set_yticks(range(len(order)), [label_of(rule) for rule in order], size=7)
     for tick, rule in zip(axes.get_yticklabels(), order, strict=True):
         tick.set_color(_colour(rule))
     axes.set_ylim(len(order) - 0.4, -0.6)
@@ -76,7 +80,7 @@ def _panel(axes: Any, outcomes: list[Outcome]) -> None:
 
 
 def _colour(rule: str) -> str:
-    if rule == "full":
+    if rule == RuleName.FULL:
         return _ALL
     if rule.startswith("fedavot"):
         return _OURS

@@ -1,6 +1,6 @@
-"""A study's results in words and Markdown tables, drawn from its outcomes alone.
+"""A study's results in sentences and Markdown tables, from its outcomes alone.
 
-Where a simpler rule does better than FedAVOT the text says so, by name and figure.
+Where a simpler rule does better than FedAVOT, the text says so by name and number.
 """
 
 from collections.abc import Sequence
@@ -10,12 +10,13 @@ import numpy as np
 
 from fedavot._checks import Floats
 from fedavot.experiments.outcome import Outcome
+from fedavot.rules.names import RuleName, label_of
 
-OURS = "fedavot"
-"""The rule the others, its variants included, are compared with."""
+OURS = RuleName.FEDAVOT
+"""The rule that the others, including its variants, are compared with."""
 
 ROUNDING = 1e-12
-"""What is smaller is shown as 0."""
+"""Smaller numbers are shown as 0."""
 
 COLUMNS = {
     "tail_loss": "tail loss",
@@ -30,12 +31,12 @@ COLUMNS = {
 def table(
     outcomes: Sequence[Outcome], *, knowledge: bool = False, without: Sequence[str] = ()
 ) -> list[list[str]]:
-    """Return a setting's table: a row of headings, then one a rule.
+    """Return a setting's table: a row of headings, then one row per rule.
 
     Parameters
     ----------
     outcomes : sequence of Outcome
-        Of one setting.
+        Outcomes of one setting.
     knowledge : bool
         Whether to add what each rule knows and stores.
     without : sequence of str
@@ -46,17 +47,17 @@ def table(
     heading = ["rule", *(COLUMNS[name] for name in shown)]
     rows = []
     for outcome in outcomes:
-        cells = [outcome.rule, *(_cell(outcome, name) for name in shown)]
+        cells = [label_of(outcome.rule), *(_cell(outcome, name) for name in shown)]
         rows.append(cells + [outcome.knows, outcome.stores] * knowledge)
     return [heading + ["knows", "stores"] * knowledge, *rows]
 
 
 def findings(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return what the outcomes of one setting say about FedAVOT, wins and losses alike.
+    """Return sentences that compare FedAVOT with the other rules of one setting.
 
     Rules are compared seed by seed, as they see the same cohorts. A mean difference within two
-    standard errors counts as none, unless every seed has the same sign: one wild seed does not
-    make a draw.
+    standard errors counts as none, unless it has the same sign for every seed: one extreme seed
+    does not make a draw.
     """
     by_rule = {outcome.rule: outcome for outcome in outcomes}
     metric = "excess" if any(_has(outcome, "excess") for outcome in outcomes) else "tail_loss"
@@ -68,19 +69,19 @@ def findings(outcomes: Sequence[Outcome]) -> list[str]:
     verdicts: dict[str, list[str]] = {}
     for rule, outcome in by_rule.items():
         theirs = outcome.values(metric)
-        if rule not in ("full", OURS) and theirs is not None:
-            text = f"{rule} ({theirs.mean():.3g})"
+        if rule not in (RuleName.FULL, OURS) and theirs is not None:
+            text = f"{label_of(rule)} ({theirs.mean():.3g})"
             verdicts.setdefault(_verdict(ours - theirs), []).append(text)
     for verdict, rules in verdicts.items():
         found.append(f"FedAVOT {verdict} {', '.join(rules)}: its {name} is {ours.mean():.3g}.")
-    whole = by_rule["full"].mean(metric) if "full" in by_rule else None
+    whole = by_rule[RuleName.FULL].mean(metric) if RuleName.FULL in by_rule else None
     if whole is not None:
         found.append(f"Full participation has {whole:.3g}.")
     return found
 
 
 def _verdict(differences: Floats) -> str:
-    """Return what differences by seed, ours less theirs, amount to."""
+    """Return the verdict on differences by seed, ours less theirs."""
     error = 0.0
     if differences.size > 1:
         error = differences.std(ddof=1) / np.sqrt(differences.size)
@@ -91,16 +92,16 @@ def _verdict(differences: Floats) -> str:
 
 
 def summary(title: str, text: str, settings: Sequence[str], outcomes: Sequence[Outcome]) -> str:
-    """Return the page of a study with a table for each setting.
+    """Return the report of a study with a table for each setting.
 
     Parameters
     ----------
     title, text : str
-        Heading, and what the study is about.
+        Heading and introduction.
     settings : sequence of str
-        In order.
+        Names of the settings, in order.
     outcomes : sequence of Outcome
-        Of all settings.
+        Outcomes of all settings.
     """
     parts = [f"# {title}", text]
     for setting in settings:
@@ -108,37 +109,42 @@ def summary(title: str, text: str, settings: Sequence[str], outcomes: Sequence[O
         if not held:
             parts.append(f"## {setting}\n\nNot run yet.")
             continue
-        knowledge = any(outcome.rule == "fedau" for outcome in held)
+        knowledge = any(outcome.rule == RuleName.FEDAU for outcome in held)
         lines = [f"* {finding}" for finding in findings(held)]
         parts += [f"## {setting}", markdown(table(held, knowledge=knowledge))]
         parts += ["\n".join(lines)] * bool(lines)
-    return _page(parts)
+    return _joined(parts)
 
 
 def combined(title: str, text: str, tables: Sequence[list[list[str]]]) -> str:
-    """Return the page of a study with one table over all settings, and what follows from it."""
-    return _page([f"# {title}", text, *(markdown(cells) for cells in tables)])
+    """Return the report of a study with one table over all settings, and what follows from it."""
+    return _joined([f"# {title}", text, *(markdown(cells) for cells in tables)])
 
 
 def excess_table(outcomes: Sequence[Outcome]) -> list[list[str]]:
-    """Return one row a setting and rule, with the excess alone."""
+    """Return one row per setting and rule, with the excess alone."""
     heading = ["setting", "rule", COLUMNS["excess"]]
-    return [heading, *([one.setting, one.rule, _cell(one, "excess")] for one in outcomes)]
+    return [heading, *([one.setting, label_of(one.rule), _cell(one, "excess")] for one in outcomes)]
 
 
 def derived_table(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Return rows of results that were derived from outcomes as a table."""
+    """Return derived rows of results as a table."""
     heading = ["setting", "rule", "metric", "value"]
     return [
         heading,
         *(
-            [row["setting"], row["rule"], row["metric"], plus_minus(row["mean"], row["std"])]
+            [
+                row["setting"],
+                label_of(row["rule"]),
+                row["metric"],
+                plus_minus(row["mean"], row["std"]),
+            ]
             for row in rows
         ),
     ]
 
 
-def _page(parts: list[str]) -> str:
+def _joined(parts: list[str]) -> str:
     foot = (
         "Means ± sample standard deviations over seeds. Seconds are wall-clock time for all seeds, "
         "compilation included, with two runs at a time."
@@ -147,7 +153,7 @@ def _page(parts: list[str]) -> str:
 
 
 def markdown(cells: list[list[str]]) -> str:
-    """Return a Markdown table of cells, the first row its heading."""
+    """Return cells as a Markdown table whose heading is the first row."""
     heading, *rows = cells
     rule = ["---", *["---:"] * (len(heading) - 1)]
     return "\n".join("| " + " | ".join(row) + " |" for row in (heading, rule, *rows))
@@ -172,15 +178,10 @@ def _short(value: float, digits: int) -> str:
 def _cell(outcome: Outcome, metric: str) -> str:
     if metric == "seconds":
         return f"{outcome.seconds:.1f}"
-    if has_diverged(outcome):
+    if outcome.diverged:
         return "diverged"
     found = [row for row in outcome.rows() if row["metric"] == metric]
     return plus_minus(found[0]["mean"], found[0]["std"]) if found else "–"
-
-
-def has_diverged(outcome: Outcome) -> bool:
-    """Tell whether a run ended before its last round, as its model was no longer finite."""
-    return bool(outcome.message) and not outcome.metrics
 
 
 def _has(outcome: Outcome, metric: str) -> bool:

@@ -1,8 +1,8 @@
-"""Checkpoints: a run under way as one file, written whole or not at all.
+"""Checkpoints: the state of a run in one file, written completely or not at all.
 
 A sealed NumPy archive with the carry's arrays in order, the records so far, and a fingerprint of
-everything the run follows from: data, cohorts, weights, steps, seeds, and what is computed of them.
-A file with another fingerprint is refused; so is one that is cut off, damaged or edited.
+the run's inputs and program: data, cohorts, weights, steps, seeds, and what is computed from them.
+A file with another fingerprint is refused; so is one that is truncated, damaged or edited.
 """
 
 import hashlib
@@ -25,11 +25,11 @@ from fedavot.errors import FileFormatError, OptionError
 
 _FORMAT = "fedavot-training-3"
 _UNSEALED = "fedavot-training-2"
-"""What checkpoints were called before they had a checksum."""
+"""The format's name before checkpoints had a checksum."""
 
 
 def fingerprint(words: Iterable[str], arrays: Iterable[Any]) -> str:
-    """Return a digest of some words and arrays."""
+    """Return a digest of words and arrays."""
     digest = hashlib.sha256()
     for word in words:
         digest.update(f"{len(word)}:{word}".encode())
@@ -41,7 +41,7 @@ def fingerprint(words: Iterable[str], arrays: Iterable[Any]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Saved:
-    """What a checkpoint holds."""
+    """The content of a checkpoint."""
 
     carry: Any
     done: int
@@ -50,21 +50,21 @@ class Saved:
 
 
 class Checkpoint:
-    """One run's file.
+    """The checkpoint file of one run.
 
     Parameters
     ----------
     path : path
-        Where it is.
+        Path of the file.
     fingerprint : str
-        Of the run it belongs to.
+        Fingerprint of the run it belongs to.
     like : pytree
-        A carry of the same structure as those saved.
+        A carry with the structure of those saved.
     """
 
     def __init__(self, path: PathLike, fingerprint: str, like: Any) -> None:
         self._path = Path(path)
-        # Found out after the first piece, its rounds would be lost.
+        # Noticed only after the first piece, its rounds would be lost.
         if not self._path.parent.is_dir():
             raise OptionError(f"checkpoint is {self._path}, in a folder that does not exist")
         self._fingerprint = fingerprint
@@ -116,7 +116,7 @@ class Checkpoint:
         return Saved(carry, int(recorded[-1]), recorded.tolist(), held["losses"])
 
     def _refuse_unlike(self, leaves: list[Any], recorded: Any, losses: Any) -> None:
-        """Refuse arrays that no run of this kind has: other shapes or types, records at odds."""
+        """Refuse arrays that this run cannot have: other shapes or types, inconsistent records."""
         import jax
 
         wanted = [np.asarray(leaf) for leaf in jax.tree.leaves(self._like)]

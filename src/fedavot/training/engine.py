@@ -1,17 +1,15 @@
-"""Train: Algorithm 2 of the paper, with any rule in the place of its aggregation.
+"""Train: Algorithm 2 of the paper, with any rule as its aggregation.
 
 A round is H local steps of every client asked, then the rule's aggregation. (The paper counts the
-aggregation as one of its H time steps; here H counts local steps.) Rounds are played in pieces of
-a tenth of the run. Between pieces the run can be interrupted and is saved if asked, and a model
-that is no longer finite is found: the piece is then played again, slowly, to say in which round
-and with whom it went wrong. A piece is the same program whoever asks for it, so a resumed run ends
-bit for bit where an uninterrupted one does.
+aggregation as one of its H time steps; here H counts local steps.) A run is cut into about ten
+pieces. Between pieces it can be interrupted and is saved if asked, and a model that is no longer
+finite is found: the piece is then run again, slowly, to find the round and the client at fault.
+Pieces are the same program in a resumed run, which therefore ends bit for bit where an
+uninterrupted one does.
 """
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
 
 import numpy as np
 
@@ -19,8 +17,8 @@ from fedavot._checks import Floats, Integers
 from fedavot._files import PathLike
 from fedavot.errors import RuleError, TaskError
 from fedavot.rules._rule import Rule
+from fedavot.training.active_run import ActiveRun, clients_of, local_training, precision
 from fedavot.training.checkpoint import Checkpoint
-from fedavot.training.course import Course, clients_of, local_training
 from fedavot.training.diagnosis import diagnose
 from fedavot.training.options import Training
 from fedavot.training.rounds import compiled
@@ -40,50 +38,72 @@ def train(
     progress: Progress | None = None,
     checkpoint: PathLike | None = None,
 ) -> Run:
-    """Train with one rule, for every seed at once.
+    """Train with one rule, for all seeds at once.
 
     Parameters
     ----------
     problem : Problem
         Task, importance and availability.
     rule : Rule
-        Whom to ask and how to aggregate.
+        Which clients to ask, and how to aggregate.
     training : Training
         Rounds, steps, batches, seeds.
     progress : function of (rounds done, rounds in all), optional
-        Called after every piece of the run.
+        Called after every piece of the run, about ten times.
     checkpoint : path, optional
-        A file the run is saved to after every piece, and resumed from where it exists. It is
+        A file that the run is saved to after every piece, and resumed from if it exists. It is
         refused if it belongs to another run.
 
     Returns
     -------
     Run
-        Models, records and how it ended. Ctrl-C ends the run after the last whole piece, and a
-        model or an objective that is not finite before the round in which it became so; both are
-        returned.
+        Models, records and how the run ended. Ctrl-C ends it after the last complete piece; a model
+        or objective that is not finite ends it before the round in which that happened. What was
+        reached by then is returned.
+    """
+    return finish(prepare(problem, rule, training), progress=progress, checkpoint=checkpoint)
+
+
+def prepare(problem: Problem, rule: Rule, training: Training) -> ActiveRun:
+    """Check everything and draw the cohorts; return a run that has not started.
+
+    Parameters
+    ----------
+    problem, rule, training
+        As in `train`.
     """
     begin = time.perf_counter()
     if not isinstance(rule, Rule):
         raise RuleError(f"the rule is {rule!r}; give a Rule, such as rules.fedavg()")
-    notify = (lambda done, total: None) if progress is None else _as_outside(progress)
     _check_batches(problem.task, training.batch_size)
     plan = schedule(problem, rule, training.seeds, training.rounds)
     with precision(problem.task):
-        course = Course(problem, rule, training, plan)
+        run = ActiveRun(problem, rule, training, plan)
+        run.seconds = time.perf_counter() - begin
+        return run
+
+
+def finish(
+    run: ActiveRun, *, progress: Progress | None = None, checkpoint: PathLike | None = None
+) -> Run:
+    """Run what `prepare` prepared.
+
+    Parameters
+    ----------
+    run : ActiveRun
+        From `prepare`.
+    progress, checkpoint
+        As in `train`.
+    """
+    begin = time.perf_counter()
+    report = (lambda done, total: None) if progress is None else _as_outside(progress)
+    with precision(run.task):
         saved = None
         if checkpoint is not None:
-            saved = Checkpoint(checkpoint, course.fingerprint(), course.carry)
-            course.resume(saved)
-        ending, message = _play(course, notify, saved)
-        return course.run(ending, message, time.perf_counter() - begin)
-
-
-def identity(problem: Problem, rule: Rule, training: Training) -> str:
-    """Return a digest of all that a run follows from: equal only for runs that end alike."""
-    plan = schedule(problem, rule, training.seeds, training.rounds)
-    with precision(problem.task):
-        return Course(problem, rule, training, plan).fingerprint()
+            saved = Checkpoint(checkpoint, run.fingerprint, run.carry)
+            run.resume(saved)
+        ending, message = _run_pieces(run, report, saved)
+        return run.result(ending, message, run.seconds + time.perf_counter() - begin)
 
 
 def objective(problem: Problem, params: Params) -> Floats:
@@ -95,16 +115,8 @@ def objective(problem: Problem, params: Params) -> Floats:
         return np.asarray(counted @ shares)
 
 
-def precision(task: Task) -> AbstractContextManager[Any]:
-    """Return a context in which JAX computes in the task's precision."""
-    import jax
-
-    context: AbstractContextManager[Any] = jax.enable_x64(task.dtype == np.float64)
-    return context
-
-
 def _as_outside(progress: Progress) -> Progress:
-    """Return the callback as the caller would call it, in the precision set outside."""
+    """Return the callback, called in the precision that is set outside training."""
     import jax
 
     double = bool(jax.config.jax_enable_x64)
@@ -116,27 +128,27 @@ def _as_outside(progress: Progress) -> Progress:
     return call
 
 
-def _play(course: Course, progress: Progress, saved: Checkpoint | None) -> tuple[Ending, str]:
-    """Play the pieces that are left; return how it ended."""
-    total = course.training.rounds
+def _run_pieces(run: ActiveRun, progress: Progress, saved: Checkpoint | None) -> tuple[Ending, str]:
+    """Run the pieces that are left; return how it ended."""
+    total = run.training.rounds
     try:
-        for at, to in course.pieces():
-            piece = course.advance(at, to)
+        for at, to in run.pieces():
+            piece = run.advance(at, to)
             if not piece.finite:
-                number, what = diagnose(course, piece)
+                number, what = diagnose(run, piece)
                 # In the first round the loss itself is suspect, and no step size would help.
                 advice = "check the loss and its gradient at the first model, or "
                 return Ending.DIVERGED, (
-                    f"rule {course.rule.name!r} diverged in round {number}: {what}; "
-                    f"the run keeps its first {course.done} rounds; "
+                    f"rule {run.rule.name!r} diverged in round {number}: {what}; "
+                    f"the run keeps its first {run.done} rounds; "
                     f"{advice if number == 1 else ''}lower the step size"
                 )
-            course.keep(piece)
+            run.keep(piece)
             if saved is not None:
-                course.save(saved)
+                run.save(saved)
             progress(to, total)
     except KeyboardInterrupt:
-        return Ending.INTERRUPTED, f"interrupted after round {course.done} of {total}"
+        return Ending.INTERRUPTED, f"interrupted after round {run.done} of {total}"
     return Ending.FINISHED, ""
 
 
@@ -145,7 +157,7 @@ def _check_batches(task: Task, size: int | None) -> None:
     if size is not None and size > counts.min():
         client = int(counts.argmin())
         raise TaskError(
-            f"batches of {size} need as many examples, and client {client} of task "
+            f"batches of {size} need as many examples, and client {task.label(client)} of task "
             f"{task.name!r} has {counts.min()}; use smaller batches, or leave batch_size out to "
             "use all of a client's examples"
         )

@@ -3,7 +3,7 @@
     θ ← Π_C(θ − η (∇f(θ; ξ) + correction + μ (θ − start)))
 
 A batch ξ of size b is drawn without replacement, anew for every step, by a key that follows from
-(seed, round, client, step) alone: who else trains changes nothing.
+(seed, round, client, step) alone, and does not depend on the other clients.
 """
 
 from collections.abc import Callable
@@ -17,16 +17,16 @@ Params = Any
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How a client trains; hashable, so that compiled programs are kept by it.
+    """Local training of a client; hashable, so that compiled programs are cached by it.
 
     Attributes
     ----------
     loss : function of (params, batch)
         Mean loss over a batch.
     steps : int
-        How many steps a round, H.
+        Number of steps per round, H.
     batch_size : int or None
-        Examples a step; all of them if None.
+        Number of examples per step; all of them if None.
     projection : Projection or None
         The set C; everything if None.
     uneven : bool
@@ -46,13 +46,13 @@ def batch_positions(key: Any, n_examples: int, count: Any, size: int) -> Any:
     Parameters
     ----------
     key : JAX key
-        Of this seed, round, client and step.
+        Key of this seed, round, client and step.
     n_examples : int
-        Positions there are room for.
+        Number of positions.
     count : int
-        Positions that hold an example; at least ``size``.
+        Number of positions that hold an example; at least ``size``.
     size : int
-        How many to draw.
+        Number of positions to draw.
     """
     import jax
     import jax.numpy as jnp
@@ -62,7 +62,7 @@ def batch_positions(key: Any, n_examples: int, count: Any, size: int) -> Any:
 
 
 def batch_key(seed_key: Any, number: Any, client: Any, step: Any) -> Any:
-    """Return the key of one step's batch: of the round's number, the client and the step."""
+    """Return the key of one step's batch, from the round's number, the client and the step."""
     import jax
 
     for part in (number, client, step):
@@ -100,17 +100,17 @@ def train_client(
     training : LocalTraining
         Loss, steps, batches, projection.
     start : pytree
-        Where the client starts.
+        The model the client starts from.
     data : pytree of arrays, each of shape (n_examples, ...)
         The client's examples.
     count : int
-        How many of them are its own.
+        Number of examples before the padding.
     step : float
         Step size η.
     key_of : function of a step's number
-        The key of its batch.
+        The key of that step's batch.
     drift : function of a model, optional
-        What is added to its gradient.
+        What is added to the gradient at a model.
     """
     import jax
     import jax.numpy as jnp

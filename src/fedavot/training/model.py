@@ -1,7 +1,7 @@
-"""The model before training, and whether the loss takes it.
+"""The model before training, and a check that the loss accepts it.
 
-What a caller's ``init``, ``start`` and ``loss`` give is looked at here, once and by shape alone,
-so that a mistake is one error about the task, not one from within a compiled program.
+The results of a caller's ``init``, ``start`` and ``loss`` are checked here once, by shape alone, so
+that a mistake is reported as an error of the task, not from within a compiled program.
 """
 
 import functools
@@ -17,7 +17,7 @@ from fedavot.training.task import Params, Task, leaves
 
 
 class Shapes(NamedTuple):
-    """A pytree with shapes and types in the place of its arrays; hashable."""
+    """A pytree of shapes and types instead of arrays; hashable."""
 
     structure: Any
     arrays: tuple[Any, ...]
@@ -39,11 +39,11 @@ def first_models(task: Task, training: Training, keys: Any) -> Params:
     Parameters
     ----------
     task : Task
-        Whose ``init`` makes a model.
+        Its ``init`` makes a model.
     training : Training
-        Whose ``start`` replaces it, if given.
+        Its ``start`` replaces that model, if given.
     keys : array of JAX keys, shape (n_seeds,)
-        What ``init`` gets.
+        The arguments of ``init``.
     """
     import jax
     import jax.numpy as jnp
@@ -78,18 +78,18 @@ def first_models(task: Task, training: Training, keys: Any) -> Params:
 
 
 def check_loss(task: Task, models: Params, data: Any, batch_size: int | None) -> None:
-    """Refuse a loss that fails on the models, or is no scalar.
+    """Refuse a loss that fails on the models, or is not a scalar.
 
     Parameters
     ----------
     task : Task
-        Whose loss it is.
+        The task with the loss.
     models : pytree of arrays, each with a leading axis of seeds
-        As `first_models` returns them.
+        From `first_models`.
     data : pytree of arrays, each of shape (n_clients, n_examples, ...)
         The task's data in the precision trained in.
     batch_size : int or None
-        Examples a step; all of them if None.
+        Number of examples per step; all of them if None.
     """
     import jax
 
@@ -106,7 +106,7 @@ def check_loss(task: Task, models: Params, data: Any, batch_size: int | None) ->
 
 @functools.lru_cache(maxsize=64)
 def _check_loss(loss: Callable[..., Any], name: str, params: Shapes, batch: Shapes) -> None:
-    """Raise where the loss does; cached, as tracing it takes a while."""
+    """Raise if the loss does; cached, as tracing it takes a while."""
     import jax
     import jax.numpy as jnp
 
@@ -126,7 +126,7 @@ def _check_loss(loss: Callable[..., Any], name: str, params: Shapes, batch: Shap
 
 
 def _refuse_unlike(name: str, start: Params, models: Params) -> None:
-    """Refuse a start of another structure or other shapes than init's models, seeds in front."""
+    """Refuse a start whose structure or shapes differ from those of init's models."""
     import jax
 
     wanted, found = jax.tree.structure(models), jax.tree.structure(start)
@@ -143,7 +143,7 @@ def _refuse_unlike(name: str, start: Params, models: Params) -> None:
 
 
 def _place(path: Any) -> str:
-    """Return where in a pytree a path leads, in words; nothing where the tree is one array."""
+    """Return a path in a pytree in words; nothing if the tree is one array."""
     import jax
 
     return f" at {jax.tree_util.keystr(path)}" if path else ""

@@ -1,4 +1,4 @@
-"""How to train: rounds, steps, batches, seeds."""
+"""The options of training: rounds, steps, batches, seeds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,42 +10,50 @@ from numpy.typing import NDArray
 from fedavot._checks import as_floats, as_seed, as_size, shown
 from fedavot.errors import OptionError
 from fedavot.training.projection import Projection
-from fedavot.training.steps import Schedule
+from fedavot.training.steps import StepSchedule
 from fedavot.training.task import Params
 
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """How to train.
+    """The options of training.
 
     Parameters
     ----------
     rounds : int
-        How many times models are aggregated.
+        Number of rounds, each of which ends with one aggregation.
     step : function of (rounds, local_steps)
-        A schedule of step sizes, such as ``constant(0.01)``, all above 0.
+        A schedule of positive local step sizes, such as ``constant(0.01)``.
     local_steps : int
-        Steps of each client a round, H.
+        Number of local steps each client takes per round, H.
     batch_size : int, optional
-        Examples a step, drawn without replacement; all of a client's if not given.
+        Number of examples per local step, drawn without replacement; all of a client's if not
+        given.
     projection : Projection, optional
-        The convex set models are kept in.
+        Projection onto the convex set that models are kept in.
     seeds : sequence of int
-        One run each, all in one compiled program.
+        One run per seed, all in one compiled program.
     record_every : int
-        The objective is recorded after every so many rounds, and after the last.
+        Number of rounds between records of the objective; the last round is always recorded.
     start : pytree, optional
-        The model to start from, shaped as the task's ``init`` makes it; ``init``'s if not given.
+        The first model, shaped like the task's ``init`` makes it, and used instead of it.
     """
 
     rounds: int
-    step: Schedule
+    step: StepSchedule
     local_steps: int = 1
     batch_size: int | None = None
     projection: Projection | None = None
     seeds: Sequence[int] = (0,)
     record_every: int = 1
     start: Params | None = None
+
+    def __repr__(self) -> str:
+        batches = "all examples" if self.batch_size is None else f"batches of {self.batch_size:,}"
+        return (
+            f"Training({self.rounds:,} rounds of {self.local_steps:,} local steps on {batches}, "
+            f"{len(self.seeds):,} seeds)"
+        )
 
     def __post_init__(self) -> None:
         as_size(self.rounds, what="rounds", low=1)

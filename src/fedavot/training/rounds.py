@@ -1,8 +1,8 @@
-"""Rounds as one compiled program: a scan over rounds, with all seeds side by side.
+"""Rounds as one compiled program: a scan over rounds, with all seeds in parallel.
 
-Each round the clients asked train from the global model, the rule turns their updates into the
-next one, and every so many rounds the objective F(θ) = Σ p_i f_i(θ) is recorded. What a round
-needs next is the carry; what it only reports leaves the program as output.
+In each round the clients asked train from the global model and the rule aggregates their updates
+into the next model; after every ``record_every`` rounds the objective F(θ) = Σ p_i f_i(θ) is
+recorded. What the next round needs is the carry; everything else is output of the program.
 """
 
 import functools
@@ -18,19 +18,19 @@ Params = Any
 
 @dataclass(frozen=True)
 class Program:
-    """All that decides how a round is compiled; equal programs are compiled once.
+    """Everything that decides how a round is compiled; equal programs are compiled once.
 
     Attributes
     ----------
     local : LocalTraining
-        How a client trains.
+        Local training of a client.
     aggregate, start, correct, proximal, needs_losses
         As in `Rule`.
     padded : bool
         Whether some round asks fewer clients than another.
-    abreast : bool
-        Whether the clients of a round are trained side by side, as suits accelerators. One after
-        another is faster on a CPU, where matrix products of one client fill the cache.
+    parallel : bool
+        Whether the clients of a round train in parallel, as suits accelerators. One after another
+        is faster on a CPU, where matrix products of one client fill the cache.
     """
 
     local: LocalTraining
@@ -40,20 +40,20 @@ class Program:
     proximal: float
     needs_losses: bool
     padded: bool
-    abreast: bool
+    parallel: bool
 
 
 def program_of(rule: Rule, local: LocalTraining, *, padded: bool) -> Program:
     """Return the program of a rule with this local training."""
     import jax
 
-    abreast = jax.default_backend() != "cpu"
+    parallel = jax.default_backend() != "cpu"
     hooks = (rule.aggregate, rule.start, rule.correct, rule.proximal, rule.needs_losses)
-    return Program(local, *hooks, padded, abreast)
+    return Program(local, *hooks, padded, parallel)
 
 
-class Clients(NamedTuple):
-    """What the clients hold and count."""
+class ClientData(NamedTuple):
+    """The clients' data on the device."""
 
     data: Any
     """Pytree of arrays, each of shape (n_clients, n_examples, ...)."""
@@ -73,23 +73,23 @@ class Carry(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """What a round has in common over seeds: its number, from 1, and its step size."""
+    """What all seeds share in a round: its number, from 1, and its step size."""
 
     number: Any
     step: Any
 
 
 class Own(NamedTuple):
-    """Whom a round asks, by seed: clients (n_clients where nobody is) and their weights."""
+    """The clients a round asks, by seed (n_clients in empty places), and their weights."""
 
     members: Any
     weights: Any
 
 
-def play(
-    program: Program, clients: Clients, key: Any, carry: Carry, turn: tuple[Shared, Own]
+def run_round(
+    program: Program, clients: ClientData, key: Any, carry: Carry, turn: tuple[Shared, Own]
 ) -> tuple[Carry, Report]:
-    """Play one round."""
+    """Run one round."""
     import jax
     import jax.numpy as jnp
 
@@ -97,7 +97,7 @@ def play(
     n_clients = clients.counts.shape[0]
     sources = own.members
     if program.padded:
-        # An absent place trains a present client again, at weight 0; an empty round anyone.
+        # An absent place trains a present client again, with weight 0; an empty round any client.
         first = jnp.minimum(own.members[0], n_clients - 1)
         sources = jnp.where(own.members < n_clients, own.members, first)
 
@@ -119,9 +119,9 @@ def play(
         )
         return jax.tree.map(jnp.subtract, end, start), loss
 
-    updates, losses = (jax.vmap(train) if program.abreast else _one_by_one(train))(sources)
+    updates, losses = (jax.vmap(train) if program.parallel else _one_by_one(train))(sources)
     if program.padded:
-        # Not only weight 0: what is not finite stays so times 0.
+        # Weight 0 alone would not do: what is not finite stays so times 0.
         updates = _only(own.members < n_clients, updates)
     report = Report(own.members, own.weights, updates, losses, shared.step, program.local.steps)
     params, state = program.aggregate(carry.params, carry.state, report)
@@ -135,7 +135,7 @@ def play(
 
 @functools.cache
 def compiled() -> tuple[Any, Any, Any]:
-    """Return the compiled functions (advance, diagnose, objective), made once."""
+    """Return the compiled functions (advance, diagnose, objective), created once."""
     import jax
 
     advance = jax.jit(_advance, static_argnums=0)
@@ -145,9 +145,9 @@ def compiled() -> tuple[Any, Any, Any]:
 
 
 def _advance(
-    program: Program, clients: Clients, keys: Any, carry: Carry, turns: tuple[Shared, Own]
+    program: Program, clients: ClientData, keys: Any, carry: Carry, turns: tuple[Shared, Own]
 ) -> Any:
-    """Play blocks of rounds for every seed, recording the objective after each block.
+    """Run blocks of rounds for every seed, and record the objective after each block.
 
     Parameters
     ----------
@@ -168,12 +168,12 @@ def _advance(
     def seed(key: Any, carry: Carry, shared: Shared, own: Own) -> Any:
         def block(carry: Carry, turns: tuple[Shared, Own]) -> tuple[Carry, Any]:
             carry, _ = jax.lax.scan(
-                lambda carry, turn: (play(program, clients, key, carry, turn)[0], None),
+                lambda carry, turn: (run_round(program, clients, key, carry, turn)[0], None),
                 carry,
                 turns,
             )
             losses = _client_losses(program.local, clients, carry.params)
-            # A client that counts for nothing may be infinitely wrong.
+            # The loss of a client of importance zero may be infinite.
             counted = jax.numpy.where(clients.importance > 0, losses, 0)
             return carry, clients.importance @ counted
 
@@ -183,9 +183,9 @@ def _advance(
 
 
 def _diagnose(
-    program: Program, clients: Clients, keys: Any, carry: Carry, turns: tuple[Shared, Own]
+    program: Program, clients: ClientData, keys: Any, carry: Carry, turns: tuple[Shared, Own]
 ) -> Any:
-    """Play rounds, and report which leave the model finite and whose updates are.
+    """Run rounds, and report after which the model is finite, and whose updates are.
 
     Returns
     -------
@@ -203,7 +203,7 @@ def _diagnose(
 
     def seed(key: Any, carry: Carry, shared: Shared, own: Own) -> Any:
         def one(carry: Carry, turn: tuple[Shared, Own]) -> tuple[Carry, Any]:
-            carry, report = play(program, clients, key, carry, turn)
+            carry, report = run_round(program, clients, key, carry, turn)
             return carry, (finite(carry.params), jax.vmap(finite)(report.updates))
 
         return jax.lax.scan(one, carry, (shared, own))[1]
@@ -217,7 +217,7 @@ def _over_seeds(function: Any, keys: Any, carry: Carry, turns: tuple[Shared, Own
     return jax.vmap(function, (0, 0, None, 0))(keys, carry, *turns)
 
 
-def _client_losses(local: LocalTraining, clients: Clients, params: Params) -> Any:
+def _client_losses(local: LocalTraining, clients: ClientData, params: Params) -> Any:
     """Return f_i(θ) of every client, shape (n_clients,)."""
     import jax
 
@@ -227,7 +227,7 @@ def _client_losses(local: LocalTraining, clients: Clients, params: Params) -> An
 
 
 def _drift(program: Program, carry: Carry, start: Params, client: Any) -> Any:
-    """Return what the rule adds to a gradient, as a function of the local model."""
+    """Return the term that the rule adds to a gradient, as a function of the local model."""
     import jax
     import jax.numpy as jnp
 

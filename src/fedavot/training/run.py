@@ -1,4 +1,4 @@
-"""What a training run leaves behind."""
+"""The result of training with one rule."""
 
 import enum
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedavot._checks import Floats, Integers, as_importance, as_size
+from fedavot._simplex import total_variation
 from fedavot.errors import OptionError
 
 Params = Any
@@ -22,32 +23,34 @@ class Ending(enum.StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """The models and the course of training of one rule, for every seed.
+    """The models and the records of training with one rule, for every seed.
 
     Attributes
     ----------
     rule : str
         The rule's name.
     seeds : tuple of int
-        One run each; leading axes count them.
+        One run per seed; leading axes run over them.
     params : pytree
         The last models, each leaf with a leading axis of seeds.
     average : pytree
-        The means of the models after each round, likewise.
+        The means of the models after each round, shaped likewise.
     recorded : int array, shape (n_records,)
         The rounds after which the objective was recorded, counted from 1.
     losses : float array, shape (n_seeds, n_records)
-        The objective Σ p_i f_i there.
+        The objective Σ p_i f_i at those rounds.
     weights : float array, shape (n_seeds, n_clients)
-        The mean weight each client's updates had.
+        The mean weight of each client's updates.
     rounds : int
-        How many rounds were completed.
+        Number of rounds completed.
     seconds : float
         Wall-clock time, compilation included.
     ending : Ending
-        Finished, interrupted, or diverged.
+        Whether the run finished, was interrupted, or diverged.
     message : str
-        What happened, where the run did not finish.
+        What happened, if the run did not finish.
+    clients : tuple of str or None
+        The clients' names, if the task has them.
     """
 
     rule: str
@@ -61,6 +64,14 @@ class Run:
     seconds: float
     ending: Ending = Ending.FINISHED
     message: str = ""
+    clients: tuple[str, ...] | None = None
+
+    def __repr__(self) -> str:
+        last = f", loss {self.final_loss.mean():.4g}" if self.recorded.size else ""
+        return (
+            f"Run({str(self.rule)!r}, {self.ending} after {self.rounds:,} rounds, "
+            f"{len(self.seeds):,} seeds{last})"
+        )
 
     @property
     def final_loss(self) -> Floats:
@@ -69,15 +80,15 @@ class Run:
         return np.asarray(self.losses[:, -1])
 
     def tail_loss(self, rounds: int) -> Floats:
-        """Return the mean objective over the records of the last rounds, by seed."""
+        """Return the mean of the objective recorded in the last rounds, by seed."""
         as_size(rounds, what="rounds", low=1)
         self._refuse_if_empty()
         return np.asarray(self.losses[:, self.recorded > self.rounds - rounds].mean(axis=1))
 
     def realised_gap(self, importance: Floats) -> Floats:
-        """Return ½ Σ |p_i − mean weight_i|, by seed."""
+        """Return the total variation distance between importance and mean weights, by seed."""
         shares = as_importance(importance, self.weights.shape[1])
-        return np.asarray(np.abs(self.weights - shares).sum(axis=1) / 2)
+        return total_variation(self.weights, shares)
 
     def _refuse_if_empty(self) -> None:
         if not self.recorded.size:

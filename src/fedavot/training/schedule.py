@@ -1,13 +1,12 @@
-"""Whom every round asks, as rectangular arrays.
+"""The clients that each round asks and their weights, as rectangular arrays.
 
 Cohorts come from the problem's availability, members and weights from the rule; both follow from
-the seed alone, so a run that is resumed asks the same clients again. Rounds are padded to the
-largest: absent places hold client number n_clients and weight 0.
+the seed alone, so a resumed run asks the same clients again. Rounds are padded to the length of the
+largest: absent places hold the client index n_clients and weight 0.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats, Integers, as_array
 from fedavot.errors import CohortError, RuleError
 from fedavot.rules._rule import Asked, Rule
-from fedavot.training.task import Problem
+from fedavot.training.task import Problem, Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +23,12 @@ class Schedule:
 
     Attributes
     ----------
-    members : int array, shape (n_seeds, n_rounds, size)
-        Clients asked; n_clients where nobody is.
-    weights : float array, shape (n_seeds, n_rounds, size)
-        Weights of their updates; 0 where nobody is.
+    members : int array, shape (n_seeds, n_rounds, length)
+        Clients asked; n_clients in absent places.
+    weights : float array, shape (n_seeds, n_rounds, length)
+        Weights of their updates; 0 in absent places.
     n_clients : int
-        How many clients there are.
+        Number of clients.
     """
 
     members: NDArray[np.int32]
@@ -49,7 +48,7 @@ class Schedule:
         )
 
     def realised(self, rounds: int) -> Floats:
-        """Return the mean weight each client had over the first rounds that asked anybody.
+        """Return each client's mean weight over those of the first rounds that asked anybody.
 
         Returns
         -------
@@ -67,25 +66,25 @@ class Schedule:
 
 
 def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) -> Schedule:
-    """Draw the cohorts of every seed, and let the rule choose.
+    """Draw the cohorts of every seed, and apply the rule's choice.
 
     Parameters
     ----------
     problem : Problem
-        Whose availability gives the cohorts.
+        Its availability gives the cohorts.
     rule : Rule
-        Whom to ask, with which weights.
+        Decides which clients to ask, and their weights.
     seeds : sequence of int
-        One run each. Cohorts follow from (seed, 0), the rule's own draws from (seed, 1): rules
+        One run per seed. Cohorts follow from (seed, 0), the rule's own draws from (seed, 1): rules
         compared on one seed see the same cohorts.
     rounds : int
-        How many.
+        Number of rounds.
     """
     n_clients = problem.task.n_clients
     if rule.n_clients not in (None, n_clients):
         raise RuleError(
             f"rule {rule.name!r} was made for {rule.n_clients} clients, and task "
-            f"{problem.task.name!r} has {n_clients}; make it from what is known of these clients"
+            f"{problem.task.name!r} has {n_clients}; build it for these clients"
         )
     asked: list[Asked] = []
     for seed in seeds:
@@ -99,19 +98,20 @@ def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) ->
             raise CohortError(
                 f"the availability gave {len(cohorts)} cohorts for {rounds} rounds of seed {seed}"
             )
-        _check(cohorts, n_clients, f"the availability of seed {seed}")
-        # Of one type, empty ones too: rules index by cohorts, and know them by their bytes.
+        _check(cohorts, problem.task, f"the availability of seed {seed}")
+        # All of one type, also empty ones: rules index by cohorts, and cache by their bytes.
         cohorts = [cohort.astype(np.int64, copy=False) for cohort in cohorts]
         chosen = rule.choose(cohorts, np.random.default_rng([seed, 1]))
         if not (isinstance(chosen, list) and all(isinstance(one, Asked) for one in chosen)):
-            raise RuleError(f"rule {rule.name!r} must choose a list of Asked, one a round")
+            raise RuleError(f"rule {rule.name!r} must choose a list of Asked, one per round")
         if len(chosen) != rounds:
             raise RuleError(f"rule {rule.name!r} chose {len(chosen)} times in {rounds} rounds")
         if any(one.members is not cohort for one, cohort in zip(chosen, cohorts, strict=True)):
-            _check([np.asarray(one.members) for one in chosen], n_clients, f"rule {rule.name!r}")
+            members = [np.asarray(one.members) for one in chosen]
+            _check(members, problem.task, f"rule {rule.name!r}")
         asked.extend(chosen)
     plan = _rectangle(asked, n_clients, (len(seeds), rounds), rule.name)
-    _refuse_unbounded(plan, problem.task.dtype, rule.name)
+    _refuse_unbounded(plan, problem.task, rule.name)
     return plan
 
 
@@ -121,7 +121,7 @@ def _rectangle(asked: list[Asked], n_clients: int, shape: tuple[int, int], name:
         weight_sizes = np.fromiter((len(one.weights) for one in asked), np.int64, len(asked))
         flat = np.concatenate([one.weights for one in asked])
     except (TypeError, ValueError) as cause:
-        raise RuleError(f"rule {name!r} gave weights that are no flat arrays: {cause}") from None
+        raise RuleError(f"rule {name!r} gave weights that are not flat arrays: {cause}") from None
     if flat.ndim != 1 or not np.issubdtype(flat.dtype, np.number):
         raise RuleError(
             f"rule {name!r} gave weights of type {flat.dtype} in {flat.ndim} dimensions; "
@@ -133,48 +133,49 @@ def _rectangle(asked: list[Asked], n_clients: int, shape: tuple[int, int], name:
             f"rule {name!r} gave {weight_sizes[other[0]]} weights to {sizes[other[0]]} members in "
             f"round {other[0] % shape[1] + 1}"
         )
-    size = max(int(sizes.max()), 1)
-    places = np.arange(size) < sizes[:, None]
-    members = np.full((len(asked), size), n_clients, np.int32)
-    weights = np.zeros((len(asked), size))
+    length = max(int(sizes.max()), 1)
+    places = np.arange(length) < sizes[:, None]
+    members = np.full((len(asked), length), n_clients, np.int32)
+    weights = np.zeros((len(asked), length))
     members[places] = np.concatenate([one.members for one in asked])
     weights[places] = flat
-    return Schedule(members.reshape(*shape, size), weights.reshape(*shape, size), n_clients)
+    return Schedule(members.reshape(*shape, length), weights.reshape(*shape, length), n_clients)
 
 
-def _refuse_unbounded(plan: Schedule, dtype: np.dtype[Any], name: str) -> None:
+def _refuse_unbounded(plan: Schedule, task: Task, name: str) -> None:
     """Refuse weights that are not finite in the precision trained in."""
-    bad = np.argwhere(~(np.abs(plan.weights) <= float(np.finfo(dtype).max)))
+    bad = np.argwhere(~(np.abs(plan.weights) <= float(np.finfo(task.dtype).max)))
     if bad.size:
         seed, number, place = bad[0]
         raise RuleError(
-            f"rule {name!r} gave client {plan.members[seed, number, place]} the weight "
+            f"rule {name!r} gave client {task.label(plan.members[seed, number, place])} the weight "
             f"{plan.weights[seed, number, place]} in round {number + 1}; it must be finite in "
-            f"{dtype}"
+            f"{task.dtype}"
         )
 
 
-def _check(cohorts: Sequence[Integers], n_clients: int, source: str) -> None:
-    """Refuse members that are not distinct known clients, all rounds at once."""
+def _check(cohorts: Sequence[Integers], task: Task, source: str) -> None:
+    """Refuse members that are not distinct known clients, in all rounds at once."""
+    n_clients = task.n_clients
     sizes = np.fromiter((cohort.size for cohort in cohorts), np.int64, len(cohorts))
     if not sizes.any():
-        raise CohortError(f"{source} has nobody in any of {len(cohorts)} rounds")
+        raise CohortError(f"{source} has no participants in any of {len(cohorts)} rounds")
     deep = [number for number, cohort in enumerate(cohorts) if cohort.ndim != 1]
     if deep:
         raise CohortError(
             f"{source} has a cohort of shape {cohorts[deep[0]].shape} in round {deep[0] + 1}; "
-            "it must be a flat sequence of client numbers"
+            "it must be a flat sequence of client indices"
         )
     members = np.concatenate([cohort for cohort in cohorts if cohort.size])
     if not np.issubdtype(members.dtype, np.integer):
-        raise CohortError(f"{source} gave members of type {members.dtype}, not client numbers")
+        raise CohortError(f"{source} gave members of type {members.dtype}, not client indices")
     unknown = members[(members < 0) | (members >= n_clients)]
     if unknown.size:
         raise CohortError(
-            f"{source} names client {unknown[0]}, but clients run from 0 to {n_clients - 1}"
+            f"{source} has client {unknown[0]}, but clients run from 0 to {n_clients - 1}"
         )
     places = np.sort(np.repeat(np.arange(len(cohorts)), sizes) * n_clients + members)
     repeated = places[1:][places[1:] == places[:-1]]
     if repeated.size:
         number, client = divmod(int(repeated[0]), n_clients)
-        raise CohortError(f"{source} names client {client} twice in round {number + 1}")
+        raise CohortError(f"{source} has client {task.label(client)} twice in round {number + 1}")

@@ -1,4 +1,4 @@
-"""Step sizes over a run: each schedule gives one local step size a round."""
+"""StepSchedules of step sizes: each gives one local step size per round."""
 
 from collections.abc import Callable
 
@@ -6,30 +6,30 @@ import numpy as np
 
 from fedavot._checks import Floats, as_amount
 
-Schedule = Callable[[int, int], Floats]
+StepSchedule = Callable[[int, int], Floats]
 """A function of (rounds, local_steps) that gives the step size of every round."""
 
 
-def constant(step: float) -> Schedule:
+def constant(step: float) -> StepSchedule:
     """Return η_t = step."""
     size = as_amount(step, what="step", positive=True)
     return lambda rounds, local_steps: np.full(rounds, size)
 
 
-def inverse_root(step: float) -> Schedule:
+def inverse_root(step: float) -> StepSchedule:
     """Return η_t = step/√(T H): the step of the O(1/√T) theorem, T rounds of H local steps."""
     size = as_amount(step, what="step", positive=True)
     return lambda rounds, local_steps: np.full(rounds, size / np.sqrt(rounds * local_steps))
 
 
-def decaying(step: float, halved_after: float) -> Schedule:
+def decaying(step: float, halved_after: float) -> StepSchedule:
     """Return η_t = step/(1 + t/τ), with τ = ``halved_after`` rounds."""
     size = as_amount(step, what="step", positive=True)
     scale = as_amount(halved_after, what="halved_after", positive=True)
     return lambda rounds, local_steps: size / (1.0 + np.arange(rounds) / scale)
 
 
-def cosine(step: float) -> Schedule:
+def cosine(step: float) -> StepSchedule:
     """Return η_t = step (1 + cos(π t/T))/2, falling from step to nearly zero."""
     size = as_amount(step, what="step", positive=True)
     return lambda rounds, local_steps: (

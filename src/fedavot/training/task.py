@@ -1,12 +1,12 @@
-"""Tasks: what the clients hold, and what a model is to do with it.
+"""Tasks: what the clients hold, the model they train, and its loss.
 
 A task is client data with two pure functions: ``init(key)`` makes a model, any pytree of arrays,
 and ``loss(params, batch)`` is its mean loss over a batch, a pytree of arrays whose leading axis
-counts examples. A problem adds who matters (importance) and who turns up (availability).
+runs over examples. A problem adds each client's importance and the availability of the clients.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedavot._checks import Floats, Integers, as_array, as_importance
+from fedavot._clients import Clients, in_client_order
 from fedavot.errors import TaskError
 
 Params = Any
 Batch = Any
 Availability = Callable[[np.random.Generator, int], Sequence[Integers]]
-"""A function of (rng, rounds) that gives one cohort a round, such as a law's ``sample``."""
+"""A function of (rng, rounds) that gives one cohort per round, such as a law's ``sample``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,19 +30,21 @@ class Task:
     Parameters
     ----------
     name : str
-        For tables and messages.
+        Name of the task in tables and messages.
     data : pytree of arrays, each of shape (n_clients, n_examples, ...)
-        What the clients hold. Training runs in the precision of its widest float array, float32
-        or float64.
+        The clients' examples. Training runs in the precision of the widest float array, float32 or
+        float64.
     loss : function of (params, batch)
         Mean loss over a batch whose leaves have shape (n_batch, ...); differentiable by JAX
         (a subgradient where it is not smooth).
     init : function of a JAX key
         The model before training.
     counts : int array of shape (n_clients,), optional
-        How many examples each client holds, where not all hold n_examples; what lies behind is
-        padding, of no influence. `from_clients` sets it. A client's loss is then the mean over its
-        own examples, taken one by one, so the loss must be a plain mean over its batch.
+        Number of examples of each client, where not all hold n_examples; the rest is padding and
+        has no influence. `from_clients` sets it. A client's loss is then the mean over its own
+        examples, taken one by one, so the loss must be a plain mean over its batch.
+    clients : sequence of str, optional
+        The clients' names, for messages and for an importance given by name.
     """
 
     name: str
@@ -49,6 +52,13 @@ class Task:
     loss: Callable[[Params, Batch], Any]
     init: Callable[[Any], Params]
     counts: Integers | None = None
+    clients: Sequence[str] | None = None
+
+    def __repr__(self) -> str:
+        most = "" if self.counts is None else "at most "
+        return (
+            f"Task({self.name!r}, {self.n_clients:,} clients of {most}{self.n_examples:,} examples)"
+        )
 
     def __post_init__(self) -> None:
         where = f"the data of task {self.name!r}"
@@ -62,8 +72,9 @@ class Task:
         if short or len({shape[:2] for shape in shapes}) > 1:
             raise TaskError(
                 f"task {self.name!r} has arrays of shapes {shapes}; each must begin with the same "
-                "(n_clients, n_examples), both at least 1; from_clients takes one entry a client"
+                "(n_clients, n_examples), both at least 1; from_clients takes one entry per client"
             )
+        object.__setattr__(self, "clients", Clients(shapes[0][0], self.clients).names)
         if self.counts is not None:
             where = f"the counts of task {self.name!r}"
             counts = as_array(self.counts, otherwise=where, error=TaskError, item="client")
@@ -81,18 +92,18 @@ class Task:
         single = self.dtype == np.float32
         for leaf in map(np.asarray, leaves(self.data)):
             _refuse_not_numbers(self.name, leaf)
-            _refuse_not_finite(self.name, leaf)
+            self._refuse_not_finite(leaf)
             if single:
-                _refuse_long_integers(self.name, leaf)
+                self._refuse_long_integers(leaf)
 
     @property
     def n_clients(self) -> int:
-        """How many clients there are."""
+        """Number of clients."""
         return int(np.shape(leaves(self.data)[0])[0])
 
     @property
     def n_examples(self) -> int:
-        """How many examples a client holds, at most."""
+        """Largest number of examples that a client holds."""
         return int(np.shape(leaves(self.data)[0])[1])
 
     @property
@@ -102,71 +113,106 @@ class Task:
         double = any(np.issubdtype(kind, np.floating) and kind.itemsize >= 8 for kind in kinds)
         return np.dtype(np.float64 if double else np.float32)
 
+    def label(self, client: int) -> str:
+        """Return a client's name in quotes, or its index, for a message."""
+        return Clients(self.n_clients, self.clients).label(client)
+
+    def _refuse_not_finite(self, leaf: NDArray[Any]) -> None:
+        if not np.issubdtype(leaf.dtype, np.floating):
+            return
+        bad = np.flatnonzero(~np.isfinite(leaf).reshape(leaf.shape[0], -1).all(axis=1))
+        if bad.size:
+            raise TaskError(
+                f"the data of client {self.label(bad[0])} in task {self.name!r} has entries that "
+                "are not finite; remove or impute them"
+            )
+
+    def _refuse_long_integers(self, leaf: NDArray[Any]) -> None:
+        """Refuse integers that JAX would cut to their lower 32 bits without a warning."""
+        if not np.issubdtype(leaf.dtype, np.integer) or leaf.dtype.itemsize < 8:
+            return
+        long = (leaf < -(2**31)) | (leaf >= 2**31)
+        bad = np.flatnonzero(long.reshape(len(leaf), -1).any(axis=1))
+        if bad.size:
+            raise TaskError(
+                f"the data of client {self.label(bad[0])} in task {self.name!r} has integers of "
+                "more than 32 bits, which single precision does not hold; give smaller ones, or "
+                "float64 data"
+            )
+
 
 def from_clients(
     name: str,
-    clients: Sequence[Batch],
+    data: Sequence[Batch],
     *,
     loss: Callable[[Params, Batch], Any],
     init: Callable[[Any], Params],
+    clients: Sequence[str] | None = None,
 ) -> Task:
-    """Return a task from one entry of data a client; sizes may differ.
+    """Return a task from one entry of data per client, of any number of examples.
 
     Parameters
     ----------
     name : str
-        For tables and messages.
-    clients : sequence of pytrees of arrays
+        Name of the task in tables and messages.
+    data : sequence of pytrees of arrays
         Client i's examples, each leaf of shape (n_i, ...).
     loss, init : functions
         As in `Task`.
+    clients : sequence of str, optional
+        The clients' names.
     """
-    if not len(clients):
+    if not len(data):
         raise TaskError(f"task {name!r} has no clients")
+    who = [f"client {label} of task {name!r}" for label in labels_of(data, clients)]
     rows = [
-        [
-            as_array(leaf, otherwise=f"client {number} of task {name!r}", error=TaskError)
-            for leaf in leaves(client)
-        ]
-        for number, client in enumerate(clients)
+        [as_array(leaf, otherwise=own, error=TaskError) for leaf in leaves(entry)]
+        for own, entry in zip(who, data, strict=True)
     ]
-    counts = np.array([_count(name, number, row) for number, row in enumerate(rows)])
-    _refuse_other_structures(name, clients)
-    for number, row in enumerate(rows):
-        if [leaf.shape[1:] for leaf in row] != [leaf.shape[1:] for leaf in rows[0]]:
+    counts = np.array([_count(own, row) for own, row in zip(who, rows, strict=True)])
+    _refuse_other_structures(who, data)
+    shapes = [[leaf.shape[1:] for leaf in row] for row in rows]
+    for own, found in zip(who, shapes, strict=True):
+        if found != shapes[0]:
             raise TaskError(
-                f"client {number} of task {name!r} has examples of shapes "
-                f"{[leaf.shape[1:] for leaf in row]}, client 0 of "
-                f"{[leaf.shape[1:] for leaf in rows[0]]}; all must be alike"
+                f"{own} has examples of shapes {found}, and {who[0]} has {shapes[0]}; all clients' "
+                "examples must have the same shapes"
             )
     columns = [_stack(list(column), int(counts.max())) for column in zip(*rows, strict=True)]
     uneven = counts.astype(np.int64) if np.ptp(counts) else None
-    return Task(name, _rebuild(clients[0], columns), loss, init, uneven)
+    return Task(name, _rebuild(data[0], columns), loss, init, uneven, clients)
+
+
+def labels_of(data: Sequence[Batch], clients: Sequence[str] | None) -> list[str]:
+    """Return every client's name in quotes, or its index, for messages."""
+    found = Clients(len(data), clients)
+    return [found.label(number) for number in range(found.count)]
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A task, the importance its objective gives each client, and who takes part.
+    """A task, the importance of each client in the objective, and the clients' availability.
 
     Parameters
     ----------
     task : Task
         Data, model and loss.
-    importance : array-like of shape (n_clients,)
+    importance : array-like of shape (n_clients,), or mapping from name to float
         The objective is F(θ) = Σ p_i f_i(θ), with f_i the mean loss over client i's examples.
     availability : function of (rng, rounds)
-        One cohort a round, as arrays of client numbers; empty where nobody reports. A law's
+        One cohort per round, as arrays of client indices; empty where nobody reports. A law's
         ``sample`` is such a function.
     """
 
     task: Task
-    importance: ArrayLike
+    importance: ArrayLike | Mapping[str, float]
     availability: Availability
 
     @functools.cached_property
     def shares(self) -> Floats:
         """The importance as a checked array, shape (n_clients,)."""
-        return as_importance(self.importance, self.task.n_clients)
+        ordered = in_client_order(self.importance, self.task.clients)
+        return as_importance(ordered, self.task.n_clients)
 
     def __post_init__(self) -> None:
         _ = self.shares
@@ -190,30 +236,31 @@ def _rebuild(like: Batch, columns: list[NDArray[Any]]) -> Batch:
     return jax.tree.unflatten(jax.tree.structure(like), columns)
 
 
-def _refuse_other_structures(name: str, clients: Sequence[Batch]) -> None:
+def _refuse_other_structures(who: Sequence[str], data: Sequence[Batch]) -> None:
     import jax
 
-    structures = [jax.tree.structure(client) for client in clients]
-    for number, structure in enumerate(structures):
-        if structure != structures[0]:
+    first = jax.tree.structure(data[0])
+    for own, entry in zip(who, data, strict=True):
+        structure = jax.tree.structure(entry)
+        if structure != first:
             raise TaskError(
-                f"client {number} of task {name!r} has data of structure {structure}, client 0 of "
-                f"{structures[0]}; all must be alike"
+                f"{own} has data of structure {structure}, and {who[0]} has {first}; all clients' "
+                "data must have the same structure"
             )
 
 
-def _count(name: str, number: int, row: list[NDArray[Any]]) -> int:
+def _count(who: str, row: list[NDArray[Any]]) -> int:
     sizes = {leaf.shape[0] if leaf.ndim else 0 for leaf in row}
     if len(sizes) != 1 or 0 in sizes:
         raise TaskError(
-            f"client {number} of task {name!r} has arrays of lengths {sorted(sizes)}; "
-            "all its arrays must hold the same examples, at least one"
+            f"{who} has arrays of lengths {sorted(sizes)}; all its arrays must hold the same "
+            "examples, at least one"
         )
     return sizes.pop()
 
 
 def _stack(column: list[NDArray[Any]], length: int) -> NDArray[Any]:
-    """Stack one client a row, padded to the common length."""
+    """Stack the clients' arrays, padded to a common length."""
     dtype = np.result_type(*{leaf.dtype for leaf in column})
     stacked = np.zeros((len(column), length, *column[0].shape[1:]), dtype)
     for row, leaf in zip(stacked, column, strict=True):
@@ -241,27 +288,4 @@ def _refuse_not_numbers(name: str, leaf: NDArray[Any]) -> None:
         raise TaskError(
             f"the data of task {name!r} has an array of type {leaf.dtype}; give numbers of at most "
             "64 bits, such as the labels' positions"
-        )
-
-
-def _refuse_long_integers(name: str, leaf: NDArray[Any]) -> None:
-    """Refuse what JAX would cut to its lower 32 bits without a word."""
-    if not np.issubdtype(leaf.dtype, np.integer) or leaf.dtype.itemsize < 8:
-        return
-    bad = np.flatnonzero(((leaf < -(2**31)) | (leaf >= 2**31)).reshape(len(leaf), -1).any(axis=1))
-    if bad.size:
-        raise TaskError(
-            f"the data of client {bad[0]} in task {name!r} has integers of more than 32 bits, "
-            "which single precision does not hold; give smaller ones, or float64 data"
-        )
-
-
-def _refuse_not_finite(name: str, leaf: NDArray[Any]) -> None:
-    if not np.issubdtype(leaf.dtype, np.floating):
-        return
-    bad = np.flatnonzero(~np.isfinite(leaf).reshape(leaf.shape[0], -1).all(axis=1))
-    if bad.size:
-        raise TaskError(
-            f"the data of client {bad[0]} in task {name!r} has entries that are not finite; "
-            "remove or impute them"
         )

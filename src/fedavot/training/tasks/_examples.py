@@ -1,7 +1,7 @@
 """Examples as they enter a task, and all of them with their weights in the objective.
 
-Tasks on features and targets hold a pair of arrays a client. The optima stack them: with n_i
-examples, each of client i's counts p_i/n_i in F(θ) = Σ p_i f_i(θ).
+Tasks on features and targets hold a pair of arrays per client. The optima stack them: each of
+client i's n_i examples counts p_i/n_i in F(θ) = Σ p_i f_i(θ).
 """
 
 from collections.abc import Callable, Sequence
@@ -12,9 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedavot._checks import Floats, as_array, as_importance
 from fedavot.errors import TaskError
-from fedavot.training.task import Task
+from fedavot.training.task import Task, labels_of
 
 Pair = tuple[NDArray[Any], NDArray[Any]]
+Examples = Sequence[tuple[ArrayLike, ArrayLike]]
+"""One pair (features, targets) per client."""
 
 
 class Weighted(NamedTuple):
@@ -28,36 +30,40 @@ class Weighted(NamedTuple):
     """How much each example counts in the objective, shape (n_examples,); positive."""
 
 
-def as_pairs(name: str, clients: Sequence[tuple[ArrayLike, ArrayLike]]) -> list[Pair]:
-    """Return one pair (features, targets) a client, features as floats.
+def as_pairs(name: str, data: Examples, clients: Sequence[str] | None = None) -> list[Pair]:
+    """Return one pair (features, targets) per client, features as floats.
 
     Parameters
     ----------
     name : str
         The task's name, for messages.
-    clients : sequence of pairs
+    data : sequence of pairs
         Client i's features, shape (n_i, n_features), and targets, shape (n_i,).
+    clients : sequence of str, optional
+        The clients' names, for messages.
     """
-    return [_as_pair(name, number, client) for number, client in enumerate(clients)]
+    labels = labels_of(data, clients)
+    return [_as_pair(name, label, pair) for label, pair in zip(labels, data, strict=True)]
 
 
-def as_float_pairs(name: str, clients: Sequence[tuple[ArrayLike, ArrayLike]]) -> list[Pair]:
+def as_float_pairs(name: str, data: Examples, clients: Sequence[str] | None = None) -> list[Pair]:
     """Return pairs as `as_pairs` does, the targets as floats too."""
+    pairs = zip(labels_of(data, clients), as_pairs(name, data, clients), strict=True)
     return [
-        (features, _as_floats(name, number, targets, "targets"))
-        for number, (features, targets) in enumerate(as_pairs(name, clients))
+        (features, _as_floats(name, label, targets, "targets"))
+        for label, (features, targets) in pairs
     ]
 
 
 def weighted_examples(
     task: Task, importance: ArrayLike, loss: Callable[[Any, Any], Any]
 ) -> Weighted:
-    """Return the examples of a task with the given loss, padding and clients of no weight left out.
+    """Return the examples of a task, without padding and clients of importance zero.
 
     Parameters
     ----------
     task : Task
-        Whose data is a pair of features and targets.
+        A task whose data is a pair of features and targets.
     importance : array_like of shape (n_clients,)
         A distribution over the clients.
     loss : function
@@ -74,30 +80,30 @@ def weighted_examples(
     return Weighted(features[counted], targets[counted], weights[counted])
 
 
-def _as_pair(name: str, number: int, client: Any) -> Pair:
+def _as_pair(name: str, label: str, pair: Any) -> Pair:
     try:
-        features, targets = client
+        features, targets = pair
     except (TypeError, ValueError):
         raise TaskError(
-            f"client {number} of task {name!r} must be a pair (features, targets)"
+            f"client {label} of task {name!r} must be a pair (features, targets)"
         ) from None
-    where = f"client {number} of task {name!r} has arrays that do not line up"
+    where = f"client {label} of task {name!r} has arrays that do not line up"
     features = as_array(features, otherwise=where, error=TaskError)
     targets = as_array(targets, otherwise=where, error=TaskError)
     if features.ndim != 2 or targets.ndim != 1:
         raise TaskError(
-            f"client {number} of task {name!r} has features of shape {features.shape} and targets "
+            f"client {label} of task {name!r} has features of shape {features.shape} and targets "
             f"of shape {targets.shape}; they must be (n_examples, n_features) and (n_examples,)"
         )
-    return _as_floats(name, number, features, "features"), targets
+    return _as_floats(name, label, features, "features"), targets
 
 
-def _as_floats(name: str, number: int, values: NDArray[Any], what: str) -> NDArray[Any]:
+def _as_floats(name: str, label: str, values: NDArray[Any], what: str) -> NDArray[Any]:
     if np.issubdtype(values.dtype, np.floating):
         return values
     if not (np.issubdtype(values.dtype, np.integer) or values.dtype == np.bool_):
         raise TaskError(
-            f"client {number} of task {name!r} has {what} of type {values.dtype}; "
+            f"client {label} of task {name!r} has {what} of type {values.dtype}; "
             "they must be numbers"
         )
     return values.astype(np.float64)

@@ -19,7 +19,7 @@ def heterogeneous_clients(
     Parameters
     ----------
     n_clients, n_features, n_examples : int
-        How many clients, features, and examples a client; at least 1.
+        Number of clients, of features, and of examples per client; at least 1.
     rng : numpy.random.Generator
         Source of everything random.
 

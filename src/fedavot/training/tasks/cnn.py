@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from fedavot.errors import TaskError
-from fedavot.training.task import Task, from_clients
+from fedavot.training.task import Task, from_clients, labels_of
+from fedavot.training.tasks._examples import Examples
 from fedavot.training.tasks.softmax import as_labelled, cross_entropy
 
 SIDE = 28
@@ -77,32 +77,38 @@ def he_model(n_classes: int, key: Any) -> dict[str, dict[str, Any]]:
 
 
 def cnn_task(
-    name: str, clients: Sequence[tuple[ArrayLike, ArrayLike]], n_classes: int = 10
+    name: str,
+    data: Examples,
+    n_classes: int = 10,
+    *,
+    clients: Sequence[str] | None = None,
 ) -> Task:
     """Return the network's task on labelled images, in single precision.
 
     Parameters
     ----------
     name : str
-        For tables and messages.
-    clients : sequence of pairs
+        Name of the task in tables and messages.
+    data : sequence of pairs
         Client i's images, shape (n_i, 784), row by row, and integer labels from 0 to
         n_classes − 1, shape (n_i,).
     n_classes : int
-        How many classes there are, at least 2.
+        Number of classes, at least 2.
+    clients : sequence of str, optional
+        The clients' names.
     """
     pairs = [
         (images.astype(np.float32), labels)
-        for images, labels in as_labelled(name, clients, n_classes)
+        for images, labels in as_labelled(name, data, n_classes, clients)
     ]
-    for number, (images, _) in enumerate(pairs):
+    for label, (images, _) in zip(labels_of(data, clients), pairs, strict=True):
         if images.shape[1] != SIDE**2:
             raise TaskError(
-                f"client {number} of task {name!r} has images of {images.shape[1]} pixels; "
+                f"client {label} of task {name!r} has images of {images.shape[1]} pixels; "
                 f"the network takes {SIDE}×{SIDE} = {SIDE**2}"
             )
     init = functools.partial(he_model, n_classes)
-    return from_clients(name, pairs, loss=cnn_loss, init=init)
+    return from_clients(name, pairs, loss=cnn_loss, init=init, clients=clients)
 
 
 def _convolve(images: Any, layer: Any) -> Any:

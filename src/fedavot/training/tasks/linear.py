@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from fedavot._checks import Floats, as_seed
 from fedavot.errors import UnavailableError
 from fedavot.training.task import Task, from_clients
-from fedavot.training.tasks._examples import as_float_pairs, weighted_examples
+from fedavot.training.tasks._examples import Examples, as_float_pairs, weighted_examples
 from fedavot.training.tasks._heterogeneous import heterogeneous_clients
 
 NOISE = 0.1
@@ -44,19 +44,21 @@ def zero_model(n_features: int, key: Any) -> Floats:
     return np.zeros(n_features)
 
 
-def regression_task(name: str, clients: Sequence[tuple[ArrayLike, ArrayLike]]) -> Task:
+def regression_task(name: str, data: Examples, *, clients: Sequence[str] | None = None) -> Task:
     """Return the linear regression on a user's arrays.
 
     Parameters
     ----------
     name : str
-        For tables and messages.
-    clients : sequence of pairs
+        Name of the task in tables and messages.
+    data : sequence of pairs
         Client i's features, shape (n_i, n_features), and targets, shape (n_i,). There is no
         intercept: add a column of ones for one.
+    clients : sequence of str, optional
+        The clients' names.
     """
-    pairs = as_float_pairs(name, clients)
-    return from_clients(name, pairs, loss=mean_square, init=zeros_for(pairs))
+    pairs = as_float_pairs(name, data, clients)
+    return from_clients(name, pairs, loss=mean_square, init=zeros_for(pairs), clients=clients)
 
 
 def zeros_for(pairs: Sequence[tuple[Any, Any]]) -> functools.partial[Floats]:
@@ -74,9 +76,9 @@ def heterogeneous_regression(
     Parameters
     ----------
     n_clients, n_features, n_examples : int
-        How many clients, features, and examples a client.
+        Number of clients, of features, and of examples per client.
     seed : int
-        Of the data.
+        Seed for drawing the data.
     """
     rng = np.random.default_rng(as_seed(seed))
     features, _, responses = heterogeneous_clients(n_clients, n_features, n_examples, rng)

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, as_amount, as_seed
 from fedavot.errors import OptionError, TaskError
-from fedavot.training.task import Task, from_clients
-from fedavot.training.tasks._examples import as_float_pairs, weighted_examples
+from fedavot.training.task import Task, from_clients, labels_of
+from fedavot.training.tasks._examples import Examples, as_float_pairs, weighted_examples
 from fedavot.training.tasks._heterogeneous import heterogeneous_clients
 from fedavot.training.tasks.linear import NOISE, zeros_for
 
@@ -53,39 +53,43 @@ def mean_hinge(params: Any, batch: Any) -> Any:
     return jnp.mean(jnp.maximum(0.0, 1.0 - labels * (features @ params)))
 
 
-def lad_task(name: str, clients: Sequence[tuple[ArrayLike, ArrayLike]]) -> Task:
+def lad_task(name: str, data: Examples, *, clients: Sequence[str] | None = None) -> Task:
     """Return least absolute deviations on a user's arrays.
 
     Parameters
     ----------
     name : str
-        For tables and messages.
-    clients : sequence of pairs
+        Name of the task in tables and messages.
+    data : sequence of pairs
         Client i's features, shape (n_i, n_features), and targets, shape (n_i,).
+    clients : sequence of str, optional
+        The clients' names.
     """
-    pairs = as_float_pairs(name, clients)
-    return from_clients(name, pairs, loss=mean_deviation, init=zeros_for(pairs))
+    pairs = as_float_pairs(name, data, clients)
+    return from_clients(name, pairs, loss=mean_deviation, init=zeros_for(pairs), clients=clients)
 
 
-def hinge_task(name: str, clients: Sequence[tuple[ArrayLike, ArrayLike]]) -> Task:
+def hinge_task(name: str, data: Examples, *, clients: Sequence[str] | None = None) -> Task:
     """Return a linear classifier with the hinge loss on a user's arrays.
 
     Parameters
     ----------
     name : str
-        For tables and messages.
-    clients : sequence of pairs
+        Name of the task in tables and messages.
+    data : sequence of pairs
         Client i's features, shape (n_i, n_features), and labels −1 or 1, shape (n_i,).
+    clients : sequence of str, optional
+        The clients' names.
     """
-    pairs = as_float_pairs(name, clients)
-    for number, (_, labels) in enumerate(pairs):
+    pairs = as_float_pairs(name, data, clients)
+    for label, (_, labels) in zip(labels_of(data, clients), pairs, strict=True):
         foreign = labels[np.abs(labels) != 1]
         if foreign.size:
             raise TaskError(
-                f"client {number} of task {name!r} has label {foreign[0]}; "
+                f"client {label} of task {name!r} has label {foreign[0]}; "
                 "the hinge loss takes labels -1 and 1"
             )
-    return from_clients(name, pairs, loss=mean_hinge, init=zeros_for(pairs))
+    return from_clients(name, pairs, loss=mean_hinge, init=zeros_for(pairs), clients=clients)
 
 
 def absolute_deviations(
@@ -96,9 +100,9 @@ def absolute_deviations(
     Parameters
     ----------
     n_clients, n_features, n_examples : int
-        How many clients, features, and examples a client.
+        Number of clients, of features, and of examples per client.
     seed : int
-        Of the data.
+        Seed for drawing the data.
     """
     rng = np.random.default_rng(as_seed(seed))
     features, _, responses = heterogeneous_clients(n_clients, n_features, n_examples, rng)
@@ -122,11 +126,11 @@ def hinge(
     Parameters
     ----------
     n_clients, n_features, n_examples : int
-        How many clients, features, and examples a client.
+        Number of clients, of features, and of examples per client.
     flipped : float
         Chance of a label's being turned, from 0 to 1.
     seed : int
-        Of the data.
+        Seed for drawing the data.
     """
     chance = as_amount(flipped, what="flipped")
     if chance > 1:

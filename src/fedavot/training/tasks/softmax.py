@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fedavot._checks import Floats, as_size
 from fedavot.errors import TaskError
-from fedavot.training.task import Task, from_clients
-from fedavot.training.tasks._examples import Pair, as_pairs
+from fedavot.training.task import Task, from_clients, labels_of
+from fedavot.training.tasks._examples import Examples, Pair, as_pairs
 
 
 def cross_entropy(scores: Any, labels: Any) -> Any:
@@ -61,46 +61,49 @@ def zero_model(n_features: int, n_classes: int, key: Any) -> dict[str, Floats]:
 
 
 def softmax_task(
-    name: str, clients: Sequence[tuple[ArrayLike, ArrayLike]], n_classes: int = 10
+    name: str,
+    data: Examples,
+    n_classes: int = 10,
+    *,
+    clients: Sequence[str] | None = None,
 ) -> Task:
     """Return multinomial logistic regression on labelled features.
 
     Parameters
     ----------
     name : str
-        For tables and messages.
-    clients : sequence of pairs
+        Name of the task in tables and messages.
+    data : sequence of pairs
         Client i's features, shape (n_i, n_features), and integer labels from 0 to
         n_classes − 1, shape (n_i,).
     n_classes : int
-        How many classes there are, at least 2; a client need not hold all.
+        Number of classes, at least 2; a client need not hold all.
+    clients : sequence of str, optional
+        The clients' names.
     """
-    pairs = as_labelled(name, clients, n_classes)
+    pairs = as_labelled(name, data, n_classes, clients)
     n_features = pairs[0][0].shape[1] if pairs else 0
     init = functools.partial(zero_model, n_features, n_classes)
-    return from_clients(name, pairs, loss=softmax_loss, init=init)
+    return from_clients(name, pairs, loss=softmax_loss, init=init, clients=clients)
 
 
 def as_labelled(
-    name: str, clients: Sequence[tuple[ArrayLike, ArrayLike]], n_classes: int
+    name: str, data: Examples, n_classes: int, clients: Sequence[str] | None
 ) -> list[Pair]:
-    """Return one pair (features, labels) a client, the labels checked to be classes."""
+    """Return one pair (features, labels) per client, the labels checked to be classes."""
     classes = as_size(n_classes, what="n_classes", low=2)
-    pairs = as_pairs(name, clients)
-    for number, (_, labels) in enumerate(pairs):
-        _refuse_foreign_labels(name, number, labels, classes)
+    pairs = as_pairs(name, data, clients)
+    for label, (_, labels) in zip(labels_of(data, clients), pairs, strict=True):
+        _refuse_foreign_labels(f"client {label} of task {name!r}", labels, classes)
     return [(features, labels.astype(np.int32)) for features, labels in pairs]
 
 
-def _refuse_foreign_labels(name: str, number: int, labels: NDArray[Any], n_classes: int) -> None:
+def _refuse_foreign_labels(who: str, labels: NDArray[Any], n_classes: int) -> None:
     if not np.issubdtype(labels.dtype, np.integer):
-        raise TaskError(
-            f"client {number} of task {name!r} has labels of type {labels.dtype}; "
-            "they must be integers"
-        )
+        raise TaskError(f"{who} has labels of type {labels.dtype}; they must be integers")
     foreign = labels[(labels < 0) | (labels >= n_classes)]
     if foreign.size:
         raise TaskError(
-            f"client {number} of task {name!r} has label {foreign[0]}, but classes run from 0 to "
+            f"{who} has label {foreign[0]}, but classes run from 0 to "
             f"{n_classes - 1}; give n_classes"
         )

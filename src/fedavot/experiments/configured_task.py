@@ -1,7 +1,7 @@
-"""The clients of a configured study: data drawn from a seed, or examples dealt out to them.
+"""The task of a configured study: data drawn from a seed, or examples split among clients.
 
-Examples are MNIST's digits or a user's arrays; how they are dealt is the configuration's
-``[partition]``, and where a file says whose each example is, that is followed.
+Examples are MNIST's digits or a user's arrays. The configuration's ``[partition]`` says how they
+are split; where a file gives the client of each example, that is followed.
 """
 
 from typing import Any
@@ -15,6 +15,7 @@ from fedavot.experiments.inputs import Examples, read_examples
 from fedavot.training import Task
 from fedavot.training.mnist import load, standardised
 from fedavot.training.partition import by_group, dirichlet, iid, two_digits
+from fedavot.training.tasks._examples import Pair
 from fedavot.training.tasks.cnn import cnn_task
 from fedavot.training.tasks.linear import heterogeneous_regression, iid_regression, regression_task
 from fedavot.training.tasks.nonsmooth import absolute_deviations, hinge, hinge_task, lad_task
@@ -27,12 +28,12 @@ _DRAWN: dict[str, Any] = {
 }
 _LINEAR: dict[str, Any] = {"squares": regression_task, "absolute": lad_task, "hinge": hinge_task}
 _DIGITS: dict[str, Any] = {"mnist-softmax": softmax_task, "mnist-cnn": cnn_task}
-_BYTES_A_NUMBER = 24
-"""A feature in double precision, and two copies of it on the way."""
+_BYTES_PER_NUMBER = 24
+"""A feature in double precision, and two temporary copies of it."""
 
 
 def task_of(config: Config) -> Task:
-    """Return the task: drawn from a seed, or examples dealt out to clients."""
+    """Return the task: drawn from a seed, or examples split among clients."""
     options = config.task
     kind = options["kind"]
     if kind == "regression":
@@ -43,14 +44,14 @@ def task_of(config: Config) -> Task:
     if kind == "arrays":
         with config.at("task.file"):
             examples = read_examples(config.file("task"))
-        clients = _dealt(config, examples)
+        data, clients = _split(config, examples)
         with config.at("task.file"):
-            return _linear_task(config, clients, examples.targets)
+            return _linear_task(config, data, clients, examples.targets)
     with config.at("task.data_dir"):
         folder = options["data_dir"]
         digits = load(None if folder is None else config.path.parent / folder)
     images = standardised(digits.images) if options["standardise"] else digits.images
-    task: Task = _DIGITS[kind](kind, _dealt(config, Examples(images, digits.labels)))
+    task: Task = _DIGITS[kind](kind, _split(config, Examples(images, digits.labels))[0])
     return task
 
 
@@ -59,7 +60,7 @@ def _drawn(config: Config) -> Task:
     options = {name: value for name, value in config.task.items() if name != "kind"}
     numbers = options["n_clients"] * options["examples"] * options["n_features"]
     refuse_if_too_large(
-        _BYTES_A_NUMBER * numbers,
+        _BYTES_PER_NUMBER * numbers,
         what=f"data of {numbers:,} numbers",
         remedy="lower n_clients, examples or n_features",
     )
@@ -67,11 +68,13 @@ def _drawn(config: Config) -> Task:
     return task
 
 
-def _linear_task(config: Config, clients: list[Any], targets: NDArray[Any]) -> Task:
-    """Return the user's task; a class is whatever number the labels go up to."""
+def _linear_task(
+    config: Config, data: list[Pair], clients: list[str] | None, targets: NDArray[Any]
+) -> Task:
+    """Return the user's task; the largest label gives the number of classes."""
     loss = config.task["loss"]
     if loss != "softmax":
-        task: Task = _LINEAR[loss](config.name, clients)
+        task: Task = _LINEAR[loss](config.name, data, clients=clients)
         return task
     largest = int(targets.max()) if np.issubdtype(targets.dtype, np.integer) else 0
     if largest >= targets.size:
@@ -79,22 +82,23 @@ def _linear_task(config: Config, clients: list[Any], targets: NDArray[Any]) -> T
             "task.file",
             f"has the label {largest} among {targets.size} examples; number the classes from 0",
         )
-    return softmax_task(config.name, clients, n_classes=max(largest + 1, 2))
+    return softmax_task(config.name, data, max(largest + 1, 2), clients=clients)
 
 
-def _dealt(config: Config, examples: Examples) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-    """Return every client's features and targets."""
+def _split(config: Config, examples: Examples) -> tuple[list[Pair], list[str] | None]:
+    """Return every client's features and targets, and the clients' names if the file has them."""
+    clients: list[str] | None = None
     if config.partition["kind"] == "by-group" or (
         config.partition["kind"] is None and examples.groups is not None
     ):
-        parts = _groups(config, examples)
+        parts, clients = _groups(config, examples)
     else:
         parts = _parts(config, examples)
-    return [(examples.features[part], examples.targets[part]) for part in parts]
+    return [(examples.features[part], examples.targets[part]) for part in parts], clients
 
 
-def _groups(config: Config, examples: Examples) -> list[Integers]:
-    """Return the parts that the file's own groups are."""
+def _groups(config: Config, examples: Examples) -> tuple[list[Integers], list[str]]:
+    """Return one part for each client named in the file, and their names."""
     if examples.groups is None:
         raise config.error(
             "partition.kind",
@@ -105,21 +109,21 @@ def _groups(config: Config, examples: Examples) -> list[Integers]:
         if config.task[name] is not None:
             raise config.error(
                 f"task.{name}",
-                "is not used where examples come in groups, as by the array 'clients' of "
-                "task.file; leave it out, or give another partition.kind",
+                "is not used where the array 'clients' of task.file gives each example's client; "
+                "leave it out, or give another partition.kind",
             )
     with config.at("task.file"):
-        return by_group(examples.groups)
+        return by_group(examples.groups), [str(name) for name in np.unique(examples.groups)]
 
 
 def _parts(config: Config, examples: Examples) -> list[Integers]:
-    """Return the parts that a partition by chance makes."""
+    """Return the parts of a random partition."""
     n_clients, size = config.task["n_clients"], config.task["examples"]
     total = examples.targets.size
     if n_clients is None:
         raise config.error(
             "task.n_clients",
-            "is missing: how many clients the examples are dealt to; it must be an integer from "
+            "is missing: number of clients to split the examples among; it must be an integer from "
             f"1 to {total:,}",
         )
     if n_clients * (size or 1) > total:

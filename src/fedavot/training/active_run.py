@@ -1,7 +1,11 @@
-"""A run under way: what it plays, how far it has come, and what it leaves behind."""
+"""A run in progress: what is prepared before it, how far it has come, and its result.
+
+Rounds are run in pieces of equal length, so that one compiled program serves all of them.
+"""
 
 import functools
 import re
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,35 +16,35 @@ from fedavot.training.checkpoint import Checkpoint, fingerprint
 from fedavot.training.local import LocalTraining
 from fedavot.training.model import check_loss, first_models
 from fedavot.training.options import Training
-from fedavot.training.rounds import Carry, Clients, Own, Shared, compiled, program_of
+from fedavot.training.rounds import Carry, ClientData, Own, Shared, compiled, program_of
 from fedavot.training.run import Ending, Run
 from fedavot.training.schedule import Schedule
 from fedavot.training.task import Problem, Task, leaves
 
 PIECES = 10
-"""Into how many pieces a run is cut, at least, where its records allow."""
+"""Smallest number of pieces a run is cut into, where its records allow."""
 MOST_PIECES = 100
-"""At most as many, for pieces of equal length."""
+"""Largest number of pieces, chosen so that all have equal length."""
 
 
 class Piece(NamedTuple):
-    """What some rounds on end lead to."""
+    """The result of some consecutive rounds."""
 
     carry: Carry
     losses: Floats
-    """The objective where it was recorded, shape (n_seeds, n_records)."""
+    """The recorded objective, shape (n_seeds, n_records)."""
     recorded: list[int]
-    """The rounds after which it was; the last round among them."""
+    """The rounds after which it was recorded, including the last."""
 
     @property
     def finite(self) -> bool:
-        """Whether the models and every record are."""
+        """Whether the models and all records are finite."""
         arrays = (self.losses, *leaves(self.carry.params))
         return all(bool(np.isfinite(np.asarray(array)).all()) for array in arrays)
 
 
-class Course:
-    """A run under way.
+class ActiveRun:
+    """A run in progress.
 
     Parameters
     ----------
@@ -51,21 +55,21 @@ class Course:
     training : Training
         Rounds, steps, batches, seeds.
     plan : Schedule
-        Whom every round asks.
+        The clients that each round asks, and their weights.
     """
 
     def __init__(self, problem: Problem, rule: Rule, training: Training, plan: Schedule) -> None:
         import jax
 
         task = problem.task
-        self.rule, self.training, self.plan = rule, training, plan
+        self.task, self.rule, self.training, self.plan = task, rule, training, plan
         self.steps = training.step_sizes(task.dtype)
         self.clients = clients_of(problem)
         self.program = program_of(rule, local_training(task, training), padded=plan.padded)
         keys = _keys_of()(np.asarray(training.seeds, dtype=np.uint32))
         start = first_models(task, training, keys)
         check_loss(task, start, self.clients.data, training.batch_size)
-        # Seeds that ask alike, train on all examples and start alike end alike: play one.
+        # Seeds that ask the same clients, use all examples and start alike end alike: run one.
         alike = len(training.seeds) > 1 and plan.alike and training.batch_size is None
         alike = alike and all(bool((leaf == leaf[:1]).all()) for leaf in leaves(start))
         self.played = 1 if alike else len(training.seeds)
@@ -78,17 +82,20 @@ class Course:
         self.members = plan.members[: self.played]
         self.weights = plan.weights[: self.played].astype(task.dtype)
         self.done = 0
+        self.seconds = 0.0
         self.recorded: list[int] = []
         self.losses: list[Floats] = []
 
+    @functools.cached_property
     def fingerprint(self) -> str:
-        """Return what tells this run from another: what it computes, and of what.
+        """A digest of the program and its inputs, to be read before the run starts.
 
-        Names of functions would not do: one that was edited keeps its name.
+        The names of functions would not do: an edited function keeps its name.
         """
         at, to = self._cuts()[0]
-        traced = compiled()[0].trace(*self._call(self.carry, at, to)).jaxpr
-        # Some functions print with their address, which is another in every process.
+        with precision(self.task):
+            traced = compiled()[0].trace(*self._call(self.carry, at, to)).jaxpr
+        # Some functions print with their address, which differs between processes.
         program = re.sub(r" at 0x[0-9a-f]+", "", str(traced))
         words = (self.rule.name, program, str(self.training.record_every))
         seeds = np.asarray(self.training.seeds, dtype=np.int64)
@@ -96,14 +103,14 @@ class Course:
         return fingerprint(words, (*arrays, *leaves((self.clients, self.carry))))
 
     def resume(self, saved: Checkpoint) -> None:
-        """Go on from a saved state, if there is one."""
+        """Continue from a saved state, if there is one."""
         found = saved.load()
         if found is not None:
             self.carry, self.done = found.carry, found.done
             self.recorded, self.losses = list(found.recorded), list(found.losses.T)
 
     def pieces(self) -> list[tuple[int, int]]:
-        """Return the pieces yet to play, each a multiple of the record's interval or the rest."""
+        """Return the pieces still to run, as pairs of rounds."""
         return [(at, to) for at, to in self._cuts() if at >= self.done]
 
     def _cuts(self) -> list[tuple[int, int]]:
@@ -117,19 +124,19 @@ class Course:
         return list(zip([0, *ends[:-1]], ends, strict=True))
 
     def advance(self, at: int, to: int, carry: Carry | None = None) -> Piece:
-        """Play rounds at+1..to, from the run's carry unless another is given."""
+        """Run rounds at+1..to, from the run's carry unless another is given."""
         every = min(self.training.record_every, to - at)
         after, losses = compiled()[0](*self._call(self.carry if carry is None else carry, at, to))
         return Piece(after, np.asarray(losses, np.float64), list(range(at + every, to + 1, every)))
 
     def _call(self, carry: Carry, at: int, to: int) -> tuple[Any, ...]:
-        """Return what the compiled program is called with, for whole blocks of rounds."""
+        """Return the arguments of the compiled program, for whole blocks of rounds."""
         every = min(self.training.record_every, to - at)
         turns = self.turns(at, to, ((to - at) // every, every))
         return self.program, self.clients, self.keys, carry, turns
 
     def turns(self, at: int, to: int, shape: tuple[int, ...]) -> tuple[Shared, Own]:
-        """Return whom rounds at+1..to ask, and with which steps, in blocks of some shape."""
+        """Return the clients, weights and steps of rounds at+1..to, in blocks of some shape."""
         numbers = np.arange(at + 1, to + 1, dtype=np.int32).reshape(shape)
         cut = (self.played, *shape, -1)
         return (
@@ -138,17 +145,17 @@ class Course:
         )
 
     def keep(self, piece: Piece) -> None:
-        """Make a piece that went well part of the run."""
+        """Make a piece whose results are finite part of the run."""
         self.recorded += piece.recorded
         self.losses += list(piece.losses.T)
         self.carry, self.done = piece.carry, piece.recorded[-1]
 
     def save(self, saved: Checkpoint) -> None:
-        """Write the run as it stands."""
+        """Write the current state of the run."""
         saved.save(self.carry, self.recorded, np.array(self.losses).T)
 
-    def run(self, ending: Ending, message: str, seconds: float) -> Run:
-        """Return the run as it stands, as NumPy arrays over all seeds."""
+    def result(self, ending: Ending, message: str, seconds: float) -> Run:
+        """Return the results so far, as NumPy arrays over all seeds."""
         import jax
 
         n_seeds = len(self.training.seeds)
@@ -170,10 +177,19 @@ class Course:
             seconds=seconds,
             ending=ending,
             message=message,
+            clients=None if self.task.clients is None else tuple(self.task.clients),
         )
 
 
-def clients_of(problem: Problem) -> Clients:
+def precision(task: Task) -> AbstractContextManager[Any]:
+    """Return a context in which JAX computes in the task's precision."""
+    import jax
+
+    context: AbstractContextManager[Any] = jax.enable_x64(task.dtype == np.float64)
+    return context
+
+
+def clients_of(problem: Problem) -> ClientData:
     """Return the problem's data on the device, floats in the task's precision."""
     import jax
     import jax.numpy as jnp
@@ -185,7 +201,7 @@ def clients_of(problem: Problem) -> Clients:
         return array.astype(task.dtype) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
     counts = np.full(task.n_clients, task.n_examples) if task.counts is None else task.counts
-    return Clients(
+    return ClientData(
         jax.tree.map(on_device, task.data),
         jnp.asarray(counts, dtype=np.int32),
         jnp.asarray(problem.shares, dtype=task.dtype),
@@ -193,7 +209,7 @@ def clients_of(problem: Problem) -> Clients:
 
 
 def local_training(task: Task, training: Training | None) -> LocalTraining:
-    """Return how clients train; without a training, what the objective needs of it."""
+    """Return how clients train; without training options, what the objective needs of it."""
     uneven = task.counts is not None
     if training is None:
         return LocalTraining(task.loss, 1, None, None, uneven)
@@ -204,7 +220,7 @@ def local_training(task: Task, training: Training | None) -> LocalTraining:
 
 @functools.cache
 def _keys_of() -> Any:
-    """Return a compiled function of seeds that gives their keys."""
+    """Return a compiled function from seeds to JAX keys."""
     import jax
 
     return jax.jit(jax.vmap(jax.random.key))

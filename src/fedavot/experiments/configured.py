@@ -1,7 +1,7 @@
-"""A study of a user's own: from a checked configuration to the case that is run.
+"""The setting that a checked configuration describes.
 
-Everything is built before anything runs: data (by `clients`), importance, law, alignments, rules.
-What a constructor refuses comes back as a `ConfigError` that names the key.
+Everything is built before anything runs: data (by `configured_task`), importance, law, alignments,
+rules. What a constructor refuses becomes a `ConfigError` that names the key.
 """
 
 from collections.abc import Sequence
@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from fedavot._checks import Floats, Integers, refuse_if_too_large, shown
+from fedavot._clients import Clients
 from fedavot.errors import OptionError
-from fedavot.experiments.clients import task_of
 from fedavot.experiments.config import Config
+from fedavot.experiments.configured_task import task_of
 from fedavot.experiments.inputs import read_importance, read_rounds
 from fedavot.experiments.keys import SEEDS
-from fedavot.experiments.study import Case, Instance
+from fedavot.experiments.study import Instance, Setting
 from fedavot.importance import by_examples
 from fedavot.laws._law import Law
 from fedavot.laws.cohorts import Cohorts
@@ -53,44 +54,42 @@ _OPTIMA: dict[Any, Any] = {
 _LARGEST_PROGRAM = 100_000
 """Entries of the features up to which a linear program takes seconds."""
 _BYTES_A_ROUND, _BYTES_A_MEMBER = 100, 20
-"""What a round of the plan takes: an array, and each member's number and weight."""
+"""Memory of a round: an array, and each member's index and weight."""
 
 
-def cases(config: Config, *, seeds: int | Sequence[int] | None = None) -> list[Case]:
-    """Build the one case of a configured study.
+def setting_of(config: Config, *, seeds: int | Sequence[int] | None = None) -> Setting:
+    """Build the one setting of a configured study.
 
     Parameters
     ----------
     config : Config
         From `read_config`.
     seeds : int or sequence of int, optional
-        In the place of the file's: a count, or the seeds themselves.
+        Used instead of the file's seeds: a count, or the seeds themselves.
     """
     chosen = as_seeds(config.training["seeds"] if seeds is None else seeds)
     training = training_of(config, chosen)
     task = task_of(config)
     _refuse_large_batches(config, task)
     importance = importance_of(config, task)
-    law = law_of(config, task.n_clients)
+    law = law_of(config, Clients(task.n_clients, task.clients))
     _refuse_long_runs(config, law, len(chosen))
     with config.at("task"):
         optimum = optimum_of(task, importance, training.projection)
     instance = Instance(Problem(task, importance, law.sample), chosen, optimum)
-    return [
-        Case(
-            config.name,
-            (instance,),
-            rules_of(config, importance, law),
-            training,
-            tail=config.training["tail"] or max(training.rounds // 4, 1),
-            inclusion=law.inclusion(),
-            target=config.training["target"],
-        )
-    ]
+    return Setting(
+        config.name,
+        (instance,),
+        rules_of(config, importance, law),
+        training,
+        tail=config.training["tail"] or max(training.rounds // 4, 1),
+        inclusion=law.inclusion(),
+        target=config.training["target"],
+    )
 
 
 def as_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    """Return the seeds that a count or a list stands for.
+    """Return the seeds given as a count or a list.
 
     Parameters
     ----------
@@ -119,39 +118,38 @@ def _unnormalised(config: Config, task: Task) -> Floats | Integers:
         case "linear" | "power":
             return np.asarray((1.0 - rank / n_clients) ** options.get("exponent", 1.0))
         case "exponential":
-            with np.errstate(over="ignore"):  # the last clients' share is then 0
+            with np.errstate(over="ignore"):  # the shares of the last clients are then 0
                 return np.asarray(np.exp(-rank / options["scale"]))
         case "file":
             with config.at("importance.file"):
-                return read_importance(config.file("importance"), n_clients)
+                return read_importance(config.file("importance"), Clients(n_clients, task.clients))
         case "values":
             return _one_each(config, "importance.values", n_clients)
     return np.ones(n_clients)
 
 
-def law_of(config: Config, n_clients: int) -> Law:
+def law_of(config: Config, clients: Clients) -> Law:
     """Return the availability law of the clients."""
-    options = config.availability
+    options, n_clients, names = config.availability, clients.count, clients.names
     match options["law"]:
         case "uniform-cohorts":
             with config.at("availability.cohort_size"):
-                return UniformCohorts(n_clients, options["cohort_size"])
+                return UniformCohorts(n_clients, options["cohort_size"], clients=names)
         case "independent":
             with config.at("availability.probabilities"):
-                return IndependentClients(
-                    _one_each(config, "availability.probabilities", n_clients)
-                )
+                chances = _one_each(config, "availability.probabilities", n_clients)
+                return IndependentClients(chances, clients=names)
         case "successive-draws":
             with config.at("availability.rates"):
-                return SuccessiveDraws(
-                    _one_each(config, "availability.rates", n_clients), options["cohort_size"]
-                )
+                rates = _one_each(config, "availability.rates", n_clients)
+                return SuccessiveDraws(rates, options["cohort_size"], clients=names)
     with config.at("availability.file"):
-        return Cohorts(read_rounds(config.file("availability"), n_clients), n_clients=n_clients)
+        rounds = read_rounds(config.file("availability"), clients)
+        return Cohorts(rounds, n_clients=n_clients, clients=names)
 
 
 def _one_each(config: Config, where: str, n_clients: int) -> Floats:
-    """Return one number a client: as listed, all alike, or on a line from low to high."""
+    """Return one number per client: as listed, all equal, or linear from low to high."""
     section, _, key = where.partition(".")
     options = getattr(config, section)
     if options[key] == "linear":
@@ -167,7 +165,7 @@ def _one_each(config: Config, where: str, n_clients: int) -> Floats:
 
 
 def training_of(config: Config, seeds: tuple[int, ...]) -> Training:
-    """Return how to train."""
+    """Return the options of training."""
     options = config.training
     with config.at("training"):
         if options["schedule"] == "decaying":
@@ -192,12 +190,13 @@ def training_of(config: Config, seeds: tuple[int, ...]) -> Training:
 
 def _refuse_large_batches(config: Config, task: Task) -> None:
     size = config.training["batch_size"]
-    fewest = task.n_examples if task.counts is None else int(task.counts.min())
-    if size is not None and size > fewest:
+    counts = np.array([task.n_examples]) if task.counts is None else task.counts
+    client = int(counts.argmin())
+    if size is not None and size > counts[client]:
         raise config.error(
             "training.batch_size",
-            f"is {size}, and some client has {fewest} examples; it must be at most {fewest}, or "
-            "left out for all of a client's",
+            f"is {size}, and client {task.label(client)} has {counts[client]} examples; it must "
+            f"be at most {counts[client]}, or left out to use all of a client's",
         )
 
 
@@ -212,7 +211,7 @@ def _refuse_long_runs(config: Config, law: Law, n_seeds: int) -> None:
 
 
 def rules_of(config: Config, importance: Floats, law: Law) -> tuple[Rule, ...]:
-    """Return the rules, told the law or not."""
+    """Return the rules, which know the law if the configuration says so."""
     told = config.availability["known"]
     known = Known(importance, law if told else None, allow_unconverged=config.allow_unconverged)
     rules = []
@@ -229,13 +228,13 @@ def optimum_of(task: Task, importance: Floats, projection: Projection | None) ->
     Parameters
     ----------
     task : Task
-        Least squares, absolute deviations and the hinge have optima to be computed; of the last
-        two, only where the linear program is of moderate size.
+        The optima of least squares, absolute deviations and the hinge loss can be computed; those
+        of the last two only where the linear program is of moderate size.
     importance : array of shape (n_clients,)
         A distribution over the clients.
     projection : Projection or None
-        The set models are kept in. Where it cuts off the least value of all, the least value
-        within is known for absolute deviations and the hinge in a box about zero alone.
+        The set that models are kept in. Where the global minimiser lies outside, the least value
+        within is known only for absolute deviations and the hinge loss in a box around zero.
     """
     if task.loss not in _OPTIMA or _too_long(task):
         return None
@@ -251,12 +250,12 @@ def optimum_of(task: Task, importance: Floats, projection: Projection | None) ->
 
 
 def _too_long(task: Task) -> bool:
-    """Say whether the optimum would take longer than the study."""
+    """Return whether the optimum would take longer than the study."""
     return task.loss is not mean_square and np.size(task.data[0]) > _LARGEST_PROGRAM
 
 
 def _holds(projection: Projection | None, params: Floats) -> bool:
-    """Say whether a model is in the set."""
+    """Return whether a model is in the set."""
     if isinstance(projection, Ball):
         return bool(np.linalg.norm(params) <= projection.radius)
     if isinstance(projection, Box):

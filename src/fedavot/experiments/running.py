@@ -1,0 +1,228 @@
+"""Run the settings of a study, save outcomes as they finish, and resume where it stopped.
+
+There is one file per setting and rule. An outcome that is already there, from the same data and
+options, is not computed again, and a run that was interrupted continues from its checkpoint.
+"""
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedavot import __version__
+from fedavot._checks import Floats
+from fedavot.errors import InputError, InterruptedStudyError
+from fedavot.experiments.outcome import Outcome, divergence, file_name
+from fedavot.experiments.study import Setting
+from fedavot.rules import Rule
+from fedavot.rules.names import label_of
+from fedavot.training import Ending, Run, objective
+from fedavot.training.active_run import ActiveRun
+from fedavot.training.checkpoint import fingerprint
+from fedavot.training.engine import finish, prepare
+
+Progress = Callable[[str, int, int], None]
+"""Called with a run's label, the rounds done and the rounds in all."""
+
+
+def conduct(
+    settings: Sequence[Setting], folder: Path, *, progress: Progress, workers: int = 2
+) -> list[Outcome]:
+    """Run every rule of every setting that is not in the folder yet, and return all outcomes.
+
+    Parameters
+    ----------
+    settings : sequence of Setting
+        The settings to run.
+    folder : Path
+        Folder of outcomes and checkpoints; created if missing. A symbolic link is refused.
+    progress : function of (label, done, total)
+        Called as runs advance, from several threads.
+    workers : int
+        Number of runs at a time. Results do not depend on it.
+    """
+    if folder.is_symlink():
+        raise InputError(f"{folder} is a symbolic link, which a study does not follow; remove it")
+    folder.mkdir(parents=True, exist_ok=True)
+    stop = threading.Event()
+    outcomes: dict[tuple[str, str], Outcome] = {}
+    jobs = []
+    for setting in settings:
+        for rule in setting.rules:
+            job = _Job(setting, rule, folder, progress, stop)
+            found = job.find()
+            if found is None:
+                jobs.append(job)
+            else:
+                outcomes[setting.name, rule.name] = found
+                progress(job.label, setting.training.rounds, setting.training.rounds)
+    with ThreadPoolExecutor(workers) as pool:
+        waiting = {pool.submit(job) for job in jobs}
+        try:
+            for outcome in _as_they_finish(waiting):
+                if outcome is None:
+                    raise KeyboardInterrupt
+                outcomes[outcome.setting, outcome.rule] = outcome
+        except BaseException as cause:
+            stop.set()
+            for future in waiting:
+                future.cancel()
+            if not isinstance(cause, KeyboardInterrupt):
+                raise
+    order = [(setting.name, rule.name) for setting in settings for rule in setting.rules]
+    done = [outcomes[key] for key in order if key in outcomes]
+    if stop.is_set():
+        raise InterruptedStudyError(list(done))
+    return done
+
+
+def _as_they_finish(waiting: set["Future[Outcome | None]"]) -> Iterator[Outcome | None]:
+    left = set(waiting)
+    while left:
+        # A time limit lets ctrl-C through while runs are under way.
+        finished, left = wait(left, timeout=0.5, return_when=FIRST_COMPLETED)
+        for future in finished:
+            yield future.result()
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """One rule on one setting."""
+
+    setting: Setting
+    rule: Rule
+    folder: Path
+    progress: Progress
+    stop: threading.Event
+
+    @property
+    def label(self) -> str:
+        return f"{self.setting.name} · {label_of(self.rule.name)}"
+
+    @property
+    def path(self) -> Path:
+        return self.folder / file_name(self.setting.name, self.rule.name)
+
+    def find(self) -> Outcome | None:
+        """Return the outcome that an earlier run with the same options left."""
+        if not self.path.exists():
+            return None
+        outcome = Outcome.load(self.path)
+        return outcome if outcome.fingerprint == self._fingerprint(self._prepare()) else None
+
+    def __call__(self) -> Outcome | None:
+        """Run every instance; None if interrupted."""
+        if self.stop.is_set():
+            raise KeyboardInterrupt
+        prepared = self._prepare()
+        mark = self._fingerprint(prepared)
+        runs: list[Run] = []
+        for number, one in enumerate(prepared):
+            run = self._finish(one, number, mark)
+            if run.ending is Ending.INTERRUPTED:
+                return None
+            runs.append(run)
+        outcome = self._outcome(runs, mark)
+        outcome.save(self.path)
+        self._report(self._total)
+        for left in self.folder.glob(f"{self.path.stem}.*.npz"):
+            left.unlink(missing_ok=True)
+        return outcome
+
+    def _prepare(self) -> list[ActiveRun]:
+        training = self.setting.training
+        return [
+            prepare(one.problem, self.rule, dataclasses.replace(training, seeds=one.seeds))
+            for one in self.setting.instances
+        ]
+
+    def _fingerprint(self, prepared: Sequence[ActiveRun]) -> str:
+        """Return a digest that differs between jobs of the same name with other options."""
+        setting = self.setting
+        options = str((setting.tail, setting.averaged, setting.target))
+        words = [__version__, setting.name, options, *(run.fingerprint for run in prepared)]
+        return fingerprint(words, [] if setting.inclusion is None else [setting.inclusion])
+
+    @property
+    def _total(self) -> int:
+        return self.setting.training.rounds * len(self.setting.instances)
+
+    def _report(self, done: int) -> None:
+        self.progress(self.label, done, self._total)
+
+    def _finish(self, prepared: ActiveRun, number: int, mark: str) -> Run:
+        def progress(done: int, rounds: int) -> None:
+            if self.stop.is_set():
+                raise KeyboardInterrupt
+            self._report(min(number * rounds + done, self._total - 1))
+
+        # A study whose options changed must not find the checkpoints of the old ones.
+        checkpoint = self.path.with_suffix(f".{mark[:12]}.{number}.npz")
+        return finish(prepared, progress=progress, checkpoint=checkpoint)
+
+    def _outcome(self, runs: list[Run], mark: str) -> Outcome:
+        """Join the instances' runs into one outcome."""
+        shortest = min(runs, key=lambda run: run.recorded.size)
+        losses = np.concatenate([run.losses[:, : shortest.recorded.size] for run in runs])
+        message = next(filter(None, map(divergence, runs)), "")
+        kept = _thin(shortest.recorded.size)
+        return Outcome(
+            setting=self.setting.name,
+            rule=str(self.rule.name),
+            knows=self.rule.knows,
+            stores=self.rule.stores,
+            seeds=tuple(seed for run in runs for seed in run.seeds),
+            recorded=shortest.recorded[kept],
+            losses=losses[:, kept],
+            optimum=_optimum(self.setting),
+            metrics={} if message else self._metrics(runs),
+            seconds=sum(run.seconds for run in runs),
+            message=message,
+            fingerprint=mark,
+        )
+
+    def _metrics(self, runs: list[Run]) -> dict[str, list[float]]:
+        setting = self.setting
+        parts: dict[str, list[Floats]] = {}
+
+        def add(name: str, values: Floats) -> None:
+            parts.setdefault(name, []).append(np.asarray(values, dtype=np.float64))
+
+        for run, instance in zip(runs, setting.instances, strict=True):
+            add("tail_loss", run.tail_loss(setting.tail))
+            add("final_loss", run.final_loss)
+            if instance.optimum is not None:
+                value = run.tail_loss(setting.tail)
+                if setting.averaged:
+                    value = objective(instance.problem, run.average)
+                add("excess", value - instance.optimum)
+            if self.rule.has_gap:
+                add("realised_gap", run.realised_gap(instance.problem.shares))
+            if setting.target is not None:
+                add("rounds_to_target", _first_at(run, setting.target))
+        return {name: np.concatenate(values).tolist() for name, values in parts.items()}
+
+
+def _optimum(setting: Setting) -> Floats | None:
+    """Return the least value of each seed's objective, shape (n_seeds,), if all are known."""
+    values = [instance.optimum for instance in setting.instances for _ in instance.seeds]
+    if any(value is None for value in values):
+        return None
+    return np.array(values, dtype=np.float64)
+
+
+def _first_at(run: Run, target: float) -> Floats:
+    """Return the first recorded round at or below the target, by seed; infinite if none is."""
+    reached = run.losses <= target
+    first = run.recorded[reached.argmax(axis=1)].astype(np.float64)
+    return np.where(reached.any(axis=1), first, np.inf)
+
+
+def _thin(n_records: int, at_most: int = 500) -> slice:
+    """Return every k-th record up to the last, few enough for a figure."""
+    stride = max(1, -(-n_records // at_most))
+    return slice((n_records - 1) % stride if n_records else 0, None, stride)
