@@ -183,11 +183,11 @@ def test_every_status_says_in_words_what_it_means(status):
 
 def test_a_loaded_alignment_has_no_plan(tmp_path):
     fa.align([0.4, 0.3, 0.3], fa.Cohorts([[0, 1], [1, 2]])).save(tmp_path / "a.json")
-    with pytest.raises(errors.UnavailableError, match="does not carry its law; align again"):
+    with pytest.raises(errors.UnavailableError, match="no law.*align again"):
         fa.Alignment.load(tmp_path / "a.json").plan()
 
 
 def test_a_law_without_a_list_has_no_plan():
     alignment = fa.align([0.4, 0.3, 0.3], fa.UniformCohorts(3, 2))
-    with pytest.raises(errors.UnavailableError, match=r"UniformCohorts has too many; use weights"):
+    with pytest.raises(errors.UnavailableError, match=r"UniformCohorts.*weights\(cohort\)"):
         alignment.plan()

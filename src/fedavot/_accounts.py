@@ -1,8 +1,7 @@
-"""Accounts that every online aligner keeps, whatever its potentials follow.
+"""What all online aligners have in common: importance, rounds, and weights given so far.
 
-They are the importance now, the rounds observed, and for each client the importance summed over
-the rounds (owed) and the weight it was given. How potentials move and how weights follow from them
-is left to the aligners.
+For each client an aligner keeps the importance summed over the rounds (owed) and the weights it was
+given. How potentials move after a round is left to the aligners.
 """
 
 import os
@@ -13,23 +12,38 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_distribution, as_floats
-from fedavot._clients import Clients, in_client_order
+from fedavot._checks import Floats, Integers, as_amount, as_distribution, as_floats
+from fedavot._clients import Clients, Members, in_client_order
 from fedavot._files import PathLike, read_document, write_document
-from fedavot._state import refuse_sums
+from fedavot._simplex import level_weights
+from fedavot._state import as_finite, as_state, reading_state, refuse_sums, within_reach
 from fedavot.errors import CohortError, ImportanceError
 
-VERSION = 2
+_VERSION = 2
 
 
 class Accounts(ABC):
-    """Importance, rounds and weights given, with the reading and writing of files."""
+    """Importance, rounds and weights given, and how they are saved.
+
+    Parameters
+    ----------
+    importance : array_like of shape (n_clients,), or mapping from client name to float
+        A distribution over the clients.
+    step : float
+        Step η of the ascent, above 0.
+    clients : sequence of str, optional
+        The clients' names; those of the mapping by default.
+    """
 
     _format: ClassVar[str]
+    _counts: ClassVar[tuple[str, ...]]
+    _amounts: ClassVar[tuple[str, ...]]
+    _arrays: ClassVar[tuple[str, ...]]
 
     def __init__(
         self,
         importance: ArrayLike | Mapping[str, float],
+        step: float,
         clients: Sequence[str] | None,
     ) -> None:
         if clients is None and isinstance(importance, Mapping):
@@ -41,13 +55,16 @@ class Accounts(ABC):
             error=ImportanceError,
         )
         self._clients = Clients(self._importance.size, clients)
+        self._step = as_amount(step, what="step", positive=True)
         self._rounds = 0
+        # Owed as of the round `_settled`; what was owed since follows from the importance.
+        self._settled = 0
         self._owed = np.zeros(self._importance.size)
         self._given = np.zeros(self._importance.size)
 
     @property
     def n_clients(self) -> int:
-        """Number of clients."""
+        """Number of clients, those who left included."""
         return self._importance.size
 
     @property
@@ -65,68 +82,178 @@ class Accounts(ABC):
 
     @property
     def importance(self) -> Floats:
-        """Importance now, shape (n_clients,)."""
+        """Present importance, shape (n_clients,)."""
         return self._importance.copy()
+
+    @property
+    def owed(self) -> Floats:
+        """Importance summed over the rounds observed, shape (n_clients,)."""
+        return np.asarray(self._owed + self._importance * (self._rounds - self._settled))
 
     @property
     def realised(self) -> Floats:
         """Mean weight each client was given, shape (n_clients,); zeros before the first round."""
         return np.asarray(self._given / max(self._rounds, 1))
 
-    def save(self, path: PathLike) -> None:
-        """Write the state to ``path`` as versioned JSON, whole or not at all."""
-        write_document(path, format=self._format, version=VERSION, content=self.state_dict())
-
-    def _names(self) -> dict[str, Any]:
-        """Return the clients' names for a saved state, if they have any."""
-        return {} if self.clients is None else {"clients": list(self.clients)}
-
-    @classmethod
-    def load(cls, path: PathLike) -> Self:
-        """Read what :meth:`save` wrote; the aligner goes on bit for bit as the saved one would."""
-        content = read_document(path, format=cls._format, version=VERSION)
-        return cls.from_state(content, source=os.fspath(path))
-
+    @property
     @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
-        """Return the whole state as numbers and lists."""
+    def effective_potentials(self) -> Floats:
+        """Potentials that determine the weights, shape (n_clients,)."""
 
-    @classmethod
-    @abstractmethod
-    def from_state(cls, content: Mapping[str, Any], *, source: str = "the state") -> Self:
-        """Return the aligner that :meth:`state_dict` was taken of."""
-
-    def _restore(self, held: Mapping[str, Any], *, settled: int) -> None:
-        """Take over a saved state, unless its sums are not those of its rounds.
+    def weights(self, cohort: Members) -> Floats:
+        """Return the weights of a cohort, without learning from it.
 
         Parameters
         ----------
-        held : mapping
-            Checked numbers and arrays by the names of the attributes they become.
-        settled : int
-            Number of rounds that ``owed`` counts.
-        """
-        for name, value in held.items():
-            setattr(self, f"_{name}", value)
-        refuse_sums(self._given, self._rounds, what="given")
-        refuse_sums(self._owed, settled, what="owed")
+        cohort : sequence of int or str, of length n_members
+            Distinct clients, by index or by name.
 
-    def _record(self, members: Integers, shares: Floats) -> None:
-        """Count a round in which the members were given these weights."""
+        Returns
+        -------
+        ndarray of shape (n_members,)
+            Weights in the order of the cohort; they sum to one.
+        """
+        members = self._clients.cohort(cohort)
+        return self._shared(members, self._effective_of(members))
+
+    def observe(self, cohort: Members, given: ArrayLike | None = None) -> Floats:
+        """Take one step: the cohort reported and was given its weights.
+
+        Parameters
+        ----------
+        cohort : sequence of int or str, of length n_members
+            Distinct clients, by index or by name.
+        given : array_like of shape (n_members,), optional
+            The weights that the members were given, if they differ from :meth:`weights`, such as
+            after a selection among the available. The realised mean weights count these.
+
+        Returns
+        -------
+        ndarray of shape (n_members,)
+            The weights given; by default as :meth:`weights` returned them before the step.
+        """
+        members = self._clients.cohort(cohort)
+        effective = self._effective_of(members)
+        shares = self._shared(members, effective) if given is None else _as_given(given, members)
         self._rounds += 1
         self._given[members] += shares
+        self._move(members, effective, shares)
+        return shares
 
-    def _enrol(self, shares: Floats, clients: Clients) -> Integers:
-        """Add clients with these shares of the new total, and return their indices."""
-        self._clients = clients
+    def join(
+        self,
+        importance: ArrayLike,
+        potentials: ArrayLike | None = None,
+        *,
+        clients: Sequence[str] | None = None,
+    ) -> Integers:
+        """Add clients, by default at the importance-weighted mean of the effective potentials.
+
+        Parameters
+        ----------
+        importance : float or array_like of shape (n_new,)
+            Shares of the new clients in the new total, summing to less than one; the others are
+            scaled to share the rest.
+        potentials : array_like of shape (n_new,), optional
+            Potentials at which the new clients start.
+        clients : sequence of str, optional
+            Names of the new clients; needed if and only if the others have names.
+
+        Returns
+        -------
+        ndarray of int64, shape (n_new,)
+            Indices of the new clients.
+        """
+        shares = _as_new_shares(importance)
+        everyone = self._clients.joined(shares.size, clients)
+        if potentials is not None:
+            start = as_finite(potentials, shares.size, what="potentials")
+        self._settle()
+        if potentials is None:
+            mean = within_reach(self._importance @ self.effective_potentials)
+            start = np.full(shares.size, mean)
         nothing = np.zeros(shares.size)
+        self._clients = everyone
         self._owed = np.concatenate([self._owed, nothing])
         self._given = np.concatenate([self._given, nothing])
         self._importance = np.concatenate([self._importance * (1.0 - shares.sum()), shares])
+        self._extend(start)
         return np.arange(self.n_clients - shares.size, self.n_clients, dtype=np.int64)
 
+    def save(self, path: PathLike) -> None:
+        """Write the state to ``path`` as versioned JSON, whole or not at all."""
+        write_document(path, format=self._format, version=_VERSION, content=self.state_dict())
 
-def as_given(given: ArrayLike, members: Integers) -> Floats:
+    @classmethod
+    def load(cls, path: PathLike) -> Self:
+        """Read what :meth:`save` wrote; the aligner continues as the saved one would."""
+        content = read_document(path, format=cls._format, version=_VERSION)
+        return cls.from_state(content, source=os.fspath(path))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the whole state as numbers and lists, for use in a larger checkpoint."""
+        kept = self._state()
+        content = {name: kept[name] for name in (*self._amounts, *self._counts)}
+        content |= {name: kept[name].tolist() for name in self._arrays}
+        return content if self.clients is None else content | {"clients": list(self.clients)}
+
+    @classmethod
+    def from_state(cls, content: Mapping[str, Any], *, source: str = "the state") -> Self:
+        """Return an aligner with the state that :meth:`state_dict` returned.
+
+        Parameters
+        ----------
+        content : mapping
+            What :meth:`state_dict` returned; further keys are ignored.
+        source : str
+            Where the state comes from, for messages.
+        """
+        with reading_state(source):
+            held = as_state(content, counts=cls._counts, amounts=cls._amounts, arrays=cls._arrays)
+            aligner = cls._from_options(held, content)
+            aligner._restore(held)
+            refuse_sums(aligner._given, aligner._rounds, what="given")
+            refuse_sums(aligner._owed, aligner._settled, what="owed")
+        return aligner
+
+    def _shared(self, members: Integers, effective: Floats) -> Floats:
+        """Return the softmax over members with importance; equal weights if nobody has any."""
+        idle = self._importance[members] == 0
+        return level_weights(np.where(idle, 0.0, effective), idle)
+
+    def _settle(self) -> None:
+        """Bring what every client is owed up to the present round."""
+        self._owed = self.owed
+        self._settled = self._rounds
+
+    def _state(self) -> dict[str, Any]:
+        """Return what is saved, by name."""
+        return {name.removeprefix("_"): value for name, value in vars(self).items()}
+
+    def _restore(self, held: Mapping[str, Any]) -> None:
+        """Take over the checked numbers and arrays of a saved state, by name."""
+        for name, value in held.items():
+            setattr(self, f"_{name}", value)
+
+    @classmethod
+    @abstractmethod
+    def _from_options(cls, held: Mapping[str, Any], content: Mapping[str, Any]) -> Self:
+        """Return a new aligner with the options of a saved state."""
+
+    @abstractmethod
+    def _effective_of(self, members: Integers) -> Floats:
+        """Return the effective potentials of some clients."""
+
+    @abstractmethod
+    def _move(self, members: Integers, effective: Floats, shares: Floats) -> None:
+        """Move the potentials after a round in which the members were given these shares."""
+
+    @abstractmethod
+    def _extend(self, start: Floats) -> None:
+        """Add the potentials of clients who have just joined."""
+
+
+def _as_given(given: ArrayLike, members: Integers) -> Floats:
     """Return the weights that members were given: non-negative, summing to one."""
     weights = as_distribution(given, what="given weight", item="member", error=CohortError)
     if weights.size != members.size:
@@ -134,14 +261,14 @@ def as_given(given: ArrayLike, members: Integers) -> Floats:
     return weights
 
 
-def as_new_shares(importance: ArrayLike) -> Floats:
-    """Return the shares of new clients, which leave some for the others."""
-    listed = np.array([importance]) if np.isscalar(importance) else importance
-    shares = as_floats(listed, what="importance", error=ImportanceError)
+def _as_new_shares(importance: ArrayLike) -> Floats:
+    """Return the shares of new clients, which must leave some for the others."""
+    several = np.array([importance]) if np.isscalar(importance) else importance
+    shares = as_floats(several, what="importance", error=ImportanceError)
     total = float(shares.sum())
     if not (total < 1.0 and (shares >= 0).all()):
         raise ImportanceError(
             f"importance of the new clients is {shares[:5].tolist()}, in all {total!r}; each must "
-            "be at least 0 and all together below 1"
+            "be at least 0 and their sum below 1"
         )
     return shares

@@ -24,6 +24,9 @@ SUM_SLACK = 1e-8
 LARGEST_SIZE = 2**63 - 1
 """The largest count or size: NumPy's arrays have no more entries."""
 
+LARGEST_POTENTIAL = 1e300
+"""The largest potential: sums and differences of a few such numbers are still finite."""
+
 LARGEST_SEED = 2**128 - 1
 """The largest seed: NumPy recommends seeds of 128 random bits, and more add nothing."""
 

@@ -20,7 +20,7 @@ from fedavot._simplex import softmax
 from fedavot.errors import UnavailableError
 from fedavot.laws._law import SolvableLaw, as_potentials
 from fedavot.laws.cohorts import Cohorts
-from fedavot.laws.successive import listed
+from fedavot.laws.explicit import explicit_cohorts
 
 _MANTISSA = 53
 """Bits of a float's mantissa: scaled by as many, it is an integer."""
@@ -57,7 +57,7 @@ class Bounds(NamedTuple):
 
 def explicit(law: SolvableLaw) -> Cohorts:
     """Return the law's list of cohorts, or say why exact arithmetic does not apply."""
-    cohorts = listed(law)
+    cohorts = explicit_cohorts(law)
     if cohorts is None:
         raise UnavailableError(
             f"exact verification needs an explicit list of cohorts, found {type(law).__name__}; "

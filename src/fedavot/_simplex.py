@@ -1,6 +1,10 @@
-"""Weights that sum to one: two maps onto them, for one row or many, and how far two lie apart."""
+"""Weights that sum to one: maps from potentials to weights, and the distance between two."""
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
 
@@ -18,8 +22,36 @@ def softmax(values: Floats, offsets: Integers | None = None) -> Floats:
     return np.asarray(scaled / np.repeat(np.add.reduceat(scaled, starts), sizes))
 
 
+def level_weights(
+    values: Floats,
+    levels: NDArray[Any],
+    offsets: Integers | None = None,
+    *,
+    share: Callable[[Floats, Integers], Floats] = softmax,
+) -> Floats:
+    """Share each row's weight among its entries of the lowest level; the others get zero.
+
+    Parameters
+    ----------
+    values : float array, shape (n_entries,)
+        The potentials of one row, or of many, one after the other.
+    levels : array, shape (n_entries,)
+        Level of each entry.
+    offsets : int array, shape (n_rows + 1,), optional
+        Where each row starts; one row by default.
+    share : function
+        `softmax` or `sparsemax`.
+    """
+    rows = np.array([0, values.size]) if offsets is None else offsets
+    lowest = np.repeat(np.minimum.reduceat(levels, rows[:-1]), np.diff(rows))
+    kept = levels == lowest
+    weights = np.zeros(values.size)
+    weights[kept] = share(values[kept], np.append(0, np.cumsum(kept))[rows])
+    return weights
+
+
 def sparsemax(values: Floats, offsets: Integers | None = None) -> Floats:
-    """Return the Euclidean projection onto the simplex, for one row or for each."""
+    """Return the projection onto the simplex, for one row or for rows starting at ``offsets``."""
     rows = np.array([0, values.size]) if offsets is None else offsets
     # Centre each row at its maximum: projections do not change, and large potentials stay exact.
     sizes = np.diff(rows)

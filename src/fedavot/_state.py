@@ -1,8 +1,8 @@
-"""Checks of the saved state of an online aligner.
+"""Checks of the numbers of an online aligner, and of its saved state.
 
-A state holds counts, amounts and arrays with one entry per client. It is refused unless each of
-them is made of JSON's own numbers, and unless they agree with one another as far as rounding
-allows. What is wrong becomes one kind of error, which names where the state comes from.
+A state has counts, amounts and arrays with one entry per client. They must be JSON numbers, and
+must agree with one another up to rounding. Whatever is wrong raises a `FileFormatError` that names
+the source of the state.
 """
 
 import contextlib
@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, as_amount, as_floats, as_size, shown
+from fedavot._checks import LARGEST_POTENTIAL, Floats, as_amount, as_floats, as_size, shown
 from fedavot.errors import FileFormatError, InputError, OptionError
 
 MOST_ROUNDS = 2**53
-"""Most rounds that a float counts."""
+"""Largest number of rounds: beyond it a float cannot count by ones."""
 
 STATE_SLACK = 1e-6
-"""How far, in proportion, sums over the rounds of a saved state may be off by rounding."""
+"""Relative rounding error allowed in the sums over rounds of a saved state."""
 
 
 @contextlib.contextmanager
 def reading_state(source: str) -> Iterator[None]:
-    """Turn what is found wrong with a state into a `FileFormatError` that names its source."""
+    """Turn errors about a state into a `FileFormatError` that names its source."""
     try:
         yield
     except KeyError as cause:
@@ -40,7 +40,7 @@ def as_state(
     amounts: Sequence[str],
     arrays: Sequence[str],
 ) -> dict[str, Any]:
-    """Return the numbers of a saved state by name: JSON's own numbers, and no text for them."""
+    """Return the numbers of a saved state by name; text in place of numbers is refused."""
     if not isinstance(content, Mapping):
         raise OptionError(f"it must be a mapping from names to numbers, found {shown(content)}")
     held: dict[str, Any] = {}
@@ -74,14 +74,22 @@ def as_finite(values: ArrayLike, n_clients: int, *, what: str) -> Floats:
     return array.copy()
 
 
+def within_reach(potentials: ArrayLike) -> Floats:
+    """Return potentials clipped to ±1e300."""
+    return np.asarray(np.clip(potentials, -LARGEST_POTENTIAL, LARGEST_POTENTIAL))
+
+
 def refuse_sums(values: Floats, rounds: int, *, what: str) -> None:
-    """Refuse shares over some rounds that are negative, or are not one in all for each round."""
+    """Refuse shares summed over rounds that are negative or do not sum to the number of rounds."""
     if not ((values >= 0).all() and abs(values.sum() - rounds) <= STATE_SLACK * rounds):
-        raise OptionError(f"{what} must be at least 0 and in all {rounds}, one for each round")
+        raise OptionError(
+            f"{what} must be at least 0 and sum to {rounds}, one for each round; it sums to "
+            f"{values.sum()}"
+        )
 
 
 def refuse_disagreeing(wrong: Mapping[str, bool]) -> None:
-    """Refuse a state in which any of the named numbers is wrong, naming the first."""
+    """Refuse a state if any of the named numbers is wrong; name the first."""
     for name, is_wrong in wrong.items():
         if is_wrong:
             raise OptionError(f"{name} does not agree with the other numbers")

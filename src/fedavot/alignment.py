@@ -1,12 +1,13 @@
-"""An alignment: one number per client, and the weights it gives any cohort.
+"""An alignment: a potential and a level per client, which give weights for every cohort.
 
 In a cohort all weight goes to the members of the lowest-numbered level present, shared among them
 by a softmax of the potentials (entropy) or their projection onto the simplex (variance). An
-alignment remembers what its weights attain, how far that is from what was wanted, and whether the
-solver reached its tolerance. This module applies and stores alignments; `solve` finds them.
+alignment also has the importance that its weights attain, and whether the solver reached its
+tolerance. This module applies and stores alignments; `solve` finds them.
 """
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,22 +18,22 @@ from fedavot._checks import Floats, Integers, as_distribution, one_of
 from fedavot._clients import Clients, Members, as_names
 from fedavot._files import PathLike, read_document, write_document
 from fedavot._incidence import Incidence
-from fedavot._simplex import softmax, sparsemax
+from fedavot._simplex import level_weights, softmax, sparsemax, total_variation
 from fedavot.errors import FileFormatError, OptionError, UnavailableError
 from fedavot.laws._law import Law, SolvableLaw
 from fedavot.laws.cohorts import Cohorts
-from fedavot.laws.successive import listed
+from fedavot.laws.explicit import explicit_cohorts
 
 OBJECTIVES = ("entropy", "variance")
 _FORMAT = "fedavot-alignment"
 _VERSION = 2
 
 _SIZE_SLACK = 1e-6
-"""How far, in proportion, a computed effective cohort size may be outside its range."""
+"""Relative rounding error allowed in a saved effective cohort size."""
 
 
 class Status(enum.StrEnum):
-    """How a solver's answer is to be read; the text is what to tell a user."""
+    """What a solver has reached."""
 
     EXACT = "exact"
     NEAREST = "nearest"
@@ -41,19 +42,22 @@ class Status(enum.StrEnum):
 
     @property
     def message(self) -> str:
-        """What the status means for the weights."""
+        """What the status means for the weights, in words."""
         return _MESSAGES[self]
 
 
 _MESSAGES = {
-    Status.EXACT: "the expected weights are the importance, to the tolerance",
+    Status.EXACT: "the expected weights equal the importance, within the tolerance",
     Status.NEAREST: (
-        "the importance is out of reach; the expected weights are the nearest attainable one, "
-        "to the tolerance"
+        "the importance is not attainable; the expected weights equal the nearest attainable "
+        "importance, within the tolerance"
     ),
-    Status.SOFT: "the expected weights trade closeness for evenness as softness asks",
+    Status.SOFT: (
+        "the expected weights are a compromise between the importance and equal weights, as set "
+        "by softness"
+    ),
     Status.UNCONVERGED: (
-        "the solver stopped before reaching the tolerance; raise max_iter, loosen tol, or use "
+        "the solver stopped before it reached the tolerance; raise max_iter, raise tol, or use "
         "another method"
     ),
 }
@@ -61,31 +65,32 @@ _MESSAGES = {
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """Aggregation weights for every cohort, and what they amount to.
+    """Aggregation weights for every cohort, and the importance that they attain.
 
     Attributes
     ----------
     importance : float array, shape (n_clients,)
-        What was wanted.
+        The importance that was asked for.
     potentials : float array, shape (n_clients,)
-        One number per client; within a level only differences matter.
+        Potential of each client; within a level only differences matter.
     levels : int array, shape (n_clients,)
-        0 the most deficient; a single level if every set of clients has slack.
+        Level of each client, 0 being the most deficient; a single level if every set of clients
+        has slack.
     attained : float array, shape (n_clients,)
         The expected weights.
     residual : float
-        L1 distance from the expected weights to the best attainable (for soft alignment, L1 norm
-        of the gradient).
+        L1 distance from the expected weights to the best attainable ones (for soft alignment, L1
+        norm of the gradient).
     evaluations : int
-        How many times the law's expected weights were computed.
+        Number of times the law's expected weights were computed.
     status : Status
-        How to read the answer; its ``message`` says it in words.
+        What the solver has reached; its ``message`` says it in words.
     objective : str
         "entropy" or "variance".
     softness : float
-        The price on spread, 0 for exact alignment.
+        Penalty on the spread of the potentials; 0 for exact alignment.
     law : Law or None
-        What it was computed for; None after loading from a file.
+        The law it was computed for; None after loading from a file.
     unmet : int or None
         If the solver stopped early, the client furthest from its target; None otherwise, and after
         loading from a file.
@@ -115,12 +120,12 @@ class Alignment:
 
     @property
     def n_clients(self) -> int:
-        """How many clients there are."""
+        """Number of clients."""
         return self.potentials.size
 
     @property
     def message(self) -> str:
-        """What the status means, and which client kept the solver from its tolerance."""
+        """What the status means, and, if the solver stopped early, which client is furthest off."""
         if self.unmet is None:
             return self.status.message
         return (
@@ -134,12 +139,12 @@ class Alignment:
 
     @cached_property
     def gap(self) -> float:
-        """Total variation distance between the importance and what is attained."""
-        return float(np.abs(self.importance - self.attained).sum() / 2)
+        """Total variation distance between the importance and the attained importance."""
+        return float(total_variation(self.importance, self.attained))
 
     @cached_property
     def effective_cohort_size(self) -> float:
-        """1/E‖Y_A‖²: how many equally weighted clients average as well."""
+        """1/E‖Y_A‖²: number of equally weighted clients with the same variance of the average."""
         if self.saved_effective_size is not None:
             return self.saved_effective_size
         assert self.law is not None
@@ -156,33 +161,31 @@ class Alignment:
         Parameters
         ----------
         cohort : sequence of int or str
-            Distinct clients by index or by name; they need not have met before.
+            Distinct clients by index or by name; the law need not have this cohort.
         """
         members = self._clients.cohort(cohort)
-        level = self.levels[members]
-        chosen = level == level.min()
-        weights = np.zeros(members.size)
-        share = softmax if self.objective == "entropy" else sparsemax
-        weights[chosen] = share(self.potentials[members[chosen]])
-        return weights
+        return level_weights(self.potentials[members], self.levels[members], share=self._share)
+
+    @property
+    def _share(self) -> Callable[[Floats, Integers], Floats]:
+        return softmax if self.objective == "entropy" else sparsemax
 
     def plan(self) -> Any:
         """Return the transport plan T as a sparse array, shape (n_clients, n_cohorts).
 
-        Columns follow the law's distinct cohorts; T[i, A] = q(A) Y[i, A].
+        Its columns are the law's distinct cohorts, with T[i, A] = q(A) Y[i, A].
         """
         weights, incidence = self._entries()
         mass = weights * incidence.spread_over_members(_explicit(self.law).probabilities)
         return incidence.matrix(mass).T.tocsr()
 
     def _entries(self) -> tuple[Floats, Incidence]:
-        """Return the weights in every listed cohort, entry by entry, and which entries."""
+        """Return weights of the members of every listed cohort's lowest level, and the members."""
         incidence = _explicit(self.law).incidence.within(self.levels)
-        share = softmax if self.objective == "entropy" else sparsemax
-        return share(self.potentials[incidence.members], incidence.offsets), incidence
+        return self._share(self.potentials[incidence.members], incidence.offsets), incidence
 
     def save(self, path: PathLike) -> None:
-        """Write a JSON document, whole or not at all; `load` gives it back bit for bit.
+        """Write a JSON document, whole or not at all; `load` restores it bit for bit.
 
         The document has the keys ``format`` ("fedavot-alignment"), ``version`` (2), ``importance``,
         ``potentials``, ``levels``, ``attained`` (lists, one entry per client), ``residual``,
@@ -208,7 +211,7 @@ class Alignment:
 
     @classmethod
     def load(cls, path: PathLike) -> "Alignment":
-        """Read what `save` wrote; refuse what is damaged, or no alignment.
+        """Read an alignment that `save` wrote; refuse damaged files.
 
         A file of version 1 has no checksum and is read with a `fedavot.errors.FedavotWarning`.
         """
@@ -216,8 +219,8 @@ class Alignment:
         try:
             importance = _shares(document, "importance")
             n_clients = importance.size
-            # Version 1 had another word for it.
-            evaluations = "iterations" if document["version"] == 1 else "evaluations"
+            # Earlier files have another word for it.
+            evaluations = "evaluations" if "evaluations" in document else "iterations"
             return cls(
                 importance=importance,
                 potentials=_numbers(document, "potentials", n_clients),
@@ -246,7 +249,7 @@ def _names(document: dict[str, Any], n_clients: int) -> tuple[str, ...] | None:
 
 
 def _numbers(document: dict[str, Any], key: str, size: int | None = None) -> Floats:
-    """Return a list of finite JSON numbers as an array, so many if ``size`` is given."""
+    """Return a list of finite JSON numbers as an array, of ``size`` entries if that is given."""
     values = document[key]
     if not isinstance(values, list) or any(type(value) not in (int, float) for value in values):
         raise TypeError(f"{key} must be a list of numbers")
@@ -263,16 +266,16 @@ def _shares(document: dict[str, Any], key: str, size: int | None = None) -> Floa
 
 
 def _levels(document: dict[str, Any], size: int) -> Integers:
-    """Return one level per client, numbered from 0 without a gap."""
+    """Return one level per client; levels are numbered from 0 without gaps."""
     _numbers(document, "levels", size)
     levels = [_count(value, "levels") for value in document["levels"]]
     if max(levels) >= len(set(levels)):
-        raise ValueError(f"levels must be numbered from 0 without a gap; found {max(levels)}")
+        raise ValueError(f"levels must be numbered from 0 without gaps, found {max(levels)}")
     return np.array(levels, dtype=np.int64)
 
 
 def _amount(document: dict[str, Any], key: str) -> float:
-    """Return a JSON number from 0."""
+    """Return a JSON number of at least 0."""
     value = float(_numbers({key: [document[key]]}, key)[0])
     if value < 0:
         raise ValueError(f"{key} is {value}; it must be at least 0")
@@ -280,9 +283,9 @@ def _amount(document: dict[str, Any], key: str) -> float:
 
 
 def _count(value: Any, key: str) -> int:
-    """Return a JSON integer from 0."""
+    """Return a JSON integer of at least 0."""
     if type(value) is not int or not 0 <= value < 2**63:
-        raise ValueError(f"{key} must be integers from 0, found {str(value)[:40]}")
+        raise ValueError(f"{key} must be an integer of at least 0, found {str(value)[:40]}")
     return value
 
 
@@ -294,13 +297,14 @@ def _effective_size(document: dict[str, Any], n_clients: int) -> float:
 
 
 def _explicit(law: Law | None) -> Cohorts:
-    cohorts = listed(law)
+    cohorts = explicit_cohorts(law)
     if cohorts is not None:
         return cohorts
     if law is None:
         raise UnavailableError(
-            "a loaded alignment does not carry its law; align again to get the plan"
+            "an alignment loaded from a file has no law, and hence no plan; align again to get it"
         )
     raise UnavailableError(
-        f"a plan lists cohorts, and {type(law).__name__} has too many; use weights(cohort)"
+        f"a plan needs a list of cohorts, and {type(law).__name__} has too many to list; use "
+        "weights(cohort)"
     )

@@ -1,10 +1,10 @@
 """Decide whether an importance is attainable, with a certificate either way.
 
-Laws with a worst order are decided by one scan of its prefixes, N log N; where many independent
-clients have slack to spare, a histogram of p_i/a_i shows it without sorting. For the other laws,
-levels and potentials are found first and handed over as evidence. No certificate is returned as
-proven before its own `verify` has accepted it; evidence that is refused is solved for again, by the
-method that does not depend on potentials to find the levels.
+Laws with a worst order are decided by one scan of its prefixes, in O(N log N); for many independent
+clients with slack to spare, a histogram of p_i/a_i is enough, without sorting. For the other laws,
+levels and potentials are found first, as evidence. No certificate is returned as proven before its
+own `verify` has accepted it; if it refuses, the evidence is computed again, by the method that does
+not depend on potentials to find the levels.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,17 +19,15 @@ from fedavot.certificate import FEASIBLE_SLACK, Certificate
 from fedavot.laws._law import Law, SolvableLaw
 from fedavot.laws._user_law import as_law
 from fedavot.laws.independent import IndependentClients
-from fedavot.solve.climbing import Effort, Solution, one_level
+from fedavot.solve.climbing import Solution, StoppingRule
 from fedavot.solve.decompose import decompose, refine, resolve
-from fedavot.solve.levels import Partition, partition
+from fedavot.solve.levels import Partition, one_level, partition
 
 _MANY = 100_000
-"""Clients from which on avoiding a sort is worth a second method."""
+"""Number of clients from which on a second method pays that avoids sorting."""
 _FEASIBLE = Certificate(True, np.empty(0, dtype=np.int64), 0.0, 1.0)
-_EFFORT = Effort(tol=1e-10, max_iter=2000, method="auto", relative=2e-10)
-"""A Hall ratio is proved by each client's own ratio, so every client must be met closely."""
-
-
+_STOP = StoppingRule(tol=1e-10, max_iter=2000, method="auto", relative=2e-10)
+"""The ratios of the clients prove a Hall ratio, so every client must be close to its target."""
 _VANISHING = 1e-13
 
 
@@ -44,7 +42,7 @@ def certify(
     Parameters
     ----------
     importance : array-like of shape (n_clients,), or mapping from client name to float
-        The importance wanted of each client, summing to one.
+        Importance of each client, summing to one.
     law : Law
         The availability law: one of this package, or an object with the members of `Law`.
     clients : sequence of str, optional
@@ -53,8 +51,8 @@ def certify(
     Returns
     -------
     Certificate
-        Its ``verify`` checks it against the law with code that imports no solver, and has accepted
-        it unless ``proven`` is False.
+        Its ``verify`` checks it against the law with code that imports no solver, and has already
+        accepted it unless ``proven`` is False.
 
     Examples
     --------
@@ -79,7 +77,7 @@ def _certify(wanted: Floats, law: SolvableLaw) -> Certificate:
             return _FEASIBLE
         return _checked(_claim(wanted, partition(wanted, law, order), None), wanted, law)
     for solution in _solutions(wanted, law):
-        certificate = _claim(wanted, solution.parts, solution.run.potentials)
+        certificate = _claim(wanted, solution.partition, solution.iterate.potentials)
         if certificate.verify(wanted, law):
             return certificate
     return replace(certificate, proven=False)
@@ -90,31 +88,31 @@ def _checked(certificate: Certificate, importance: Floats, law: SolvableLaw) -> 
 
 
 def _solutions(importance: Floats, law: SolvableLaw) -> Iterator[Solution]:
-    """Give evidence to be checked, the cheapest first."""
-    quick = replace(_EFFORT, relative=np.inf)
+    """Yield evidence to be checked, the cheapest first."""
+    quick = replace(_STOP, relative=np.inf)
     yield refine(importance, law, decompose(importance, law, quick), quick)
-    found = decompose(importance, law, _EFFORT)
-    # A deficiency below the solver's tolerance hides from the residual, but not from the order of
-    # the potentials: read the levels once more.
-    yield refine(importance, law, found, _EFFORT)
+    found = decompose(importance, law, _STOP)
+    # A deficiency below the solver's tolerance does not show in the residual, but it does in the
+    # order of the potentials: read the levels once more.
+    yield refine(importance, law, found, _STOP)
     yield found
-    begin = replace(found.run, evaluations=0)
+    begin = replace(found.iterate, evaluations=0)
     start = Solution(one_level(importance, law), begin)
-    sure = resolve(importance, law, _EFFORT, start)
-    yield refine(importance, law, sure, _EFFORT)
+    sure = resolve(importance, law, _STOP, start)
+    yield refine(importance, law, sure, _STOP)
     yield sure
-    # Importance that vanishes beside the tolerance may be what potentials cannot follow.
+    # Potentials may be unable to follow importance that vanishes beside the tolerance.
     large = np.where(importance < _VANISHING, 0.0, importance)
-    yield decompose(large / large.sum(), law, _EFFORT)
+    yield decompose(large / large.sum(), law, _STOP)
 
 
-def _claim(importance: Floats, parts: Partition, potentials: Floats | None) -> Certificate:
-    levels = None if potentials is None else parts.levels
-    deficiency = float(np.maximum(importance - parts.target, 0.0).sum())
+def _claim(importance: Floats, split: Partition, potentials: Floats | None) -> Certificate:
+    levels = None if potentials is None else split.levels
+    deficiency = float(np.maximum(importance - split.target, 0.0).sum())
     if deficiency <= FEASIBLE_SLACK:
         return replace(_FEASIBLE, potentials=potentials, levels=levels)
-    short = parts.ratios[parts.levels] < 1.0 - FEASIBLE_SLACK
-    worst = float(parts.ratios[0])
+    short = split.ratios[split.levels] < 1.0 - FEASIBLE_SLACK
+    worst = float(split.ratios[0])
     return Certificate(
         False,
         np.flatnonzero(short & (importance > 0)),
@@ -126,7 +124,7 @@ def _claim(importance: Floats, parts: Partition, potentials: Floats | None) -> C
 
 
 def _clear(importance: Floats, law: IndependentClients) -> bool:
-    """Say whether slack shows in a histogram of p_i/a_i; False means only that it does not.
+    """Say whether a histogram of p_i/a_i proves feasibility; False decides nothing.
 
     Between two edges of the histogram the sorted curve of (a, p) has slopes within the bucket's, so
     it stays below the two lines with the steeper slope from the left edge and the flatter one into
@@ -151,5 +149,5 @@ def _clear(importance: Floats, law: IndependentClients) -> bool:
     left_slack = np.concatenate(([0.0], (covered - wanted)[:-1]))
     crossing = left_slack + steps * place - high * width * place
     edges = covered - wanted
-    # Rounding is forgiven as everywhere; anything closer is left to the exact scan.
+    # Rounding is allowed for as elsewhere; closer cases are left to the exact scan.
     return bool(min(crossing.min(), edges.min()) >= -FEASIBLE_SLACK)

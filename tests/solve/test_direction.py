@@ -9,7 +9,7 @@ import brute
 import fedavot as fa
 from agreement import close
 from fedavot.solve import direction
-from fedavot.solve._problem import Problem, Pull
+from fedavot.solve._problem import DualProblem, Pull
 from strategies import enumerate_cohorts, normalised
 
 SOLVED = 1e-7
@@ -70,7 +70,7 @@ def one_step(law, softness=0.0, seed=5):
     target = normalised(law.expected_weights(rng.normal(0.0, 0.5, n_clients)))
     parts = np.zeros(n_clients, dtype=np.int64)
     nobody = np.zeros(n_clients, dtype=bool)
-    problem = Problem(law.system(), target, ~nobody, nobody, parts)
+    problem = DualProblem(law.system(), target, ~nobody, nobody, parts)
     point = problem.system.curvature(x)
     pull = Pull(softness, target, parts) if softness else None
     gradient = target - point.marginal
@@ -137,7 +137,7 @@ def test_low_rank_solves_the_matrix_of_its_own_factors(softness):
     x = rng.normal(size=250)
     target, parts = law.expected_weights(np.zeros(250)), np.zeros(250, dtype=np.int64)
     nobody = np.zeros(250, dtype=bool)
-    problem = Problem(law.system(), target, ~nobody, nobody, parts)
+    problem = DualProblem(law.system(), target, ~nobody, nobody, parts)
     point = problem.system.curvature(x)
     pull = Pull(softness, target, parts) if softness else None
     gradient = target - point.marginal
@@ -200,7 +200,7 @@ def test_the_way_is_chosen_by_size_and_structure(monkeypatch, law, dense, way, s
     target = np.full(law.n_clients, 1.0 / law.n_clients)
     parts = np.zeros(law.n_clients, dtype=np.int64)
     nobody = np.zeros(law.n_clients, dtype=bool)
-    problem = Problem(law.system(), target, ~nobody, nobody, parts)
+    problem = DualProblem(law.system(), target, ~nobody, nobody, parts)
     point = problem.system.curvature(np.zeros(law.n_clients))
     pull = Pull(softness, target, parts) if softness else None
     direction.newton_direction(problem, point, target - point.marginal, pull, dense)
@@ -212,7 +212,7 @@ def test_parts_that_do_not_meet_are_solved_apart():
     parts = np.array([0, 0, 1, 1, 1])
     nobody = np.zeros(5, dtype=bool)
     target = np.array([0.2, 0.3, 0.1, 0.2, 0.2])
-    problem = Problem(law.system(), target, ~nobody, nobody, parts)
+    problem = DualProblem(law.system(), target, ~nobody, nobody, parts)
     point = problem.system.curvature(np.zeros(5))
     gradient = target - point.marginal
     extra = direction._extra(problem, point, gradient, None)
@@ -228,7 +228,7 @@ def test_parts_that_do_not_meet_are_solved_apart():
 def test_clients_that_are_not_free_do_not_move():
     step, matrix = one_step(LISTED["log"])
     free = np.arange(40) % 3 > 0
-    problem = Problem(
+    problem = DualProblem(
         step.problem.system, step.problem.target, free, ~free, np.zeros(40, dtype=np.int64)
     )
     gradient = np.where(free, step.gradient, 0.0)
@@ -245,7 +245,7 @@ def alone(chance, wanted):
     law = fa.Cohorts([[0, 1], [0, 1, 2], [0, 2], [3]], [*[(1.0 - chance) / 3] * 3, chance])
     target = np.array([*[(1.0 - wanted) / 3] * 3, wanted])
     nobody = np.zeros(4, dtype=bool)
-    problem = Problem(law.system(), target, ~nobody, nobody, np.zeros(4, dtype=np.int64))
+    problem = DualProblem(law.system(), target, ~nobody, nobody, np.zeros(4, dtype=np.int64))
     point = problem.system.curvature(np.array([0.0, 1.0, -1.0, 0.5]))
     gradient = target - point.marginal
     extra = direction._extra(problem, point, gradient, None)
@@ -274,7 +274,9 @@ def test_a_client_far_above_all_others_gets_the_step_of_a_sweep_by_factors(wante
     target = np.full(n_clients, (1.0 - wanted) / (n_clients - 1))
     target[0] = wanted
     nobody = np.zeros(n_clients, dtype=bool)
-    problem = Problem(law.system(), target, ~nobody, nobody, np.zeros(n_clients, dtype=np.int64))
+    problem = DualProblem(
+        law.system(), target, ~nobody, nobody, np.zeros(n_clients, dtype=np.int64)
+    )
     point = problem.system.curvature(x)
     found = direction.newton_direction(problem, point, target - point.marginal, None, 1500)
     assert found[0] == pytest.approx(np.log(wanted / point.marginal[0]), rel=1e-9)

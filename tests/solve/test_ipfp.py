@@ -11,7 +11,7 @@ import fedavot as fa
 from agreement import EXACT, close
 from fedavot.solve import coarse
 from fedavot.solve import ipfp as ipfp_module
-from fedavot.solve._problem import Problem
+from fedavot.solve._problem import DualProblem
 from fedavot.solve.ipfp import accelerated, ipfp
 from fedavot.solve.newton import newton
 from strategies import explicit_laws, importances, normalised
@@ -58,7 +58,7 @@ def everyone(importance, law):
     """Return the plain problem, for calling a solver on."""
     free = np.ones(importance.size, dtype=bool)
     parts = np.zeros(importance.size, dtype=np.int64)
-    return Problem(law.system(), importance, free, ~free, parts)
+    return DualProblem(law.system(), importance, free, ~free, parts)
 
 
 @settings(max_examples=60)

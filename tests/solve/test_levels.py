@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 import brute
 import fedavot as fa
 from agreement import close
-from fedavot.solve.climbing import one_level
-from fedavot.solve.levels import partition
+from fedavot.solve.levels import one_level, partition
 from strategies import (
     any_law,
     enumerate_cohorts,

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 import brute
 import fedavot as fa
-from fedavot.laws.successive import listed
+from fedavot.laws.explicit import explicit_cohorts
 from fedavot.solve import decompose, maxflow
-from fedavot.solve.climbing import one_level
-from fedavot.solve.levels import Partition, partition
+from fedavot.solve.levels import Partition, one_level, partition
 from fedavot.solve.maxflow import _peel, _repaired, _topological, split_by_flow
 from strategies import enumerate_cohorts, explicit_laws, importances, normalised, successive_laws
 
@@ -42,7 +41,7 @@ def random_problem(n_clients, n_cohorts, skew):
 
 def by_flow(importance, law):
     return split_by_flow(
-        importance, listed(law), one_level(importance, law), np.zeros(importance.size)
+        importance, explicit_cohorts(law), one_level(importance, law), np.zeros(importance.size)
     )
 
 
@@ -102,7 +101,7 @@ def test_flow_attains_the_lexicographically_optimal_base(law, data):
 def test_splitting_what_is_split_changes_nothing(law, data):
     importance = data.draw(importances(law.n_clients))
     once = by_flow(importance, law)
-    again = split_by_flow(importance, listed(law), once, np.zeros(importance.size))
+    again = split_by_flow(importance, explicit_cohorts(law), once, np.zeros(importance.size))
     assert np.array_equal(once.levels, again.levels)
     assert np.array_equal(once.target, again.target)
 
@@ -148,9 +147,7 @@ def test_nested_cohorts_fall_into_all_their_levels_by_one_flow(monkeypatch, n_cl
         names = np.random.default_rng(4).permutation(n_clients)
     law = fa.Cohorts([names[: last + 1] for last in range(n_clients)])
     flows, original = [], maxflow.maximum_flow
-    monkeypatch.setattr(
-        maxflow, "maximum_flow", lambda *given: flows.append(1) or original(*given)
-    )
+    monkeypatch.setattr(maxflow, "maximum_flow", lambda *given: flows.append(1) or original(*given))
     parts = by_flow(np.full(n_clients, 1.0 / n_clients), law)
     # The last client of the chain is in one cohort only, the last two are in two, and so on: all
     # those sets are tight. A second flow confirms that nothing is left to split.

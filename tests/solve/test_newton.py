@@ -11,8 +11,8 @@ import brute
 import fedavot as fa
 from agreement import close
 from fedavot.solve import climbing
-from fedavot.solve._problem import Problem, Pull
-from fedavot.solve.direction import conjugate_gradients, solve_dense
+from fedavot.solve._numeric import conjugate_gradients, solve_dense
+from fedavot.solve._problem import DualProblem, Pull
 from fedavot.solve.newton import newton
 from strategies import explicit_laws, feasible_problems, normalised
 
@@ -26,7 +26,7 @@ def free_of_levels(importance, law):
     free = (importance > 0) & (law.inclusion() > 0)
     levels = (importance == 0).astype(np.int64)
     system = law.system(levels if levels.any() else None)
-    return Problem(system, importance, free, importance == 0, levels)
+    return DualProblem(system, importance, free, importance == 0, levels)
 
 
 def solved(importance, law, softness=0.0, **options):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import brute
 import fedavot as fa
-from fedavot.solve.climbing import Effort, met, within
+from fedavot.solve.climbing import StoppingRule, met, within
 from fedavot.solve.softening import by_softening
 from strategies import (
     enumerate_cohorts,
@@ -23,7 +23,7 @@ BASE = 2e-9
 """The same against brute force: the tolerance, and ratios tied to within rounding."""
 RATIO = 1e-8
 """Relative: a level's ratio is read off its coverage and its importance alone."""
-EFFORT = Effort(tol=TOL, max_iter=2_000, method="auto")
+STOP = StoppingRule(tol=TOL, max_iter=2_000, method="auto")
 
 
 def chances(n_clients):
@@ -54,20 +54,20 @@ def mixtures(draw):
 def check(importance, law, cohorts):
     """Compare levels, ratios and attained importance with those of all sets."""
     base = brute.lexicographic_base(importance, cohorts)
-    found = by_softening(importance, law, EFFORT, 0)
-    assert met(within(importance, law, found.parts), found.run, EFFORT)
-    assert found.run.evaluations <= EFFORT.max_iter
-    assert np.abs(found.parts.target - base.attained).sum() <= BASE
-    attained = brute.expected_weights(cohorts, found.run.potentials, found.parts.levels)
+    found = by_softening(importance, law, STOP, 0)
+    assert met(within(importance, law, found.partition), found.iterate, STOP)
+    assert found.iterate.evaluations <= STOP.max_iter
+    assert np.abs(found.partition.target - base.attained).sum() <= BASE
+    attained = brute.expected_weights(cohorts, found.iterate.potentials, found.partition.levels)
     wanted = importance > 0
     assert np.abs(attained - base.attained)[wanted].sum() <= BASE
     last = -1
     for clients, ratio in base.levels:
-        levels = found.parts.levels[list(clients)]
+        levels = found.partition.levels[list(clients)]
         # Tight sets may split a level of brute force, but none reaches into another.
         assert levels.min() > last
         last = levels.max()
-        assert np.allclose(found.parts.ratios[levels], ratio, rtol=RATIO, atol=1e-14)
+        assert np.allclose(found.partition.ratios[levels], ratio, rtol=RATIO, atol=1e-14)
 
 
 @settings(max_examples=40)
@@ -85,9 +85,11 @@ def test_levels_of_a_planted_deficient_set_are_those_of_brute_force(problem):
 @settings(max_examples=30)
 @given(tight_problems(mixtures()))
 def test_a_tight_set_is_met_without_potentials_that_run_away(problem):
-    found = by_softening(problem.importance, problem.law, EFFORT, 0)
-    assert met(within(problem.importance, problem.law, found.parts), found.run, EFFORT)
-    attained = brute.expected_weights(problem.cohorts, found.run.potentials, found.parts.levels)
+    found = by_softening(problem.importance, problem.law, STOP, 0)
+    assert met(within(problem.importance, problem.law, found.partition), found.iterate, STOP)
+    attained = brute.expected_weights(
+        problem.cohorts, found.iterate.potentials, found.partition.levels
+    )
     assert np.abs(attained - problem.importance).sum() <= BASE
     assert fa.align(problem.importance, problem.law).status == "exact"
 
@@ -113,9 +115,9 @@ def test_a_client_that_no_state_has_attains_nothing_and_is_the_lowest_level():
         [0.5, 0.5],
     )
     importance = np.array([0.4, 0.3, 0.1, 0.2])
-    found = by_softening(importance, law, EFFORT, 0)
-    assert found.parts.levels[2] == 0
-    assert found.parts.target[2] == 0.0
+    found = by_softening(importance, law, STOP, 0)
+    assert found.partition.levels[2] == 0
+    assert found.partition.target[2] == 0.0
     check(importance, law, enumerate_cohorts(law))
 
 
@@ -126,13 +128,13 @@ def test_states_that_never_meet_are_levels_of_their_own():
         [0.1, 0.9],
     )
     importance = np.array([0.25, 0.25, 0.25, 0.25])
-    found = by_softening(importance, law, EFFORT, 0)
-    assert found.parts.levels[[0, 1]].max() < found.parts.levels[[2, 3]].min()
+    found = by_softening(importance, law, STOP, 0)
+    assert found.partition.levels[[0, 1]].max() < found.partition.levels[[2, 3]].min()
     check(importance, law, enumerate_cohorts(law))
 
 
 def test_evaluations_made_before_are_counted():
     law = fa.Mixture([fa.IndependentClients([0.5, 0.4]), fa.UniformCohorts(2, 1)], [0.5, 0.5])
     importance = np.array([0.9, 0.1])
-    first, later = (by_softening(importance, law, EFFORT, spent) for spent in (0, 7))
-    assert later.run.evaluations == first.run.evaluations + 7
+    first, later = (by_softening(importance, law, STOP, spent) for spent in (0, 7))
+    assert later.iterate.evaluations == first.iterate.evaluations + 7

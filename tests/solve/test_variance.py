@@ -16,8 +16,8 @@ import fedavot as fa
 from agreement import EXACT, close
 from fedavot._simplex import excess
 from fedavot.solve import quadratic, variance
-from fedavot.solve._problem import Run
-from fedavot.solve.climbing import Effort, Solution
+from fedavot.solve._problem import Iterate
+from fedavot.solve.climbing import Solution, StoppingRule
 from fedavot.solve.levels import Partition
 from strategies import (
     enumerate_cohorts,
@@ -165,9 +165,9 @@ def test_any_importance_at_all_has_a_plan_of_least_variance(law, data):
     [
         {"_AT_ONCE": 0, "_SPARSE_PAIRS": np.inf},
         {"_AT_ONCE": 0, "_SPARSE_PAIRS": 0},
-        {"_AT_ONCE": 0, "_SPARSE_PAIRS": 0, "_CG_STEPS": 1},
+        {"_AT_ONCE": 0, "_SPARSE_PAIRS": 0, "CG_STEPS": 1},
         {"_AT_ONCE": 0, "_SPARSE_PAIRS": 0, "_MOST_DENSE": 0},
-        {"_AT_ONCE": 0, "_SPARSE_PAIRS": 0, "_CG_STEPS": 1, "_DENSE_FROM": np.inf},
+        {"_AT_ONCE": 0, "_SPARSE_PAIRS": 0, "CG_STEPS": 1, "DENSE_FROM": np.inf},
     ],
     ids=["sparse", "iterative", "iterative, then dense", "iterative only", "dense from sparse"],
 )
@@ -224,10 +224,10 @@ def test_a_tight_problem_taken_for_one_level_has_its_plan_too():
     target = np.array([0.3, 0.3, 0.1, 0.1, 0.1, 0.1])
     one = Solution(
         Partition(np.zeros(6, dtype=np.int64), np.ones(1), target),
-        Run(np.zeros(6), target, 0.0, 0),
+        Iterate(np.zeros(6), target, 0.0, 0),
     )
-    found = variance.least_variance(target, law, one, Effort(TOL, BUDGET, "auto"))
-    assert found.run.residual <= TOL
+    found = variance.least_variance(target, law, one, StoppingRule(TOL, BUDGET, "auto"))
+    assert found.iterate.residual <= TOL
 
 
 def test_a_target_out_of_reach_ends_with_the_client_that_misses_it():
@@ -235,13 +235,13 @@ def test_a_target_out_of_reach_ends_with_the_client_that_misses_it():
     target = np.array([0.4, 0.3, 0.3])
     wrong = Solution(
         Partition(np.zeros(3, dtype=np.int64), np.ones(1), target),
-        Run(np.zeros(3), target, 0.0, 0),
+        Iterate(np.zeros(3), target, 0.0, 0),
     )
-    found = variance.least_variance(target, law, wrong, Effort(TOL, 100_000, "auto"))
+    found = variance.least_variance(target, law, wrong, StoppingRule(TOL, 100_000, "auto"))
     # Client 0 can have a quarter at most; the others keep what they are asked to and no less.
-    assert found.run.residual == pytest.approx(0.3, abs=0.01)
-    assert np.argmax(np.abs(target - found.run.marginal)) == 0
-    assert found.run.evaluations < 10_000
+    assert found.iterate.residual == pytest.approx(0.3, abs=0.01)
+    assert np.argmax(np.abs(target - found.iterate.marginal)) == 0
+    assert found.iterate.evaluations < 10_000
 
 
 @given(st.data())
@@ -326,15 +326,15 @@ def test_levels_that_are_seen_to_be_wrong_are_not_pursued():
     target = np.array([0.4, 0.3, 0.3])
     wrong = Solution(
         Partition(np.zeros(3, dtype=np.int64), np.ones(1), target),
-        Run(np.zeros(3), target, 0.0, 0),
+        Iterate(np.zeros(3), target, 0.0, 0),
     )
-    effort = Effort(TOL, 100_000, "auto")
-    pursued = variance.least_variance(target, law, wrong, effort)
-    left = variance.least_variance(target, law, wrong, effort, sure=False)
+    stop = StoppingRule(TOL, 100_000, "auto")
+    pursued = variance.least_variance(target, law, wrong, stop)
+    left = variance.least_variance(target, law, wrong, stop, sure=False)
     # Client 0 can have 0.3 at most.
-    assert pursued.run.residual > TOL
-    assert left.run.residual > TOL
-    assert left.run.evaluations < pursued.run.evaluations
+    assert pursued.iterate.residual > TOL
+    assert left.iterate.residual > TOL
+    assert left.iterate.evaluations < pursued.iterate.evaluations
 
 
 @pytest.mark.parametrize(

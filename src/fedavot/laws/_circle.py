@@ -1,12 +1,12 @@
 """Uniform cohorts of one size under the tilt e^{−t s_A}, by Fourier sums over circles.
 
-The expected weights need the elementary symmetric polynomials of v_k = e^{−t u_k}, read off the
-generating function Π_k (1 + z v_k) as the coefficient of z^K. The coefficient is a Fourier sum over
-a circle |z| = r; with r at the saddle point, where independent clients with chances
+The expected weights need elementary symmetric polynomials of v_k = e^{−t u_k}: the coefficient of
+z^K in the generating function Π_k (1 + z v_k). The coefficient is a Fourier sum over a circle
+|z| = r; with r at the saddle point, where independent clients with probabilities
 c_k = r v_k/(1 + r v_k) would number K on average, nothing cancels. Their number then has the
-variance V = Σ c_k(1 − c_k): a circle of some multiple of √V points suffices, and of those only the
+variance V = Σ c_k(1 − c_k): a circle of some multiple of √V points is enough, and of those only the
 ones within some multiple of 1/√V of the positive axis matter. That is about twenty points at each
-node, however many clients there are and however large the cohorts.
+node, whatever the number of clients and the size of the cohorts.
 """
 
 from collections.abc import Iterator
@@ -21,20 +21,20 @@ from fedavot._checks import Floats, Integers
 from fedavot.laws._quadrature import Nodes, client_blocks, scaled_times
 
 _TAIL_EXPONENT = 40.0
-"""Terms are dropped where a bound puts them below e^-40."""
+"""Terms bounded by e^-40 are dropped."""
 _SADDLE_STEPS = 6
-"""Newton steps towards the saddle; two already give full accuracy on everything tried."""
+"""Newton steps towards the saddle; two gave full accuracy in every case tried."""
 _SADDLE_TOLERANCE = 1e-6
-"""Sums over the circle are exact for every radius; the saddle only keeps them from cancelling."""
+"""Tolerance of the saddle, which only keeps sums from cancelling: any radius is exact."""
 _CELL = 0.15
-"""Width of the cells of potentials whose end clients stand for all: errors below 1 %."""
+"""Width of the cells of potentials that two clients each represent, with errors below 1 %."""
 _MOST_CELLS = 300
 _NEGLIGIBLE = 1e-6
-"""Eigenvalues below this share of the largest are left out of a factor."""
+"""Share of the largest eigenvalue below which others are left out of a factor."""
 
 
 class Circle(NamedTuple):
-    """The saddle at each node, and points of the circle; the other half are their conjugates.
+    """The saddle at each node, and half of the circle's points; the others are their conjugates.
 
     Attributes
     ----------
@@ -43,8 +43,8 @@ class Circle(NamedTuple):
     phases : complex array, shape (n_layers, n_times)
         Points of the unit circle.
     shares : complex array, shape (n_layers, n_times)
-        Weights of their terms in the coefficient of z^K: 1/n and 2/n times z^−K, with zeros
-        beyond the last point of a small circle.
+        Weight of each point's term in the coefficient of z^K: 1/n or 2/n times z^−K, and zero
+        beyond the last point of a smaller circle.
     """
 
     log_odds: Floats
@@ -54,9 +54,9 @@ class Circle(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class UniformTilt:
-    """Uniform cohorts among ``eligible`` clients, of which the group's carry potentials.
+    """Uniform cohorts of ``size`` among ``eligible`` clients, of which one group gets weight.
 
-    The others act as clients with u = 0: they fill cohorts and take no weight.
+    The other eligible clients act as clients with u = 0: they fill cohorts and get no weight.
     """
 
     size: int
@@ -74,11 +74,11 @@ class UniformTilt:
 
     @cached_property
     def _circle(self) -> Circle:
-        """Find the saddle and lay out the points.
+        """Find the saddle and the points of the circle.
 
-        Newton's method on the logarithm of Σ_k r v_k/(1 + r v_k) = K, which is concave in log r:
-        from the left it climbs without overshooting. Where K of K clients are needed the radius
-        grows without bound, and stopping early only costs accuracy that is not missed.
+        Newton's method solves the logarithm of Σ_k r v_k/(1 + r v_k) = K, which is concave in
+        log r: from the left it does not overshoot. If K of K clients are needed the radius grows
+        without bound, and stopping early loses no accuracy that matters.
         """
         total = np.full(self.nodes.log_times.size, float(self._others))
         for block in client_blocks(self.potentials.size, total.size):
@@ -108,8 +108,8 @@ class UniformTilt:
     def _points(
         self, offset: Floats, variance: Floats
     ) -> tuple[NDArray[np.complex128], NDArray[np.complex128]]:
-        # Bernstein's inequality bounds the chance of a number K ± n, which a circle of n points
-        # would take for K.
+        # Bernstein's inequality bounds the probability of K ± n clients, which a circle of n points
+        # cannot tell from K.
         third = _TAIL_EXPONENT / 3.0
         reach = third + np.sqrt(third**2 + 2.0 * _TAIL_EXPONENT * variance) + offset
         counts = np.minimum(np.ceil(reach), self.eligible).astype(np.int64) + 1
@@ -126,7 +126,7 @@ class UniformTilt:
 
     @cached_property
     def weights(self) -> NDArray[np.complex128]:
-        """The coefficient's Fourier terms at each node, shape (n_layers, n_times)."""
+        """Fourier terms of the coefficient at each node, shape (n_layers, n_times)."""
         log_odds, phases, shares = self._circle
         if self.eligible < self.size:
             return np.zeros_like(shares)
@@ -146,7 +146,7 @@ class UniformTilt:
     def sums(self) -> Floats:
         """Return ∫ a dΩ and ∫ t u a dΩ, shape (2, n_clients).
 
-        With the chance c and z = e^{iφ}, the real part of w c z/(1 − c + c z) is
+        With the probability c and z = e^{iφ}, the real part of w c z/(1 − c + c z) is
         c (q + c (Re w − q))/(cos²(φ/2) + (1 − 2c)² sin²(φ/2)), where q = Re(w z).
         """
         log_odds, phases, _ = self._circle
@@ -172,7 +172,7 @@ class UniformTilt:
     def inclusions(
         self, block: slice | Integers
     ) -> tuple[Floats, Iterator[NDArray[np.complex128]]]:
-        """Return t·u, and z v/(1 + z v) on each point of the circle."""
+        """Return t·u, and z v/(1 + z v) at each point of the circle."""
         scale = self._scale(block)
         log_odds, phases, _ = self._circle
         chance = _logistic(log_odds - scale)
@@ -181,9 +181,9 @@ class UniformTilt:
     def factor(self) -> tuple[Floats, Floats]:
         """Return columns and signs whose signed outer products sum to about E[Y_i Y_j].
 
-        Clients differ in their potentials alone, so E[Y_i Y_j] is a smooth function of two
-        potentials: it is evaluated at representative clients and interpolated linearly between
-        them, after division by u_i u_j.
+        Clients differ only in their potentials, so E[Y_i Y_j] is a smooth function of two
+        potentials: it is evaluated at representative clients and, divided by u_i u_j,
+        interpolated linearly between them.
         """
         if self.size == 1:
             return np.empty((self.potentials.size, 0)), np.empty(0)
@@ -218,7 +218,7 @@ class UniformTilt:
 
 
 def _representatives(ascending: Floats) -> Integers:
-    """Return the places of the first and the last client of every cell."""
+    """Return the positions of the first and the last client of every cell."""
     width = max(_CELL, float(ascending[-1] - ascending[0]) / _MOST_CELLS)
     ends = np.diff(np.floor((ascending - ascending[0]) / width)) > 0
     return np.flatnonzero(np.append(True, ends) | np.append(ends, True))

@@ -1,8 +1,8 @@
-"""The independent law's sums as one compiled program, for many clients.
+"""The sums of the independent law as one program compiled by JAX, for many clients.
 
-The same two passes over (clients, nodes) as `_quadrature`, fused by JAX so that no intermediate
-leaves the cache: 8 times NumPy here, and the same program on an accelerator. Double precision is
-asked for locally; the caller's JAX settings stay as they are.
+These are the same two passes over (clients, nodes) as in `_quadrature`, fused so that intermediate
+results stay in the cache: 8 times as fast as NumPy on a CPU, and the same program on an
+accelerator. Double precision is enabled locally; the caller's JAX settings stay as they are.
 """
 
 import functools
@@ -16,16 +16,16 @@ from fedavot._checks import Floats
 from fedavot.errors import FedavotWarning
 
 _BLOCK = 8192
-"""Clients a step: with some 70 nodes, what the second-level cache holds."""
+"""Clients per block: with some 70 nodes, what the second-level cache holds."""
 
 
 @functools.cache
 def can_compile() -> bool:
-    """Say whether JAX is installed, and warn once that it would be faster if it is not."""
+    """Say whether JAX is installed; if it is not, warn once that it would be faster."""
     if find_spec("jax") is not None:
         return True
     warnings.warn(
-        "NumPy computes the weights of this many clients; JAX would do it several times faster: "
+        "the weights of this many clients are computed with NumPy; JAX is several times faster: "
         "pip install 'fedavot[training]'",
         FedavotWarning,
         stacklevel=2,
@@ -41,14 +41,14 @@ def independent_sums(
     Parameters
     ----------
     probabilities, copies, potentials : float arrays, shape (n_clients,)
-        Of each client, and how many clients alike it stands for.
+        Probability and potential of each client, and the number of identical clients it stands for.
     times : pair of float arrays, shape (n_times,)
         The nodes t and their quadrature weights.
     """
     import jax
 
     padding = -probabilities.size % _BLOCK
-    # A client that never takes part adds nothing: pad to whole blocks with such clients.
+    # Pad to whole blocks with clients that never take part, which add nothing.
     blocks = [
         np.pad(values, (0, padding)).reshape(-1, _BLOCK)
         for values in (probabilities, copies, np.exp(potentials))
@@ -77,7 +77,7 @@ def _program() -> Any:
         def add_weights(_: Any, block: Any) -> Any:
             chance, copy, scale = block
             present = jnp.exp(-times[:, None] * scale)
-            # The tiny term turns 0/0, a sure client long after its time, into 0.
+            # The tiny term turns 0/0, of a client of probability one at large t, into 0.
             ratio = present / ((1.0 - chance) + chance * present + 1e-300)
             own = copy * chance * scale
             return None, (both @ ratio) * jnp.stack((own, own * scale))

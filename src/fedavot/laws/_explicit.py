@@ -1,9 +1,9 @@
 """Expected weights of an explicit list of cohorts.
 
 With the incidence S, u = exp(x) and s = S u, the expected weights are m = u ∘ Sᵀ(q/s): all sums of
-positive numbers, so plain exponentials are exact to rounding as long as they neither overflow nor
-underflow. Potentials too far apart for that take a slower path with each cohort's maximum
-subtracted.
+positive numbers, so plain exponentials are exact up to rounding as long as they neither overflow
+nor underflow. Potentials too far apart for that take a slower path, which subtracts the maximum of
+each cohort.
 """
 
 from dataclasses import dataclass
@@ -21,24 +21,24 @@ from fedavot.laws._roots import Roots
 _SPARSE_ENTRIES = 8
 """Entries per client up to which a factorisation of the Hessian is taken to stay sparse."""
 _SPARSE_CLIENTS = 5_000
-"""Up to here even a factor that fills up is cheap; beyond, the bandwidth decides."""
+"""Number of clients up to which even a full factor is cheap; beyond, the bandwidth decides."""
 _BANDED_ENTRIES = 20_000_000
 _SAFE_SPREAD = 600.0
-"""Potentials within ±300 of their centre keep exp(x) and q/s far from the ends of float64."""
+"""Range of potentials, ±300 about the centre, that keeps exp(x) and q/s within float64."""
 
 
 @dataclass(frozen=True, eq=False)
 class ExplicitSystem:
-    """Expected weights of explicit cohorts; the incidence holds one level a cohort.
+    """Expected weights of explicit cohorts.
 
     Attributes
     ----------
     incidence : Incidence
-        Already reduced to each cohort's lowest level.
+        The cohorts, each reduced to the members of its lowest level.
     probabilities : float array, shape (n_cohorts,)
-        Of each cohort.
+        Probability of each cohort.
     levels : int array, shape (n_clients,), or None
-        Only so that each level's potentials can be centred by themselves.
+        Level of each client, used only to centre the potentials of each level.
     """
 
     incidence: Incidence
@@ -54,14 +54,14 @@ class ExplicitSystem:
         return self._point(potentials)
 
     def inclusion(self) -> Floats:
-        """Return the probability of each client's cohorts together, shape (n_clients,)."""
+        """Return the total probability of each client's cohorts, shape (n_clients,)."""
         if self._pairs is not None:
             return np.asarray(self._pairs.pairs.sum(axis=1) + self._pairs.singles)
         return self.incidence.sum_by_client(self.probabilities)
 
     @property
     def has_most_pairs(self) -> bool:
-        """Whether nearly any two clients may meet, in cohorts of two."""
+        """Whether the cohorts are singles and most of all pairs of clients."""
         return self._pairs is not None
 
     @cached_property
@@ -87,7 +87,7 @@ class ExplicitSystem:
 
     @cached_property
     def _bandwidth(self) -> int:
-        """How far from the diagonal the Hessian's entries lie, clients well ordered."""
+        """Bandwidth of the Hessian after reordering the clients (reverse Cuthill–McKee)."""
         from scipy.sparse.csgraph import reverse_cuthill_mckee
 
         rows = self.incidence.matrix(np.ones(self.incidence.members.size))
@@ -107,7 +107,7 @@ class ExplicitSystem:
 
 
 def centre(potentials: Floats, levels: Integers | None) -> tuple[Floats, float]:
-    """Shift each level's potentials to be symmetric about zero; return them and their spread."""
+    """Centre the potentials of each level at zero; return them and the largest range."""
     if levels is None:
         high, low = potentials.max(), potentials.min()
         return potentials - (high + low) / 2, float(high - low)
@@ -115,7 +115,7 @@ def centre(potentials: Floats, levels: Integers | None) -> tuple[Floats, float]:
     high, low = np.full(count, -np.inf), np.full(count, np.inf)
     np.maximum.at(high, levels, potentials)
     np.minimum.at(low, levels, potentials)
-    # A number that no client has as its level counts as a level of width zero.
+    # A number that is no client's level counts as a level of width zero.
     empty = high < low
     high[empty] = low[empty] = 0.0
     return potentials - ((high + low) / 2)[levels], float(np.max(high - low))
@@ -123,16 +123,16 @@ def centre(potentials: Floats, levels: Integers | None) -> tuple[Floats, float]:
 
 @runtime_checkable
 class Listed(Protocol):
-    """A point that knows the weights in every entry of a list of cohorts."""
+    """A point that knows the weight of every member of every cohort of a list."""
 
     def roots(self) -> Roots:
-        """Return √q(A) Y_i for each of them."""
+        """Return √q(A) Y_i for every member i of every cohort A."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """Everything at one vector of potentials whose exponentials are safe."""
+    """Weights and curvature at potentials whose exponentials neither overflow nor underflow."""
 
     incidence: Incidence
     probabilities: Floats
@@ -170,7 +170,7 @@ class _Point:
 
 @dataclass(frozen=True, eq=False)
 class _WidePoint:
-    """Everything at one vector of potentials of any spread, entry by entry."""
+    """Weights and curvature at potentials of any range, member by member."""
 
     incidence: Incidence
     probabilities: Floats
@@ -178,7 +178,7 @@ class _WidePoint:
 
     @cached_property
     def _weights(self) -> Floats:
-        """Softmax weights, one an entry of the incidence."""
+        """Softmax weights, one per entry of the incidence."""
         return softmax(self.potentials[self.incidence.members], self.incidence.offsets)
 
     def _by_client(self, entries: Floats) -> Floats:

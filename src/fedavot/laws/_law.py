@@ -1,12 +1,12 @@
-"""What the rest of the library asks of an availability law.
+"""What the rest of the library needs of an availability law.
 
-A law is a distribution over non-empty cohorts. Everything downstream needs only a handful of
-numbers from it, so a law with 2^N cohorts serves as well as a list of five:
+A law is a distribution over non-empty cohorts. Everything else needs only a few numbers of it, so a
+law of 2^N cohorts in closed form can be used like a list of five:
 
 * the inclusion probabilities P(i ∈ A) and the coverage f(I) = P(A ∩ I ≠ ∅),
 * the expected weights m(x) = E[softmax of x over A], within fixed levels, and their curvature.
 
-With *levels*, a cohort's weight is shared among its members of the lowest-numbered level alone.
+With *levels*, the weight of a cohort is shared among its members of the lowest-numbered level.
 """
 
 from collections.abc import Iterable
@@ -15,12 +15,22 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_array, as_floats, odd_one
+from fedavot._checks import (
+    LARGEST_POTENTIAL,
+    Floats,
+    Integers,
+    as_array,
+    as_floats,
+    odd_one,
+    refuse_if_too_large,
+)
 from fedavot._clients import Clients
 from fedavot.errors import OptionError
 
-_LARGEST = 1e300
-"""Potentials this large still have differences that are floats."""
+LEVEL_GAP = 80.0
+"""Distance at which two potentials act as two levels: the lower one's share is below 1e-34."""
+_BYTES_PER_CLIENT = 64
+"""Peak memory per client of building a law and evaluating it once, as measured."""
 
 
 class Curvature(Protocol):
@@ -40,7 +50,7 @@ class Curvature(Protocol):
         ...
 
     def product(self, direction: Floats) -> Floats:
-        """Multiply the Hessian with a vector, shape (n_clients,)."""
+        """Return the Hessian times a vector, shape (n_clients,)."""
         ...
 
     def dense(self) -> Floats:
@@ -96,11 +106,11 @@ class Law(Protocol):
 
 @runtime_checkable
 class SolvableLaw(Law, Protocol):
-    """A law with everything that the solvers use."""
+    """A law with everything that the solvers need."""
 
     @property
     def nonempty(self) -> float:
-        """Probability that a round has anybody at all, before conditioning on it."""
+        """Probability that a cohort is not empty, before conditioning on that."""
         ...
 
     def system(self, levels: Integers | None = None) -> System:
@@ -108,10 +118,10 @@ class SolvableLaw(Law, Protocol):
         ...
 
     def prefix_gains(self, order: Integers) -> Floats:
-        """Return the coverage each client adds to those before it in an order of all clients.
+        """Return the coverage that each client adds to those before it in an order of all clients.
 
-        Shape (n_clients,), in that order; the sum of the first k is the coverage of the first k
-        clients, and each is exact to rounding relative to itself.
+        Shape (n_clients,), in that order. The first k entries sum to the coverage of the first k
+        clients, and each entry is exact up to rounding relative to itself.
         """
         ...
 
@@ -121,7 +131,7 @@ class SolvableLaw(Law, Protocol):
 
 
 class BaseLaw:
-    """What the library's own laws share: who the clients are, and how they are described."""
+    """What the laws of this package have in common: their clients, and their repr."""
 
     _clients: Clients
 
@@ -136,7 +146,10 @@ class BaseLaw:
         return self._clients.names
 
     def expected_weights(self, potentials: ArrayLike, levels: ArrayLike | None = None) -> Floats:
-        """Return E[Y_i] for softmax weights, lexicographic in the levels if given."""
+        """Return E[Y_i], shape (n_clients,), where Y is the softmax of the potentials over A.
+
+        With ``levels``, the softmax is over the members of A in the lowest level present.
+        """
         point = as_potentials(potentials, self.n_clients)
         return self.system(as_levels(levels, self.n_clients)).marginal(point)
 
@@ -145,7 +158,7 @@ class BaseLaw:
         raise NotImplementedError
 
     def _detail(self) -> str:
-        """Say in a few words what distinguishes this law from others of its kind."""
+        """Return the parameters of the law in a few words, for its repr."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -160,9 +173,16 @@ def as_potentials(potentials: ArrayLike, n_clients: int) -> Floats:
     bad = np.flatnonzero(~np.isfinite(array))
     if bad.size:
         raise OptionError(f"the potential of client {bad[0]} is {array[bad[0]]}; it must be finite")
-    beyond = np.abs(array) - _LARGEST
-    # Out there any difference makes two levels: shrink what is beyond so that none overflows.
-    return np.where(beyond > 0, np.sign(array) * (_LARGEST + 1e-9 * beyond), array)
+    beyond = np.abs(array) - LARGEST_POTENTIAL
+    # At this size any difference makes two levels: shrink the excess so that none overflows.
+    return np.where(beyond > 0, np.sign(array) * (LARGEST_POTENTIAL + 1e-9 * beyond), array)
+
+
+def refuse_too_many_clients(n_clients: int, *, remedy: str) -> None:
+    """Raise if arrays over this many clients would not fit in memory."""
+    refuse_if_too_large(
+        _BYTES_PER_CLIENT * n_clients, what=f"a law over {n_clients:,} clients", remedy=remedy
+    )
 
 
 def as_levels(levels: ArrayLike | None, n_clients: int) -> Integers | None:
@@ -177,14 +197,3 @@ def as_levels(levels: ArrayLike | None, n_clients: int) -> Integers | None:
         )
     # Only their order matters: number them from 0.
     return np.unique(array, return_inverse=True)[1].astype(np.int64) if np.ptp(array) else None
-
-
-def as_laplacian(joint: Floats) -> Floats:
-    """Turn E[Y_i Y_j], whatever its diagonal, into E[diag(Y) − Y Yᵀ] in place.
-
-    Rows of the latter sum to zero, which gives the diagonal without cancellation.
-    """
-    np.fill_diagonal(joint, 0.0)
-    np.negative(joint, out=joint)
-    np.fill_diagonal(joint, -joint.sum(axis=1))
-    return joint

@@ -1,9 +1,10 @@
 """Independent clients in many levels, evaluated in one pass instead of level by level.
 
-An importance out of reach may have thousands of levels, most of a few clients. Each is an integral
-of its own, ∫ t u_i ρ_i(t) dΩ_b(t) with dΩ_b the level's product of factors, but all can share one
-set of nodes: the logarithms of the factors form a (clients, nodes) matrix, and adding up its rows
-by level gives every level's product at once. Levels are gathered by how many nodes they need.
+An unattainable importance may have thousands of levels, most of them of a few clients. Each needs
+its own integral, ∫ t u_i ρ_i(t) dΩ_b(t) with dΩ_b the product of factors of level b, but all can
+share one set of nodes: the logarithms of the factors form a (clients, nodes) matrix, and summing
+its rows by level gives the products of all levels at once. Levels that need similar numbers of
+nodes are evaluated together.
 """
 
 from collections.abc import Iterator
@@ -14,21 +15,15 @@ from typing import NamedTuple
 import numpy as np
 
 from fedavot._checks import Floats, Integers
-from fedavot.laws._quadrature import (
-    BLOCK_ENTRIES,
-    Factor,
-    Nodes,
-    place_nodes,
-    scaled_times,
-    thinned,
-)
+from fedavot.laws._factors import Factor
+from fedavot.laws._quadrature import BLOCK_ENTRIES, Nodes, place_nodes, scaled_times, thinned
 
 _SPAN = 8.0
-"""Levels whose sums span alike to within this much, in logarithms, share their nodes."""
+"""Levels whose sums have log-ranges within this of each other share their nodes."""
 
 
 class _Bunch(NamedTuple):
-    """Some whole levels: which clients and levels they are, and the nodes they share."""
+    """Some whole levels: the rows of their clients, the levels, and the nodes they share."""
 
     rows: Integers
     levels: Integers
@@ -38,18 +33,19 @@ class _Bunch(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ManyLevels:
-    """Independent clients, level after level.
+    """Independent clients in many levels.
 
     Attributes
     ----------
     clients : int array, shape (n,)
-        Who they are, one level after the other.
+        The clients, sorted by level.
     probabilities, copies, potentials : float arrays, shape (n,)
-        Of each client; a level's largest potential is 0.
+        Probability, number of copies and potential of each client; the largest potential of every
+        level is 0.
     starts : int array, shape (n_levels,)
-        Where each level begins.
+        Position in ``clients`` where each level begins.
     outside : float array, shape (n_levels,)
-        Probability that earlier levels are absent, over that of a cohort that is not empty.
+        Probability that all earlier levels are absent, divided by P(A ≠ ∅).
     reach : float array, shape (n_levels,)
         Probability that the level is a cohort's lowest.
     """
@@ -82,7 +78,7 @@ class ManyLevels:
         return sums
 
     def factors(self) -> Iterator[Factor]:
-        """Give each level's curvature as a low-rank factor."""
+        """Yield the curvature of each level as a low-rank factor."""
         for bunch in self._bunches(thin=True):
             _, mass, weights = self._masses(bunch)
             columns = mass * np.repeat(np.sqrt(weights), np.diff(bunch.starts), axis=0)
@@ -108,7 +104,7 @@ class ManyLevels:
         return scale, scale * copies * share, weights
 
     def _bunches(self, *, thin: bool = False) -> Iterator[_Bunch]:
-        """Cut the levels into bunches that share their nodes and fit into the cache."""
+        """Yield bunches of levels that share their nodes and fit into the cache."""
         ends = np.append(self.starts[1:], self.clients.size)
         low = np.minimum.reduceat(self.potentials, self.starts)
         sums = np.add.reduceat(

@@ -1,4 +1,4 @@
-"""Cohorts that occur more than once become one, their probabilities added."""
+"""Merge cohorts that occur more than once, adding their probabilities."""
 
 import numpy as np
 
@@ -7,9 +7,9 @@ from fedavot._incidence import Incidence, total_by
 
 
 def singles_merged(incidence: Incidence, probabilities: Floats) -> tuple[Incidence, Floats]:
-    """Merge cohorts of one client alone, where there are more of them than clients.
+    """Merge cohorts of a single client, if there are more of them than clients.
 
-    Cohorts cut down to their lowest level often are, and then they are most of the list.
+    Cohorts reduced to their lowest level are often of this kind, and then most of the list.
     """
     alone = incidence.sizes == 1
     if np.count_nonzero(alone) <= incidence.n_clients:
@@ -27,8 +27,8 @@ def singles_merged(incidence: Incidence, probabilities: Floats) -> tuple[Inciden
 def merged(incidence: Incidence, probabilities: Floats) -> tuple[Incidence, Floats]:
     """Add up the probabilities of cohorts that occur more than once.
 
-    Cohorts are compared by a 64-bit sum of random keys, then member by member: a collision of
-    keys costs time, never correctness.
+    Cohorts are compared by a 64-bit sum of random keys, then member by member, so that colliding
+    keys cost time but not correctness.
     """
     rng = np.random.default_rng(0x0F3DA507)
     keys = rng.integers(0, 2**64, incidence.n_clients, dtype=np.uint64)
@@ -43,7 +43,7 @@ def merged(incidence: Incidence, probabilities: Floats) -> tuple[Incidence, Floa
     head = order[starts][np.cumsum(~repeated) - 1]
     if not _all_equal(incidence, order[repeated], head[repeated]):
         return _merge_exactly(incidence, probabilities)
-    # Stable sorting makes each group's head its first occurrence: keep the order of the input.
+    # Sorting is stable, so each group's head is its first occurrence: keep the order of the input.
     representative = np.empty(order.size, dtype=np.int64)
     representative[order] = head
     return _keep(incidence, representative, probabilities)
@@ -63,28 +63,17 @@ def _all_equal(incidence: Incidence, left: Integers, right: Integers) -> bool:
 
 
 def _merge_exactly(incidence: Incidence, probabilities: Floats) -> tuple[Incidence, Floats]:
-    """Merge by the members themselves, for the day two different cohorts share a key."""
+    """Merge by the members themselves, in case two different cohorts have the same key."""
     seen: dict[bytes, int] = {}
-    offsets, members = incidence.offsets, incidence.members
-    representative = np.array(
-        [
-            seen.setdefault(members[offsets[a] : offsets[a + 1]].tobytes(), a)
-            for a in range(incidence.n_cohorts)
-        ],
-        dtype=np.int64,
-    )
-    return _keep(incidence, representative, probabilities)
+    rows = range(incidence.n_cohorts)
+    representative = [seen.setdefault(incidence.row(row).tobytes(), row) for row in rows]
+    return _keep(incidence, np.array(representative, dtype=np.int64), probabilities)
 
 
 def _keep(
     incidence: Incidence, representative: Integers, probabilities: Floats
 ) -> tuple[Incidence, Floats]:
-    """Keep the cohorts that represent themselves, with their group's probability."""
+    """Keep the cohorts that represent themselves, with the probability of their group."""
     totals = total_by(representative, probabilities, incidence.n_cohorts)
-    kept = np.flatnonzero(representative == np.arange(incidence.n_cohorts))
-    sizes = incidence.sizes[kept]
-    mask = np.zeros(incidence.n_cohorts, dtype=bool)
-    mask[kept] = True
-    members = incidence.members[incidence.spread_over_members(mask)]
-    offsets = np.concatenate(([0], np.cumsum(sizes)))
-    return Incidence(members, offsets, incidence.n_clients), totals[kept]
+    kept = representative == np.arange(incidence.n_cohorts)
+    return incidence.chosen(kept), totals[kept]

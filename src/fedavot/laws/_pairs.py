@@ -1,8 +1,7 @@
-"""Expected weights where nearly every pair of clients is a cohort: a dense matrix, not a list.
+"""Expected weights where most pairs of clients are cohorts, from a dense matrix.
 
 With Q[i,j] = q{i,j} and u = exp(x), m_i = q{i} + Σ_j Q[i,j] u_i/(u_i + u_j). One pass over an N×N
-matrix without indices is two to three times faster than over the list of pairs, and the Hessian
-falls out of it.
+matrix is two to three times faster than one over the list of pairs, and also gives the Hessian.
 """
 
 from collections.abc import Callable
@@ -13,13 +12,13 @@ import numpy as np
 
 from fedavot._checks import Floats
 from fedavot._incidence import Incidence, in_parallel, total_by
-from fedavot.laws._law import as_laplacian
+from fedavot.laws._laplacian import as_laplacian
 
 _MOST_CLIENTS = 2_000
 _FILLED = 0.5
-"""Share of all pairs that must be there for the matrix to pay."""
+"""Share of all pairs from which on the matrix is faster than the list."""
 _THREADED_ENTRIES = 250_000
-"""Below this many entries a pass takes less time than handing it to threads."""
+"""Number of entries from which on a pass is worth handing to threads."""
 _BLOCK_ENTRIES = 1 << 16
 """Entries of a block of rows: 512 kB, which stays in the cache between its passes."""
 
@@ -44,10 +43,10 @@ class PairMatrix:
 
     @staticmethod
     def of(incidence: Incidence, probabilities: Floats) -> "PairMatrix":
-        """Lay the listed cohorts out as a matrix."""
+        """Return the matrix of listed cohorts."""
         n_clients = incidence.n_clients
         listed = incidence.pairs
-        # Cohorts cut down to one level may coincide, so probabilities are added up.
+        # Cohorts reduced to one level may coincide, so probabilities are added up.
         flat = total_by(listed.keys, probabilities[listed.cohorts], n_clients**2)
         matrix = flat.reshape(n_clients, n_clients)
         alone = incidence.sizes == 1
@@ -57,13 +56,13 @@ class PairMatrix:
 
 @dataclass(frozen=True, eq=False)
 class PairPoint:
-    """Everything at one vector of potentials whose exponentials are safe."""
+    """Weights and curvature at potentials whose exponentials neither overflow nor underflow."""
 
     matrix: PairMatrix
     scale: Floats
 
     def _by_rows(self, fill: Callable[[slice, Floats], None]) -> None:
-        """Call ``fill`` with blocks of rows and their u_i + u_j, side by side where it pays."""
+        """Call ``fill`` with blocks of rows and their u_i + u_j, in parallel if worthwhile."""
         size = self.scale.size
         step = max(1, _BLOCK_ENTRIES // size)
         blocks = [slice(first, min(first + step, size)) for first in range(0, size, step)]

@@ -1,8 +1,8 @@
-"""The Hessian of listed cohorts, from what each cohort adds to it.
+"""The Hessian of listed cohorts, as a sum over the cohorts.
 
-E[diag(Y) − Y Yᵀ] is a Laplacian whose entries off the diagonal are −Σ_A q(A) Y_i Y_j: with the
-rows √q(A) Y_A of a sparse matrix B, those of −Bᵀ B. Cohorts of two give one entry each, which is
-added without a product of matrices.
+The entries of E[diag(Y) − Y Yᵀ] off its diagonal are −Σ_A q(A) Y_i Y_j, those of −Bᵀ B for the
+sparse matrix B with rows √q(A) Y_A. A cohort of two gives one entry, which is added without a
+matrix product.
 """
 
 from dataclasses import dataclass
@@ -12,11 +12,7 @@ import numpy as np
 
 from fedavot._checks import Floats
 from fedavot._incidence import Incidence, total_by
-from fedavot.laws._law import as_laplacian
-
-_DENSE_FROM = 1 / 30
-"""Share of a dense product's work from which on the sparse one, far slower a step, takes longer."""
-_DENSE_WIDTH, _DENSE_ROWS = 500, 1_000
+from fedavot.laws._laplacian import as_laplacian, gram
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,16 +65,3 @@ class Roots:
 
     def _larger(self) -> Any:
         return self.matrix()[self.incidence.sizes > 2]
-
-
-def gram(rows: Any) -> Floats:
-    """Return the sum of the outer products of sparse rows, shape (n_columns, n_columns)."""
-    count, width = rows.shape
-    products = float(np.square(np.diff(rows.indptr), dtype=np.float64).sum())
-    if width < _DENSE_WIDTH or products < count * float(width) ** 2 * _DENSE_FROM:
-        return np.asarray((rows.T @ rows).toarray())
-    joint = np.zeros((width, width))
-    for first in range(0, count, _DENSE_ROWS):
-        block = rows[first : first + _DENSE_ROWS].toarray()
-        joint += block.T @ block
-    return joint

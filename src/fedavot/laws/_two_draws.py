@@ -1,51 +1,50 @@
 """Two draws without replacement by rates, in closed form.
 
 With rates r that sum to one and odds g_a = r_a/(1 − r_a), a pair has probability
-q{a,b} = g_a r_b + r_a g_b: a matrix of rank two but for its diagonal, so nothing needs the list of
-N²/2 pairs. A set I is missed by the first draw and hit by the second, or hit by the first:
+q{a,b} = g_a r_b + r_a g_b: a matrix of rank two except for its diagonal, so the list of N²/2 pairs
+is never needed. A set I is missed by the first draw and hit by the second, or hit by the first:
 
     f(I) = r(I) (1 + g([N]∖I)).
 
 The expected weights are integrals as in `_quadrature`. Pair {i, j} gives i the weight
 u_i/(u_i + u_j) = ∫ t u_i e^{−t u_i} e^{−t u_j} dt/t, so that at each node t a client needs only the
 sums of r_j e^{−t u_j} and of g_j e^{−t u_j} over the others. These are prefix and suffix sums: all
-terms are positive, and nothing cancels even for a client that is drawn nearly always.
+terms are positive, and nothing cancels even for a client that is nearly always drawn.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
-from fedavot.laws._law import as_laplacian
+from fedavot.laws._factors import Factor, significant
+from fedavot.laws._laplacian import as_laplacian
 from fedavot.laws._quadrature import (
     BLOCK_ENTRIES,
-    Factor,
     Group,
+    GroupedSystem,
     Nodes,
-    groups,
     place_nodes,
     scaled_times,
-    significant,
     thinned,
 )
 
 _LEAST_REST = 1e-150
-"""Where all rates but one add up to less, they are scaled up to it: odds stay far from overflow,
-and no probability changes by more."""
+"""Least sum of all rates but the largest: smaller sums are scaled up to it, so that odds stay far
+from overflow and no probability changes by more."""
 
 _FEW = 100
-"""Up to here a group's pairs take less time than its integrals."""
+"""Number of clients up to which the pairs of a group take less time than its integrals."""
 _FARTHEST = 700.0
-"""Just before the exponential of a difference of potentials overflows."""
+"""Largest difference of potentials whose exponential does not overflow."""
 
 
 @dataclass(frozen=True, eq=False)
 class TwoDraws:
-    """The law of two draws; ``rates`` and ``odds`` have shape (n_clients,)."""
+    """Two draws without replacement; ``rates`` and ``odds`` have shape (n_clients,)."""
 
     rates: Floats
     odds: Floats
@@ -74,6 +73,10 @@ class TwoDraws:
         rates, odds = self.rates[order], self.odds[order]
         return odds * _sum_after(rates) + rates * _sum_after(odds)
 
+    def system(self, levels: Integers | None) -> GroupedSystem:
+        """Return the map from potentials to expected weights within these levels."""
+        return GroupedSystem(partial(_Point, self), levels)
+
 
 def _sum_after(values: Floats) -> Floats:
     """Return the sum of all later entries along the first axis, for each entry."""
@@ -90,23 +93,9 @@ def _sum_of_others(values: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class TwoDrawsSystem:
-    """Expected weights of two draws, level by level."""
-
-    law: TwoDraws
-    levels: Integers | None
-
-    def marginal(self, potentials: Floats) -> Floats:
-        """Return the expected weights, shape (n_clients,)."""
-        return self.curvature(potentials).marginal
-
-    def curvature(self, potentials: Floats) -> "_Point":
-        """Return the expected weights and what is needed of their derivative."""
-        return _Point(self.law, tuple(groups(potentials, self.levels)), potentials)
-
-
-@dataclass(frozen=True, eq=False)
 class _Point:
+    """Expected weights and curvature at one vector of potentials, group by group."""
+
     law: TwoDraws
     groups: tuple[Group, ...]
     potentials: Floats
@@ -146,7 +135,7 @@ class _Point:
         return np.stack((chances.sum(axis=1), (chances * share).sum(axis=1))) + alone
 
     def _integrate(self, clients: Integers, later_rate: float, later_odds: float) -> Floats:
-        """Return the same by quadrature."""
+        """Return E[Y_i] and E[Y_i²] of a group by quadrature, shape (2, n_group)."""
         rates, odds = self.law.rates[clients], self.law.odds[clients]
         sums = np.zeros((2, clients.size))
         for scale, steps in self._blocks(clients):
@@ -165,7 +154,7 @@ class _Point:
         return values, place_nodes(float(values.min()), np.log(2.0))
 
     def _blocks(self, clients: Integers) -> Iterator[tuple[Floats, Floats]]:
-        """Return t·u of all the clients, and the steps, for a block of nodes at a time."""
+        """Yield t·u of all the clients and the quadrature steps, for blocks of nodes."""
         values, nodes = self._nodes(clients)
         width = max(1, BLOCK_ENTRIES // values.size)
         for first in range(0, nodes.steps.size, width):
@@ -188,8 +177,8 @@ class _Point:
         result = np.zeros_like(direction)
         for clients in self._several:
             rates, odds = self.law.rates[clients], self.law.odds[clients]
-            # A constant in the direction does not matter; with this one the largest of all
-            # rates, whose odds may be huge, never multiplies itself.
+            # A constant in the direction does not matter; with this one the largest rate, whose
+            # odds may be huge, is never multiplied with itself.
             moved = direction[clients] - direction[clients[np.argmax(rates)]]
             each = np.stack((rates, rates * moved, odds, odds * moved), axis=1)
             inner = np.zeros_like(each)
@@ -219,9 +208,9 @@ class _Point:
         return [self._factor(clients) for clients in self._several]
 
     def _factor(self, clients: Integers) -> Factor:
-        """Use g r' + r g' = ½(g + r)(g + r)' − ½(g − r)(g − r)', apart from the largest rate.
+        """Return a group's factor by g rᵀ + r gᵀ = ½(g + r)(g + r)ᵀ − ½(g − r)(g − r)ᵀ.
 
-        That client's odds may be out of all proportion; its row is added by itself.
+        The client of the largest rate, whose odds may be huge, is added by a row of its own.
         """
         rates, odds = self.law.rates[clients], self.law.odds[clients]
         top = int(np.argmax(rates))

@@ -1,8 +1,8 @@
-"""Laws that users wrote: checked once, and completed with what the solvers need.
+"""Laws written by users: checked once, and completed with what the solvers need.
 
-A user's law has the five members of `Law`. Everything else follows from them, if more slowly than
-in a law that has a closed form for it: coverage of prefixes by asking for them one by one, and the
-derivative of the expected weights by central differences.
+A user's law has the five members of `Law`. Everything else follows from them, more slowly than in
+closed form: the coverage of prefixes by evaluating them one by one, and the derivative of the
+expected weights by central differences.
 """
 
 from dataclasses import dataclass
@@ -14,25 +14,26 @@ import numpy as np
 from fedavot._checks import Floats, Integers, as_floats, as_size, shown
 from fedavot._clients import Clients, Members
 from fedavot.errors import LawError
-from fedavot.laws._law import BaseLaw, Curvature, Law, SolvableLaw, as_laplacian
+from fedavot.laws._laplacian import as_laplacian
+from fedavot.laws._law import BaseLaw, Curvature, Law, SolvableLaw
 
 _SLACK = 1e-7
-"""How far sums and probabilities of a law may be off by rounding."""
+"""Rounding error allowed in the sums and probabilities of a law."""
 _PROBES = 64
-"""Prefixes of the clients whose coverage is asked for on entry."""
+"""Number of prefixes of the clients whose coverage is checked on entry."""
 _DIFFERENCE = 1e-5
 """Step of central differences, whose error is then about 1e-10."""
 
 
 def as_law(law: Law, *, what: str = "the law") -> SolvableLaw:
-    """Return a law that the solvers can use, or say why it is none.
+    """Return a law that the solvers can use, or raise an error that says why it cannot be used.
 
     Parameters
     ----------
     law : Law
-        One of the library's, which is returned as it is, or one of the user's.
+        A law of this package, which is returned as it is, or one written by a user.
     what : str
-        What to call it in messages.
+        Name of the law in messages.
     """
     if isinstance(law, SolvableLaw):
         return law
@@ -45,7 +46,7 @@ def as_law(law: Law, *, what: str = "the law") -> SolvableLaw:
 
 
 class UserLaw(BaseLaw):
-    """A user's law with everything that the solvers use."""
+    """A user's law with everything that the solvers need."""
 
     nonempty = 1.0
 
@@ -78,7 +79,7 @@ class UserLaw(BaseLaw):
         return np.maximum(np.diff(covered, prepend=0.0), 0.0)
 
     def worst_order(self, importance: Floats) -> None:
-        """Return None: no order is known to have the worst set as a prefix."""
+        """Return None: no order is known whose prefixes include every worst set."""
 
     def _checked_inclusion(self, what: str) -> Floats:
         chances = as_floats(self._law.inclusion(), what=f"inclusion of {what}", error=LawError)

@@ -1,7 +1,7 @@
-"""An explicit list of cohorts with their probabilities, kept sparse.
+"""An explicit list of cohorts with their probabilities, in sparse form.
 
-The law a log of past rounds gives, or a sample from any law without a closed form:
-q(A) for A in a list, m_i(x) = Σ_{A∋i} q(A) exp(x_i) / Σ_{k∈A} exp(x_k).
+It is the law of a log of past rounds, or of a sample from a law without a closed form: q(A) for A
+in a list, with m_i(x) = Σ_{A∋i} q(A) exp(x_i) / Σ_{k∈A} exp(x_k).
 """
 
 from collections.abc import Sequence
@@ -18,18 +18,14 @@ from fedavot._checks import (
     as_distribution,
     as_size,
     odd_one,
-    refuse_if_too_large,
     shown,
 )
 from fedavot._clients import Clients, Members
 from fedavot._incidence import Incidence, total_by
 from fedavot.errors import LawError
 from fedavot.laws._explicit import ExplicitSystem
-from fedavot.laws._law import BaseLaw
+from fedavot.laws._law import BaseLaw, refuse_too_many_clients
 from fedavot.laws._merging import merged, singles_merged
-
-_BYTES_A_CLIENT = 64
-"""Peak memory of building a law and evaluating it once, measured a client."""
 
 
 class Cohorts(BaseLaw):
@@ -38,13 +34,14 @@ class Cohorts(BaseLaw):
     Parameters
     ----------
     members : sequence of sequences of int or str, or integer array of shape (n_cohorts, size)
-        The cohorts, by index or by name. Order within a cohort does not matter; a cohort listed
-        more than once is merged, its probabilities added.
+        The cohorts, by index or by name. The order within a cohort does not matter; the
+        probabilities of a cohort listed more than once are added.
     probabilities : array-like, shape (n_cohorts,), optional
-        Probability of each cohort, summing to one. Equal by default, so a list of rounds is its
-        own law.
+        Probability of each cohort, summing to one. Equal by default, so that a list of rounds
+        gives their empirical law.
     n_clients : int, optional
-        One more than the largest member by default. Give it when some clients never appear.
+        Number of clients; by default one more than the largest index. Pass it if some clients never
+        appear.
     clients : sequence of str, optional
         The clients' names, in the order of their indices.
 
@@ -93,28 +90,31 @@ class Cohorts(BaseLaw):
         *,
         clients: Sequence[str] | None = None,
     ) -> "Cohorts":
-        """Build the law of a log: one row says that a client took part in a round.
+        """Build the law of a log in which each row says that a client took part in a round.
 
         Parameters
         ----------
         rounds : array-like, shape (n_rows,)
-            The round of each row, any sortable labels, in any order.
+            The round of each row: any sortable labels, in any order.
         members : array-like of int or str, shape (n_rows,)
             The client of each row, by index or by name.
         n_clients, clients : optional
-            As for the class. Where rows have names and ``clients`` is not given, the clients are
+            As for the class. If the rows have names and ``clients`` is not given, the clients are
             those of the log, sorted by name.
         """
         labels = as_array(rounds, otherwise="rounds must be a flat sequence", error=LawError)
         column = as_array(members, otherwise="members must be a flat sequence", error=LawError)
         if labels.ndim != 1 or labels.shape != column.shape:
-            raise LawError(f"{labels.shape} rounds do not pair with {column.shape} members")
+            raise LawError(
+                f"rounds has shape {labels.shape} and members has shape {column.shape}; both need "
+                "one entry per row of the log"
+            )
         if clients is None and column.dtype.kind == "U":
             clients = np.unique(column).tolist()
         try:
             order = np.argsort(labels, kind="stable")
         except TypeError as cause:
-            raise LawError(f"rounds must have labels that sort: {cause}") from None
+            raise LawError(f"rounds must have labels that can be sorted: {cause}") from None
         _, sizes = np.unique(labels, return_counts=True)
         ragged = np.split(column[order], np.cumsum(sizes)[:-1])
         cohorts = [row.tolist() for row in ragged] if column.size else []
@@ -122,7 +122,7 @@ class Cohorts(BaseLaw):
 
     @classmethod
     def of_rounds(cls, incidence: Incidence) -> "Cohorts":
-        """Build the law of rounds that are already in compressed form, and checked."""
+        """Build the empirical law of rounds that are already checked and in compressed form."""
         law = cls.__new__(cls)
         equal = np.full(incidence.n_cohorts, 1.0 / incidence.n_cohorts)
         law._incidence, law._probabilities = merged(incidence, equal)
@@ -134,7 +134,7 @@ class Cohorts(BaseLaw):
 
     @property
     def n_cohorts(self) -> int:
-        """How many distinct cohorts there are."""
+        """Number of distinct cohorts."""
         return self._incidence.n_cohorts
 
     @property
@@ -144,7 +144,7 @@ class Cohorts(BaseLaw):
 
     @property
     def probabilities(self) -> Floats:
-        """The probability of each distinct cohort, shape (n_cohorts,)."""
+        """Probability of each distinct cohort, shape (n_cohorts,)."""
         return self._probabilities
 
     def inclusion(self) -> Floats:
@@ -161,11 +161,10 @@ class Cohorts(BaseLaw):
         return float(self._probabilities[self._incidence.maximum(mask)].sum())
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
-        """Draw one cohort a round, members ascending."""
+        """Draw one cohort per round, members ascending."""
         count = as_size(rounds, what="rounds", low=0)
         drawn = rng.choice(self.n_cohorts, size=count, p=self._probabilities)
-        members, offsets = self._incidence.members, self._incidence.offsets
-        return [members[offsets[a] : offsets[a + 1]].astype(np.int64) for a in drawn]
+        return [self._incidence.row(cohort).astype(np.int64) for cohort in drawn]
 
     def system(self, levels: Integers | None = None) -> ExplicitSystem:
         """Return the map from potentials to expected weights within these levels."""
@@ -176,7 +175,7 @@ class Cohorts(BaseLaw):
 
     @cached_property
     def _whole(self) -> ExplicitSystem:
-        """The system without levels; kept, as it may lay out a matrix of its own."""
+        """The system without levels, cached because it may hold a dense matrix."""
         return ExplicitSystem(self._incidence, self._probabilities, None)
 
     def prefix_gains(self, order: Integers) -> Floats:
@@ -187,7 +186,7 @@ class Cohorts(BaseLaw):
         return total_by(first, self._probabilities, self.n_clients)
 
     def worst_order(self, importance: Floats) -> None:
-        """Return None: for a general list no order is known to hold the worst set."""
+        """Return None: no order is known whose prefixes include every worst set."""
 
 
 def _iterated(members: Any) -> list[Any]:
@@ -195,12 +194,12 @@ def _iterated(members: Any) -> list[Any]:
         return list(members)
     except TypeError:
         raise LawError(
-            f"cohorts must be a sequence of index sequences, found {shown(members)}"
+            f"cohorts must be a sequence of sequences of clients, found {shown(members)}"
         ) from None
 
 
 def _by_index(members: Any, clients: Clients) -> Any:
-    """Return cohorts given by name as indices; cohorts of indices are passed on."""
+    """Return cohorts given by name as indices; cohorts of indices are returned as they are."""
     if isinstance(members, np.ndarray) and members.dtype.kind not in "UTO":
         return members
     if not any(isinstance(member, str) for cohort in members for member in cohort):
@@ -209,7 +208,7 @@ def _by_index(members: Any, clients: Clients) -> Any:
 
 
 def _flatten(members: Any) -> tuple[NDArray[Any], Integers]:
-    """Return all members in one array and the cohorts' sizes."""
+    """Return all members in one array, and the sizes of the cohorts."""
     if isinstance(members, np.ndarray) and members.ndim == 2:
         count, size = members.shape
         checked = as_array(members, otherwise="cohorts", error=LawError, item="cohort")
@@ -233,10 +232,7 @@ def _flatten(members: Any) -> tuple[NDArray[Any], Integers]:
         raise LawError("no cohorts were given; a law needs at least one")
     empty = np.flatnonzero(sizes == 0)
     if empty.size:
-        raise LawError(
-            f"cohort {empty[0]} is empty; drop rounds in which nobody reported before building "
-            "the law"
-        )
+        raise LawError(f"cohort {empty[0]} is empty; leave out rounds in which no client reported")
     if not np.issubdtype(flat.dtype, np.integer):
         raise LawError(
             f"cohorts must hold integer client indices, found {flat.dtype}: {odd_one(flat)}; pass "
@@ -246,37 +242,31 @@ def _flatten(members: Any) -> tuple[NDArray[Any], Integers]:
 
 
 def _checked_incidence(flat: NDArray[Any], sizes: Integers, n_clients: int | None) -> Incidence:
-    """Sort members within cohorts and refuse repeated or out-of-range ones."""
+    """Sort the members of each cohort, and refuse repeated or out-of-range ones."""
     offsets = np.concatenate(([0], np.cumsum(sizes)))
     limit = int(flat.max()) + 1 if n_clients is None else n_clients
     bad = np.flatnonzero((flat < 0) | (flat >= limit))
     if bad.size:
         cohort = int(np.searchsorted(offsets, bad[0], side="right")) - 1
         upper = "" if n_clients is None else f" to {limit - 1}"
-        raise LawError(
-            f"cohort {cohort} names client {flat[bad[0]]}, but clients run from 0{upper}"
-        )
+        raise LawError(f"cohort {cohort} has client {flat[bad[0]]}, but clients run from 0{upper}")
     if limit > np.iinfo(np.int32).max:
         raise LawError(f"client index {limit - 1} is too large; renumber the clients from 0")
-    refuse_if_too_large(
-        _BYTES_A_CLIENT * limit,
-        what=f"a law over {limit:,} clients",
-        remedy="renumber the clients that appear from 0",
-    )
+    refuse_too_many_clients(limit, remedy="renumber the clients that appear, from 0")
     members = _sort_within(flat.astype(np.int32), sizes, offsets)
     same = members[1:] == members[:-1]
     same[offsets[1:-1] - 1] = False
     if same.any():
         place = int(np.argmax(same))
         cohort = int(np.searchsorted(offsets, place, side="right")) - 1
-        raise LawError(f"cohort {cohort} names client {members[place]} more than once")
+        raise LawError(f"cohort {cohort} has client {members[place]} more than once")
     return Incidence(members, offsets, limit)
 
 
 def _sort_within(
     members: NDArray[np.int32], sizes: Integers, offsets: Integers
 ) -> NDArray[np.int32]:
-    """Sort each cohort's members, cohorts of one size at a time."""
+    """Sort the members of each cohort, for all cohorts of one size at a time."""
     ascending = members[1:] >= members[:-1]
     ascending[offsets[1:-1] - 1] = True
     if ascending.all():

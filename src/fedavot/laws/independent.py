@@ -3,13 +3,13 @@
 P(i ∈ A) = π_i before conditioning on A ≠ ∅. With a_i = −log(1 − π_i), the coverage is
 f(I) = (1 − e^{−a(I)}) / (1 − e^{−a([N])}): a concave function of an additive one, so the sets that
 maximise p(I) − f(I) or p(I)/f(I) are prefixes in the order of falling p_i/a_i. The points
-(a(I), p(I)) span a zonotope whose upper boundary is traced by those prefixes, and a convex
-function that falls with a and rises with p is largest there.
+(a(I), p(I)) span a zonotope whose upper boundary those prefixes trace, and a convex function that
+falls with a and rises with p attains its maximum there.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,40 +18,38 @@ from fedavot._checks import Floats, Integers, as_floats, as_size
 from fedavot._clients import Clients, Members
 from fedavot.errors import LawError
 from fedavot.laws._compiled import can_compile, independent_sums
+from fedavot.laws._factors import Factor, significant
 from fedavot.laws._law import BaseLaw
 from fedavot.laws._many_levels import ManyLevels
 from fedavot.laws._quadrature import (
-    Factor,
     Group,
+    GroupedSystem,
     Nodes,
     ProductPoint,
-    ProductSystem,
     Tilt,
     client_blocks,
-    groups,
     scaled_times,
-    significant,
 )
 
 _COMPILED_CLIENTS = 20_000
-"""From here on a compiled program repays its compilation within a few evaluations."""
+"""Number of clients from which on compiling a program pays within a few evaluations."""
 _COMPILED_SPREAD = 600.0
-"""Beyond it exp(x) alone leaves the range of floats, which the compiled program relies on."""
+"""Range of potentials beyond which exp(x), which the compiled program computes, is no float."""
 
 _SMALL_LEVEL = 300
 _MANY_LEVELS = 8
-"""From this many levels of at most `_SMALL_LEVEL` clients on, they are evaluated together."""
+"""Number of levels of at most `_SMALL_LEVEL` clients from which on they are evaluated together."""
 _LEAST_NONEMPTY = 1e-150
-"""Laws that are emptier are scaled up to this, which changes no expectation by more."""
+"""Least P(A ≠ ∅): smaller ones are scaled up to it, which changes no expectation by more."""
 
 
 class IndependentClients(BaseLaw):
-    """Each client is available with its own probability, whoever else is.
+    """Each client is available with its own probability, independently of the others.
 
     Parameters
     ----------
     probabilities : array-like, shape (n_clients,)
-        P(i ∈ A) before rounds without anybody are left out; 0 and 1 are allowed.
+        P(i ∈ A) before conditioning on A ≠ ∅; 0 and 1 are allowed.
     clients : sequence of str, optional
         The clients' names, in the order of their indices.
     """
@@ -71,10 +69,10 @@ class IndependentClients(BaseLaw):
 
     @classmethod
     def of_types(cls, probabilities: Floats, copies: Floats) -> "IndependentClients":
-        """Return a law of types: each entry stands for ``copies`` clients alike.
+        """Return a law of types: each entry stands for ``copies`` identical clients.
 
-        Its expected weights are a type's in total. Only the map from potentials to expected
-        weights is meaningful, and that is what a solver needs for a first guess.
+        Its expected weights are totals over a type. Only `system` is meaningful, which is what a
+        solver needs for a first guess.
         """
         law = cls(probabilities)
         law._copies = copies
@@ -85,30 +83,25 @@ class IndependentClients(BaseLaw):
 
     @property
     def probabilities(self) -> Floats:
-        """P(i ∈ A) before conditioning, shape (n_clients,)."""
+        """P(i ∈ A) before conditioning on A ≠ ∅, shape (n_clients,)."""
         return self._probabilities
 
-    @property
+    @cached_property
     def exponents(self) -> Floats:
         """The additive part a_i = −log(1 − π_i) of the coverage, shape (n_clients,)."""
-        return self._exponents
-
-    @cached_property
-    def _exponents(self) -> Floats:
-        """The additive part a_i = −log(1 − π_i) of the coverage."""
         with np.errstate(divide="ignore"):
             return -self._copies * np.log1p(-self._probabilities)
 
     @cached_property
     def nonempty(self) -> float:
         """Probability that anybody is available."""
-        return float(-np.expm1(-self._exponents.sum()))
+        return float(-np.expm1(-self.exponents.sum()))
 
     @cached_property
     def _lift(self) -> float:
-        """What to multiply probabilities by so that dividing by `nonempty` cannot overflow.
+        """Factor on the probabilities that keeps division by `nonempty` from overflowing.
 
-        Where rounds are empty all but always, the others have one member, whatever the factor.
+        If rounds are nearly always empty, the others have one member, whatever the factor.
         """
         return max(1.0, _LEAST_NONEMPTY / self.nonempty)
 
@@ -118,17 +111,17 @@ class IndependentClients(BaseLaw):
 
     def coverage(self, clients: Members) -> float:
         """Return P(A ∩ clients ≠ ∅)."""
-        exponent = self._exponents[self._clients.mask(clients)].sum()
+        exponent = self.exponents[self._clients.mask(clients)].sum()
         return float(-np.expm1(-exponent) / self.nonempty)
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
-        """Draw one non-empty cohort a round, members ascending."""
+        """Draw one non-empty cohort per round, members ascending."""
         return [self._draw(rng) for _ in range(as_size(rounds, what="rounds", low=0))]
 
     def _draw(self, rng: np.random.Generator) -> Integers:
-        # The first available client is drawn from its exact law given that there is one, so a
-        # law that is almost always empty costs no more than another.
-        reached = -np.expm1(-np.cumsum(self._exponents))
+        # The first available client is drawn from its exact law given that there is one, so that
+        # a law that is almost always empty costs no more than any other.
+        reached = -np.expm1(-np.cumsum(self.exponents))
         first = int(np.searchsorted(reached, rng.random() * reached[-1], side="right"))
         first = min(first, int(np.flatnonzero(self._probabilities)[-1]))
         after = np.flatnonzero(
@@ -136,36 +129,34 @@ class IndependentClients(BaseLaw):
         )
         return np.concatenate(([first], first + 1 + after))
 
-    def system(self, levels: Integers | None = None) -> "ProductSystem | _LeveledSystem":
+    def system(self, levels: Integers | None = None) -> GroupedSystem:
         """Return the map from potentials to expected weights within these levels."""
-        if levels is None:
-            return ProductSystem(self, self.n_clients, levels)
-        return _LeveledSystem(self, levels)
+        return GroupedSystem(partial(ProductPoint if levels is None else _leveled, self), levels)
 
     def prefix_gains(self, order: Integers) -> Floats:
         """Return the coverage each client adds to those before it in an order of all clients."""
-        exponents = self._exponents[order]
-        # Infinite exponents, of clients who are always there, leave nothing to those after them.
+        exponents = self.exponents[order]
+        # The exponent of a client that is always available is infinite: nothing is left after it.
         before = np.concatenate(([0.0], np.cumsum(exponents)[:-1]))
         return np.exp(-before) * -np.expm1(-exponents) / self.nonempty
 
     def worst_order(self, importance: Floats) -> Integers:
         """Return the clients by falling p_i/a_i; clients without importance come last."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            ratio = importance / (self._lift * self._exponents)
+            ratio = importance / (self._lift * self.exponents)
         ratio[importance == 0] = -1.0
         return np.argsort(-ratio)
 
     def bounds(self, group: Group, potentials: Floats) -> tuple[float, float]:
-        """Return log of the least and the largest sum of a cohort's exponentials."""
+        """Return the logs of the least and of the largest Σ_{k∈A} exp(x_k) in the group."""
         clients = group.clients
         chances = self._copies[clients] * self._probabilities[clients]
         return float(potentials.min()), float(np.log(max(float(np.exp(potentials) @ chances), 1.0)))
 
     def reach(self, group: Group) -> float:
         """Return the probability that the group's level is a cohort's lowest."""
-        absent = np.exp(-self._exponents[group.earlier].sum())
-        return float(absent * -np.expm1(-self._exponents[group.clients].sum()) / self.nonempty)
+        absent = np.exp(-self.exponents[group.earlier].sum())
+        return float(absent * -np.expm1(-self.exponents[group.clients].sum()) / self.nonempty)
 
     def many_levels(self, few: list[Group], order: Integers, potentials: Floats) -> ManyLevels:
         """Return groups of this law to be evaluated together.
@@ -173,16 +164,16 @@ class IndependentClients(BaseLaw):
         Parameters
         ----------
         few : list of Group
-            The groups wanted.
+            The groups to evaluate.
         order : int array, shape (n_clients,)
-            All clients, one group after the other.
+            All clients, group by group.
         potentials : float array, shape (n_clients,)
         """
         clients = np.concatenate([group.clients for group in few])
         starts = np.cumsum([0, *(group.clients.size for group in few[:-1])])
-        before = np.concatenate(([0.0], np.cumsum(self._exponents[order])))
+        before = np.concatenate(([0.0], np.cumsum(self.exponents[order])))
         absent = np.exp(-before[[group.earlier.size for group in few]])
-        own = np.add.reduceat(self._exponents[clients], starts)
+        own = np.add.reduceat(self.exponents[clients], starts)
         sizes = np.diff(np.append(starts, clients.size))
         values = potentials[clients]
         return ManyLevels(
@@ -197,7 +188,7 @@ class IndependentClients(BaseLaw):
 
     def tilt(self, group: Group, potentials: Floats, nodes: Nodes) -> Tilt:
         """Return the law tilted by e^{−t s_A}: again independent clients."""
-        absent = float(np.exp(-self._exponents[group.earlier].sum()))
+        absent = float(np.exp(-self.exponents[group.earlier].sum()))
         return _IndependentTilt(
             self._lift * self._probabilities[group.clients],
             self._copies[group.clients],
@@ -207,34 +198,23 @@ class IndependentClients(BaseLaw):
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _LeveledSystem:
-    """Expected weights within levels, small levels together."""
-
-    law: IndependentClients
-    levels: Integers
-
-    def marginal(self, potentials: Floats) -> Floats:
-        return self.curvature(potentials).marginal
-
-    def curvature(self, potentials: Floats) -> "ProductPoint | _LeveledPoint":
-        found = tuple(groups(potentials, self.levels))
-        few = [group for group in found if group.clients.size <= _SMALL_LEVEL]
-        whole = ProductPoint(self.law, found, potentials)
-        if len(few) < _MANY_LEVELS:
-            return whole
-        order = np.concatenate([group.clients for group in found])
-        many = tuple(group for group in found if group.clients.size > _SMALL_LEVEL)
-        return _LeveledPoint(
-            whole,
-            ProductPoint(self.law, many, potentials),
-            self.law.many_levels(few, order, potentials),
-        )
+def _leveled(
+    law: IndependentClients, groups: tuple[Group, ...], potentials: Floats
+) -> "ProductPoint | _LeveledPoint":
+    """Return weights and curvature within levels, with small levels evaluated together."""
+    few = [group for group in groups if group.clients.size <= _SMALL_LEVEL]
+    whole = ProductPoint(law, groups, potentials)
+    if len(few) < _MANY_LEVELS:
+        return whole
+    order = np.concatenate([group.clients for group in groups])
+    many = tuple(group for group in groups if group.clients.size > _SMALL_LEVEL)
+    large = ProductPoint(law, many, potentials)
+    return _LeveledPoint(whole, large, law.many_levels(few, order, potentials))
 
 
 @dataclass(frozen=True, eq=False)
 class _LeveledPoint:
-    """Large levels one by one, small ones together."""
+    """Weights and curvature of large levels, one by one, and of small ones, together."""
 
     whole: ProductPoint
     large: ProductPoint
@@ -267,6 +247,8 @@ class _LeveledPoint:
 
 @dataclass(frozen=True, eq=False)
 class _IndependentTilt:
+    """Independent clients tilted by e^{−t s_A} at every node; `outside` scales the normaliser."""
+
     probabilities: Floats
     copies: Floats
     potentials: Floats

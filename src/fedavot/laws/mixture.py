@@ -1,9 +1,9 @@
-"""A mixture of laws: hour of day, day and night, regional outages.
+"""A mixture of laws, such as for hours of the day or regional outages.
 
-A round first draws a state s with probability w_s, then a cohort from that state's law; given the
-state, clients may be independent, yet over all they are correlated. Rounds in which nobody reports
-carry no weight: the mixture as a whole is conditioned on A ≠ ∅, so a state counts by
-w_s P_s(A ≠ ∅). Every expectation is then an average of the parts'.
+A round first draws a state s with probability w_s, then a cohort from the law of that state.
+Clients that are independent given the state are correlated overall. Rounds in which nobody reports
+do not count: the mixture as a whole is conditioned on A ≠ ∅, so a state has weight w_s P_s(A ≠ ∅).
+Every expectation is then the weighted average over the states.
 """
 
 import itertools
@@ -18,23 +18,23 @@ from fedavot._checks import Floats, Integers, as_distribution, as_size, shown
 from fedavot._clients import Clients, Members, agreed_names
 from fedavot.errors import LawError
 from fedavot.laws._explicit import Listed
+from fedavot.laws._factors import Factor, Factored
 from fedavot.laws._law import BaseLaw, Curvature, Law, SolvableLaw, System
-from fedavot.laws._quadrature import Factor, Factored
 from fedavot.laws._user_law import as_law
 
 _FEW_COHORTS = 1_000
-"""Up to here columns of listed cohorts are cheaper than conjugate gradients."""
+"""Number of listed cohorts up to which columns are cheaper than conjugate gradients."""
 
 
 class Mixture(BaseLaw):
-    """Draw a state, then a cohort from that state's law.
+    """Draw a state, then a cohort from the law of that state.
 
     Parameters
     ----------
     laws : sequence of laws
         One per state, over the same clients.
     probabilities : array-like, shape (n_states,)
-        Probability of each state over all rounds, including those in which nobody reports.
+        Probability of each state over all rounds, those in which nobody reports included.
     clients : sequence of str, optional
         The clients' names, in the order of their indices; the laws' own by default.
     """
@@ -64,7 +64,7 @@ class Mixture(BaseLaw):
         used = np.flatnonzero(weights)
         self._laws = tuple(states[int(state)] for state in used)
         chances = np.array([law.nonempty for law in self._laws])
-        # Relative to the largest: products of tiny numbers would lose digits, or vanish.
+        # Relative to the largest, because products of tiny numbers lose digits or vanish.
         reporting = weights[used] * (chances / chances.max())
         self._nonempty = float(reporting.sum() * chances.max())
         self._weights: Floats = reporting / reporting.sum()
@@ -74,17 +74,17 @@ class Mixture(BaseLaw):
 
     @property
     def nonempty(self) -> float:
-        """Probability that anybody reports in a round."""
+        """Probability that at least one client reports in a round."""
         return self._nonempty
 
     @property
     def laws(self) -> tuple[SolvableLaw, ...]:
-        """The laws of the states that occur."""
+        """Laws of the states of positive probability."""
         return self._laws
 
     @property
     def probabilities(self) -> Floats:
-        """Probability of each occurring state given that somebody reported."""
+        """Probability of each of these states given that at least one client reports."""
         return self._weights
 
     def inclusion(self) -> Floats:
@@ -97,7 +97,7 @@ class Mixture(BaseLaw):
         return float(self._weights @ [law.coverage(members) for law in self._laws])
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
-        """Draw one cohort a round, members ascending."""
+        """Draw one cohort per round, members ascending."""
         count = as_size(rounds, what="rounds", low=0)
         states = rng.choice(len(self._laws), size=count, p=self._weights)
         return [self._laws[state].sample(rng, 1)[0] for state in states]
@@ -152,9 +152,9 @@ class _MixturePoint:
         return _average(self.weights, (point.dense() for point in self.points))
 
     def factors(self) -> list[Factor] | None:
-        """Return the states' low-rank factors, or None if a state's law has none.
+        """Return the low-rank factors of the states, or None if the law of some state has none.
 
-        Lists alone have none either: multiplying with their sparse matrices costs far less.
+        A mixture of lists alone has none either: products with their sparse matrices cost far less.
         """
         if not any(isinstance(point, Factored) for point in self.points):
             return None
@@ -169,7 +169,7 @@ class _MixturePoint:
 
 
 def _listed_factors(point: Curvature) -> list[Factor] | None:
-    """Return a column √q(A) Y for each of a few listed cohorts, or None if there are more."""
+    """Return one column √q(A) Y per listed cohort, or None if there are too many or no list."""
     if not isinstance(point, Listed):
         return None
     roots = point.roots()

@@ -1,14 +1,14 @@
 """Cohorts drawn one client after the other without replacement, by rates.
 
-What NumPy's ``Generator.choice(replace=False, p=rates)`` does, and the paper's restricted setting:
-each draw takes a remaining client with probability proportional to its rate. For two draws
+This is what NumPy's ``Generator.choice(replace=False, p=rates)`` does, and the paper's restricted
+setting: each draw takes a remaining client with probability proportional to its rate. For two draws
 q{a,b} = r_a r_b/(1−r_a) + r_a r_b/(1−r_b); in general
 
     P(first k draws are B) = Σ_{a∈B} P(first k−1 draws are B∖{a}) r_a / (1 − r(B∖{a})).
 
-Cohorts are listed exactly as long as the list is short. Longer lists of pairs give way to closed
-forms, which are exact as well (`_two_draws`). For larger cohorts the law is then the empirical one
-of ``draws`` sampled cohorts: its probabilities carry a sampling error of at most 1/(2√draws) each.
+Short lists of cohorts are enumerated exactly. Long lists of pairs are replaced by closed forms,
+which are exact as well (`_two_draws`). Long lists of larger cohorts are replaced by the empirical
+law of ``draws`` sampled cohorts, whose probabilities have a standard error of at most 1/(2√draws).
 """
 
 import math
@@ -21,29 +21,28 @@ from numpy.typing import ArrayLike, NDArray
 from fedavot._checks import Floats, Integers, as_floats, as_seed, as_size, refuse_if_too_large
 from fedavot._clients import Clients, Members
 from fedavot.errors import LawError
-from fedavot.laws._explicit import ExplicitSystem
-from fedavot.laws._law import BaseLaw, Law
-from fedavot.laws._two_draws import TwoDraws, TwoDrawsSystem
+from fedavot.laws._law import BaseLaw, System
+from fedavot.laws._two_draws import TwoDraws
 from fedavot.laws.cohorts import Cohorts
 
 _EXACT_COHORTS = 1_000_000
 _LISTED_PAIRS = 200_000
-"""Up to here a pass over the pairs takes less time than the integrals."""
-_BYTES_A_MEMBER = 48
-"""Peak memory of listing, checking and merging cohorts, measured per member."""
+"""Number of pairs up to which a pass over them takes less time than the integrals."""
+_BYTES_PER_MEMBER = 48
+"""Peak memory per member of listing, checking and merging cohorts, as measured."""
 
 
 class SuccessiveDraws(BaseLaw):
-    """Draw ``size`` clients without replacement, each time by the rates of those left.
+    """Draw ``size`` clients without replacement, with probabilities proportional to their rates.
 
     Parameters
     ----------
     rates : array-like, shape (n_clients,)
-        Non-negative; only their proportions matter.
+        Non-negative rates; only their proportions matter.
     size : int
-        How many clients a cohort has; at least as many rates must be positive.
+        Number of clients in every cohort; at least as many rates must be positive.
     draws : int, keyword-only
-        How many cohorts to sample where the list would be too long to be exact.
+        Number of cohorts to sample where an exact list would be too long.
     seed : int, keyword-only
         Seed for that sample.
     clients : sequence of str, optional
@@ -93,7 +92,7 @@ class SuccessiveDraws(BaseLaw):
     def _refuse_a_list_too_large(self) -> None:
         count = self._count if self.exact else self._draws
         refuse_if_too_large(
-            _BYTES_A_MEMBER * self._size * count,
+            _BYTES_PER_MEMBER * self._size * count,
             what=f"the list of {count:,} cohorts of {self._size}",
             remedy="pass a sample of cohorts to Cohorts instead",
         )
@@ -108,12 +107,12 @@ class SuccessiveDraws(BaseLaw):
 
     @property
     def size(self) -> int:
-        """How many clients a cohort has."""
+        """Number of clients in every cohort."""
         return self._size
 
     @cached_property
     def cohorts(self) -> Cohorts:
-        """The law as an explicit list, made when it is first asked for."""
+        """The law as an explicit list of cohorts, made on first use."""
         self._refuse_a_list_too_large()
         if self.exact:
             return _exact(self._rates, self._size, self.clients)
@@ -132,14 +131,12 @@ class SuccessiveDraws(BaseLaw):
         return self._pairs.coverage(self._clients.mask(clients))
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
-        """Draw one cohort a round from the rates themselves, members ascending."""
+        """Draw one cohort per round from the rates themselves, members ascending."""
         return list(_draw(self._rates, self._size, rng, as_size(rounds, what="rounds", low=0)))
 
-    def system(self, levels: Integers | None = None) -> ExplicitSystem | TwoDrawsSystem:
+    def system(self, levels: Integers | None = None) -> System:
         """Return the map from potentials to expected weights within these levels."""
-        if self._pairs is None:
-            return self.cohorts.system(levels)
-        return TwoDrawsSystem(self._pairs, levels)
+        return (self.cohorts if self._pairs is None else self._pairs).system(levels)
 
     def prefix_gains(self, order: Integers) -> Floats:
         """Return the coverage each client adds to those before it in an order of all clients."""
@@ -147,18 +144,11 @@ class SuccessiveDraws(BaseLaw):
         return known.prefix_gains(order)
 
     def worst_order(self, importance: Floats) -> None:
-        """Return None: no order is known to hold the worst set."""
-
-
-def listed(law: Law | None) -> Cohorts | None:
-    """Return a law as an explicit list of cohorts, or None if it does not have one."""
-    if isinstance(law, SuccessiveDraws):
-        return law.cohorts
-    return law if isinstance(law, Cohorts) else None
+        """Return None: no order is known whose prefixes include every worst set."""
 
 
 def _proportions(rates: Floats) -> Floats:
-    """Return the rates divided by their sum, or name a client whose share is lost in rounding."""
+    """Return the rates divided by their sum; refuse positive rates that round to zero."""
     scaled = rates / rates.max()
     lost = np.flatnonzero((scaled == 0) & (rates > 0))
     if lost.size:
@@ -193,7 +183,7 @@ def _draw(rates: Floats, size: int, rng: np.random.Generator, rounds: int) -> In
 
 
 def _first_of_each(values: Integers) -> NDArray[np.bool_]:
-    """Say which entries of each row no earlier entry of the row equals."""
+    """Say which entries of each row differ from all earlier entries of the row."""
     order = np.argsort(values, axis=1, kind="stable")
     ordered = np.take_along_axis(values, order, axis=1)
     fresh = np.ones(values.shape, dtype=bool)
@@ -209,7 +199,7 @@ def _completed(
     size: int,
     rng: np.random.Generator,
 ) -> Integers:
-    """Fill up cohorts that have too few members yet, by the first of exponential clocks."""
+    """Fill up cohorts that are still too small, by the first of exponential clocks."""
     with np.errstate(divide="ignore", over="ignore"):
         clocks = rng.standard_exponential((len(tries), rates.size)) / rates
     rows, places = np.nonzero(used)
@@ -219,8 +209,8 @@ def _completed(
 
 def _exact(rates: Floats, size: int, clients: tuple[str, ...] | None) -> Cohorts:
     """List every cohort with its probability, by the recursion over its last draw."""
-    # Ascending rates make the sums over a cohort's complement, read off prefix sums as runs
-    # between its members, free of cancellation.
+    # With ascending rates, sums over a cohort's complement do not cancel: they are differences of
+    # prefix sums between its members.
     order = np.argsort(rates, kind="stable")
     order = order[rates[order] > 0]
     ascending = rates[order]
@@ -235,14 +225,14 @@ def _exact(rates: Floats, size: int, clients: tuple[str, ...] | None) -> Cohorts
 def _extend(
     subsets: Integers, chances: Floats, rates: Floats, before: Floats, length: int
 ) -> tuple[Integers, Floats]:
-    """Go from all subsets of ``length − 1`` to all of ``length``, in colexicographic order."""
+    """Return all subsets of ``length`` from those of ``length − 1``, in colexicographic order."""
     edges = np.column_stack((np.full(len(subsets), -1), subsets, np.full(len(subsets), rates.size)))
     remaining = (before[edges[:, 1:]] - before[edges[:, :-1] + 1]).sum(axis=1)
     longer = _combinations(rates.size, length)
     total = np.zeros(len(longer))
     for last in range(length):
         rest = _rank(np.delete(longer, last, axis=1), rates.size)
-        # The last draw's share of what remains is at most one; what remains is at least its rate.
+        # Divided first: the quotient is at most one, because what remains includes the rate.
         total += chances[rest] * (rates[longer[:, last]] / remaining[rest])
     return longer, total
 
@@ -251,7 +241,7 @@ def _combinations(n: int, size: int) -> Integers:
     """Return all ascending ``size``-subsets of range(n) in colexicographic order."""
     subsets = np.arange(n)[:, None]
     for _ in range(size - 1):
-        # Append to each subset every larger element; sorting by the last keeps colex order.
+        # Append every larger element to each subset; sorting by the last keeps the order.
         repeats = n - 1 - subsets[:, -1]
         tails = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
         extended = np.repeat(subsets, repeats, axis=0)
@@ -261,7 +251,7 @@ def _combinations(n: int, size: int) -> Integers:
 
 
 def _rank(subsets: Integers, n: int) -> Integers:
-    """Return each ascending subset's place in colexicographic order."""
+    """Return the rank of each ascending subset in colexicographic order."""
     rank = np.zeros(len(subsets), dtype=np.int64)
     for place in range(subsets.shape[1]):
         table = np.array([math.comb(value, place + 1) for value in range(n)], dtype=np.int64)

@@ -1,25 +1,22 @@
 """Uniformly drawn cohorts of one size, in closed form.
 
-f(I) = 1 − C(N−|I|, K)/C(N, K) depends on |I| alone and is concave in it, so only prefixes in the
-order of falling importance can be worst. `_circle` has the expected weights; pairs are two draws by
-equal rates.
+f(I) = 1 − C(N−|I|, K)/C(N, K) depends on |I| alone and is concave in it, so the worst sets are
+prefixes in the order of falling importance. `_circle` computes the expected weights; cohorts of two
+are two draws with equal rates.
 """
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from fedavot._checks import Floats, Integers, as_size, refuse_if_too_large
+from fedavot._checks import Floats, Integers, as_size
 from fedavot._clients import Clients, Members
 from fedavot.laws._circle import UniformTilt
-from fedavot.laws._law import BaseLaw
-from fedavot.laws._quadrature import Group, Nodes, ProductSystem, Tilt
-from fedavot.laws._two_draws import TwoDraws, TwoDrawsSystem
-
-_BYTES_A_CLIENT = 64
-"""Peak memory of evaluating the law once, measured a client."""
+from fedavot.laws._law import BaseLaw, refuse_too_many_clients
+from fedavot.laws._quadrature import Group, GroupedSystem, Nodes, ProductPoint, Tilt
+from fedavot.laws._two_draws import TwoDraws
 
 
 class UniformCohorts(BaseLaw):
@@ -40,10 +37,8 @@ class UniformCohorts(BaseLaw):
     def __init__(self, n_clients: int, size: int, *, clients: Sequence[str] | None = None) -> None:
         self._n_clients = as_size(n_clients, what="n_clients", low=1)
         self._size = as_size(size, what="size", low=1, high=self._n_clients)
-        refuse_if_too_large(
-            _BYTES_A_CLIENT * self._n_clients,
-            what=f"a law over {self._n_clients:,} clients",
-            remedy="align a sample of the clients, or groups of clients alike",
+        refuse_too_many_clients(
+            self._n_clients, remedy="align a sample of the clients, or groups of similar clients"
         )
         self._clients = Clients(self._n_clients, clients)
 
@@ -61,9 +56,9 @@ class UniformCohorts(BaseLaw):
 
     @cached_property
     def _log_missed(self) -> Floats:
-        """Log of the probability that a cohort has none of n given clients, n = 0..n_clients."""
+        """Log-probability that a cohort has none of n given clients, for n = 0..n_clients."""
         missed = np.arange(self._n_clients)
-        # C(N−n−1, K)/C(N−n, K) = (N−n−K)/(N−n), multiplied up; zero once a cohort cannot avoid it.
+        # Products of C(N−n−1, K)/C(N−n, K) = (N−n−K)/(N−n); zero once no cohort avoids the set.
         ratios = np.maximum(self._n_clients - missed - self._size, 0) / (self._n_clients - missed)
         with np.errstate(divide="ignore"):
             return np.concatenate(([0.0], np.cumsum(np.log(ratios))))
@@ -71,25 +66,24 @@ class UniformCohorts(BaseLaw):
     @cached_property
     def _coverage_by_count(self) -> Floats:
         """Coverage of any set of n clients, for n = 0..n_clients."""
-        return -np.expm1(self._log_missed)
+        return np.abs(np.expm1(self._log_missed))  # not minus, which would make −0.0 of 0.0
 
     def coverage(self, clients: Members) -> float:
         """Return P(A ∩ clients ≠ ∅)."""
         return float(self._coverage_by_count[np.count_nonzero(self._clients.mask(clients))])
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
-        """Draw one cohort a round, members ascending."""
+        """Draw one cohort per round, members ascending."""
         return [
             np.sort(rng.choice(self._n_clients, self._size, replace=False, shuffle=False))
             for _ in range(as_size(rounds, what="rounds", low=0))
         ]
 
-    def system(self, levels: Integers | None = None) -> ProductSystem | TwoDrawsSystem:
+    def system(self, levels: Integers | None = None) -> GroupedSystem:
         """Return the map from potentials to expected weights within these levels."""
         if self._size == 2:
-            equal = np.full(self._n_clients, 1.0 / self._n_clients)
-            return TwoDrawsSystem(TwoDraws.of(equal), levels)
-        return ProductSystem(self, self._n_clients, levels)
+            return TwoDraws.of(np.full(self._n_clients, 1.0 / self._n_clients)).system(levels)
+        return GroupedSystem(partial(ProductPoint, self), levels)
 
     def prefix_gains(self, order: Integers) -> Floats:
         """Return the coverage each client adds to those before it in an order of all clients."""
@@ -101,9 +95,9 @@ class UniformCohorts(BaseLaw):
         return np.argsort(-importance)
 
     def bounds(self, group: Group, potentials: Floats) -> tuple[float, float]:
-        """Return log of the least and the largest sum of a cohort's exponentials."""
-        # Later clients may fill a cohort up to a single member of the group; without them it has
-        # `size` members, and the least sum is that of the smallest.
+        """Return the logs of the least and of the largest Σ_{k∈A} exp(x_k) in the group."""
+        # With enough later clients a cohort may have a single member of the group; the least sum
+        # is that of the smallest potentials.
         fewest = max(1, self._size - group.later.size)
         most = min(self._size, potentials.size)
         ordered = np.sort(potentials)

@@ -1,7 +1,7 @@
-"""The one entry to the solvers.
+"""`align`, the entry to all solvers.
 
-Data enters here and is checked here. What comes out is an `Alignment` whose residual either meets
-the tolerance or whose status says that it does not.
+It checks its input, chooses a solver, and returns an `Alignment` whose residual meets the tolerance
+or whose status says that it does not.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,22 +19,23 @@ from fedavot.errors import OptionError
 from fedavot.laws._law import Law, SolvableLaw, System
 from fedavot.laws._user_law import as_law
 from fedavot.laws.cohorts import Cohorts
-from fedavot.laws.successive import SuccessiveDraws, listed
-from fedavot.solve._problem import Problem, Run
-from fedavot.solve.climbing import Effort, Solution, from_zero, one_level
+from fedavot.laws.explicit import explicit_cohorts
+from fedavot.laws.successive import SuccessiveDraws
+from fedavot.solve._problem import DualProblem, Iterate
+from fedavot.solve.climbing import Solution, StoppingRule
 from fedavot.solve.decompose import decompose
 from fedavot.solve.ipfp import ipfp
-from fedavot.solve.levels import Partition, partition
+from fedavot.solve.levels import Partition, one_level, partition
 from fedavot.solve.maxflow import split_by_flow
 from fedavot.solve.soft import SoftSolution, soften
 from fedavot.solve.variance import least_variance
 
 _SOFT_STEPS = 40
-"""Evaluations after which soft alignment had better start from the exact levels."""
+"""Evaluations after which soft alignment starts again from the exact levels."""
 _SOFT_ROUNDING = 1e-10
-"""Error up to which potentials far apart are kept in one vector, without levels."""
+"""Error up to which potentials that are far apart are kept in one vector, without levels."""
 _ROUGH = 1e-3
-"""Error of an entropic plan that is used for its levels alone."""
+"""Tolerance of an entropic plan that is only used for its levels."""
 _DEFAULT_MAX_ITER = {"auto": 2_000, "newton": 2_000, "ipfp": 100_000}
 
 
@@ -49,29 +50,31 @@ def align(
     max_iter: int | None = None,
     clients: Sequence[str] | None = None,
 ) -> Alignment:
-    """Find weights for every cohort whose expectation is the importance, or the nearest to it.
+    """Find weights for every cohort whose expectation is the importance, or as near as possible.
 
     Parameters
     ----------
     importance : array-like of shape (n_clients,), or mapping from client name to float
-        The importance wanted of each client, summing to one. A client of importance zero gets
-        weight only in cohorts where nobody else has any.
+        Importance of each client, summing to one. A client of importance zero gets weight only in
+        cohorts in which nobody has importance.
     law : Law
         The availability law: one of this package, or an object with the members of `Law`.
     objective : {"entropy", "variance"}
-        Which plan, when there are several: the paper's, a softmax of the potentials, or the one
-        of least variance E‖Y_A‖², their projection onto the simplex (explicit cohorts only).
+        Which of several plans to choose: the paper's, whose weights are softmaxes of potentials,
+        or the one of least variance E‖Y_A‖², whose weights are projections of potentials onto the
+        simplex (explicit cohorts only).
     softness : float
-        Price on the spread of the potentials: 0 aligns exactly, large values tend to 1/|A|.
+        Penalty on the spread of the potentials: 0 aligns exactly, large values tend to weights of
+        1/|A|.
     method : {"auto", "ipfp", "newton"}
-        "ipfp" is the paper's Algorithm 1 and knows no levels: infeasible and tight problems end
-        unconverged. "newton" and "auto" find levels; "auto" prefers accelerated sweeps where
-        there are many clients.
+        "ipfp" is the paper's Algorithm 1, which has no levels: infeasible and tight problems end
+        unconverged. "newton" and "auto" find levels; "auto" prefers accelerated sweeps if there
+        are many clients.
     tol : float
         L1 distance to the best attainable importance at which to stop.
     max_iter : int, optional
-        Most evaluations of the law's expected weights, 2,000 by default; for "ipfp", most sweeps,
-        100,000 by default, each of which takes one evaluation after the first.
+        Maximal number of evaluations of the law's expected weights, 2,000 by default; for "ipfp",
+        of sweeps, 100,000 by default, which take one evaluation each.
     clients : sequence of str, optional
         The clients' names, in the order of their indices; the law's by default.
 
@@ -94,7 +97,7 @@ def align(
     one_of(method, ("auto", "ipfp", "newton"), what="method")
     amount = as_amount(softness, what="softness")
     _refuse_combinations(objective, amount, method, law)
-    effort = Effort(
+    stop = StoppingRule(
         as_amount(tol, what="tol", positive=True),
         _DEFAULT_MAX_ITER[method]
         if max_iter is None
@@ -102,17 +105,17 @@ def align(
         method,
     )
     if amount:
-        found = _soft(wanted, law, amount, effort)
+        found = _soft(wanted, law, amount, stop)
     elif method == "ipfp":
-        found = _plain(wanted, law, effort)
+        found = _plain(wanted, law, stop)
     else:
-        cohorts = listed(law) if objective == "variance" else None
+        cohorts = explicit_cohorts(law) if objective == "variance" else None
         solution = (
-            decompose(wanted, law, effort)
+            decompose(wanted, law, stop)
             if cohorts is None
-            else _least_variance(wanted, law, cohorts, effort)
+            else _least_variance(wanted, law, cohorts, stop)
         )
-        found = _report(wanted, law, solution, objective, effort.tol)
+        found = _report(wanted, law, solution, objective, stop.tol)
     return replace(found, clients=names)
 
 
@@ -120,89 +123,96 @@ def _refuse_combinations(objective: str, softness: float, method: str, law: Solv
     if objective == "variance" and not isinstance(law, Cohorts | SuccessiveDraws):
         raise OptionError(
             f"objective 'variance' needs explicit cohorts, found {type(law).__name__}; align a "
-            "sample of it: Cohorts(law.sample(rng, rounds), n_clients=law.n_clients)"
+            "sample of the law: Cohorts(law.sample(rng, rounds), n_clients=law.n_clients)"
         )
     if objective == "variance" and softness:
-        raise OptionError("softness applies to objective 'entropy' only; leave one of them out")
+        raise OptionError(
+            "softness needs objective 'entropy', found 'variance'; leave one of them out"
+        )
     if method == "ipfp" and (softness or objective == "variance"):
         raise OptionError(
-            "method 'ipfp' solves exact entropic alignment only; use 'auto' or 'newton'"
+            "method 'ipfp' solves only exact entropic alignment; use 'auto' or 'newton'"
         )
 
 
 def _least_variance(
-    importance: Floats, law: SolvableLaw, cohorts: Cohorts, effort: Effort
+    importance: Floats, law: SolvableLaw, cohorts: Cohorts, stop: StoppingRule
 ) -> Solution:
-    """Find levels, and the plan of least variance inside them.
+    """Find levels, and the plan of least variance within them.
 
-    Meeting the target proves the levels right, by whatever weights: a rough entropic plan has to
-    tell them and no more, for softmaxes may need potentials without end to meet what projections
-    meet with ease. Where the levels turn out wrong, they are found for sure.
+    Meeting the target proves the levels right, whatever the weights. So a rough entropic plan is
+    enough to guess them, because softmaxes may need infinite potentials for what projections meet
+    easily. Levels that turn out wrong are found again by a method that does not fail.
     """
-    rough = replace(effort, tol=max(effort.tol, _ROUGH), max_iter=max(1, effort.max_iter // 4))
+    rough = replace(stop, tol=max(stop.tol, _ROUGH), max_iter=max(1, stop.max_iter // 4))
     guess = decompose(importance, law, rough)
-    first = least_variance(importance, cohorts, guess, effort, sure=False)
-    left = effort.max_iter - first.run.evaluations
-    if first.run.residual <= effort.tol or left <= 0:
+    first = least_variance(importance, cohorts, guess, stop, sure=False)
+    left = stop.max_iter - first.iterate.evaluations
+    if first.iterate.residual <= stop.tol or left <= 0:
         return first
-    rest = replace(effort, max_iter=left)
+    rest = replace(stop, max_iter=left)
     again = least_variance(importance, cohorts, _levels(importance, law, cohorts, rest), rest)
-    best = min(again, first, key=lambda found: found.run.residual)
-    spent = first.run.evaluations + again.run.evaluations
-    return replace(best, run=replace(best.run, evaluations=spent))
+    best = min(again, first, key=lambda found: found.iterate.residual)
+    spent = first.iterate.evaluations + again.iterate.evaluations
+    return replace(best, iterate=replace(best.iterate, evaluations=spent))
 
 
-def _levels(importance: Floats, law: SolvableLaw, cohorts: Cohorts, effort: Effort) -> Solution:
-    """Find the levels for sure: by max-flow, but for draws of pairs, whose list is too long."""
+def _levels(importance: Floats, law: SolvableLaw, cohorts: Cohorts, stop: StoppingRule) -> Solution:
+    """Find the levels by max-flow; for draws of pairs, whose list is too long, by `decompose`."""
     if isinstance(law, SuccessiveDraws) and law.size == 2:
-        return decompose(importance, law, replace(effort, max_iter=max(1, effort.max_iter // 2)))
+        return decompose(importance, law, replace(stop, max_iter=max(1, stop.max_iter // 2)))
     start = one_level(importance, cohorts)
-    parts = split_by_flow(importance, cohorts, start, np.zeros(importance.size))
-    return Solution(parts, from_zero(parts, 0))
+    split = split_by_flow(importance, cohorts, start, np.zeros(importance.size))
+    return Solution(split, Iterate.zero(split.target))
 
 
-def _plain(importance: Floats, law: SolvableLaw, effort: Effort) -> Alignment:
-    """Run the paper's algorithm as it stands: no levels beyond the idle clients'."""
+def _plain(importance: Floats, law: SolvableLaw, stop: StoppingRule) -> Alignment:
+    """Run the paper's algorithm, with a second level for clients without importance only."""
     levels = (importance == 0).astype(np.int64)
     free = (importance > 0) & (law.inclusion() > 0)
-    problem = Problem(_system(law, levels), importance, free, importance == 0, levels)
-    run = ipfp(problem, np.zeros(importance.size), tol=effort.tol, max_iter=effort.max_iter)
-    status = Status.EXACT if run.residual <= effort.tol else Status.UNCONVERGED
-    error = problem.error(run.marginal)
-    return _alignment(importance, law, levels, run, error, status=status)
+    problem = DualProblem(_system(law, levels), importance, free, importance == 0, levels)
+    iterate = ipfp(problem, np.zeros(importance.size), tol=stop.tol, max_iter=stop.max_iter)
+    status = Status.EXACT if iterate.residual <= stop.tol else Status.UNCONVERGED
+    error = problem.error(iterate.marginal)
+    return _alignment(importance, law, levels, iterate, error, status=status)
 
 
-def _soft(importance: Floats, law: SolvableLaw, softness: float, effort: Effort) -> Alignment:
+def _soft(importance: Floats, law: SolvableLaw, softness: float, stop: StoppingRule) -> Alignment:
     start, spent = np.zeros(importance.size), 0
     known = law.worst_order(importance)
     if known is not None:
         start = _spread(partition(importance, law, known), importance, softness)
-    found = soften(importance, law, softness, start, tol=effort.tol, max_iter=_first(effort, known))
-    if not found.run.residual <= effort.tol:
-        # Levels out of reach of one another: begin where the exact ones put them.
-        exact = decompose(importance, law, effort)
-        spent = found.run.evaluations + exact.run.evaluations
-        start = _spread(exact.parts, importance, softness) + exact.run.potentials
-        budget = max(1, effort.max_iter - spent)
-        found = soften(importance, law, softness, start, tol=effort.tol, max_iter=budget)
-    run = replace(found.run, evaluations=spent + found.run.evaluations)
-    levels, run = _in_one_level(importance, law, found, softness, run, effort.tol)
-    status = Status.SOFT if run.residual <= effort.tol else Status.UNCONVERGED
-    error = _soft_error(importance, run.marginal, found, softness)
-    alignment = _alignment(importance, law, levels, run, error, status=status)
+    found = soften(importance, law, softness, start, tol=stop.tol, max_iter=_first(stop, known))
+    if not found.iterate.residual <= stop.tol:
+        # Levels are too far apart: start from where the exact ones put them.
+        exact = decompose(importance, law, stop)
+        spent = found.iterate.evaluations + exact.iterate.evaluations
+        start = _spread(exact.partition, importance, softness) + exact.iterate.potentials
+        budget = max(1, stop.max_iter - spent)
+        found = soften(importance, law, softness, start, tol=stop.tol, max_iter=budget)
+    iterate = replace(found.iterate, evaluations=spent + found.iterate.evaluations)
+    levels, iterate = _in_one_level(importance, law, found, softness, iterate, stop.tol)
+    status = Status.SOFT if iterate.residual <= stop.tol else Status.UNCONVERGED
+    error = _soft_error(importance, iterate.marginal, found, softness)
+    alignment = _alignment(importance, law, levels, iterate, error, status=status)
     return replace(alignment, softness=softness)
 
 
 def _in_one_level(
-    importance: Floats, law: SolvableLaw, found: SoftSolution, softness: float, run: Run, tol: float
-) -> tuple[Integers, Run]:
-    """Join levels whose potentials floats can tell apart and keep exact, as one vector."""
+    importance: Floats,
+    law: SolvableLaw,
+    found: SoftSolution,
+    softness: float,
+    iterate: Iterate,
+    tol: float,
+) -> tuple[Integers, Iterate]:
+    """Join levels if one vector of potentials is accurate enough to replace them."""
     idle = (importance == 0).astype(np.int64)
     marginal = _system(law, idle).marginal(found.totals)
     residual = float(np.abs(_soft_error(importance, marginal, found, softness)).sum())
-    if not residual <= max(run.residual, min(run.residual + _SOFT_ROUNDING, tol)):
-        return found.levels, run
-    return idle, Run(found.totals, marginal, residual, run.evaluations + 1)
+    if not residual <= max(iterate.residual, min(iterate.residual + _SOFT_ROUNDING, tol)):
+        return found.levels, iterate
+    return idle, Iterate(found.totals, marginal, residual, iterate.evaluations + 1)
 
 
 def _soft_error(
@@ -214,53 +224,53 @@ def _soft_error(
     return np.where(importance > 0, error, 0.0)
 
 
-def _first(effort: Effort, known: Integers | None) -> int:
-    return effort.max_iter if known is not None else min(effort.max_iter, _SOFT_STEPS)
+def _first(stop: StoppingRule, known: Integers | None) -> int:
+    return stop.max_iter if known is not None else min(stop.max_iter, _SOFT_STEPS)
 
 
-def _spread(parts: Partition, importance: Floats, softness: float) -> Floats:
-    """Return where softness puts each level's potentials, at first glance: (1 − λ)/ρ."""
-    ratios = np.where(importance > 0, parts.ratios[parts.levels], 1.0)
+def _spread(split: Partition, importance: Floats, softness: float) -> Floats:
+    """Return a first guess at the potentials of each level: (1 − λ)/ρ."""
+    ratios = np.where(importance > 0, split.ratios[split.levels], 1.0)
     return np.asarray((1.0 - ratios) / softness)
 
 
 def _report(
     importance: Floats, law: SolvableLaw, solution: Solution, objective: str, tol: float
 ) -> Alignment:
-    parts, run = solution.parts, solution.run
-    short = np.maximum(importance - parts.target, 0.0).sum()
+    split, iterate = solution.partition, solution.iterate
+    short = np.maximum(importance - split.target, 0.0).sum()
     status = Status.EXACT if short <= FEASIBLE_SLACK else Status.NEAREST
-    if not run.residual <= tol:
+    if not iterate.residual <= tol:
         status = Status.UNCONVERGED
-    centred = replace(run, potentials=_centre(run.potentials, parts))
-    error = np.where(importance > 0, parts.target - run.marginal, 0.0)
-    alignment = _alignment(importance, law, parts.levels, centred, error, status=status)
+    centred = replace(iterate, potentials=_centre(iterate.potentials, split))
+    error = np.where(importance > 0, split.target - iterate.marginal, 0.0)
+    alignment = _alignment(importance, law, split.levels, centred, error, status=status)
     return replace(alignment, objective=objective)
 
 
-def _centre(potentials: Floats, parts: Partition) -> Floats:
-    """Shift each level so that its weighted mean is zero: one answer, not one up to constants."""
-    weight = np.where(parts.target > 0, parts.target, 1e-300)
-    mean = np.bincount(parts.levels, weight * potentials) / np.bincount(parts.levels, weight)
-    return potentials - mean[parts.levels]
+def _centre(potentials: Floats, split: Partition) -> Floats:
+    """Shift each level to a weighted mean of zero, so that the answer is unique."""
+    weight = np.where(split.target > 0, split.target, 1e-300)
+    mean = np.bincount(split.levels, weight * potentials) / np.bincount(split.levels, weight)
+    return potentials - mean[split.levels]
 
 
 def _alignment(
     importance: Floats,
     law: SolvableLaw,
     levels: Integers,
-    run: Run,
+    iterate: Iterate,
     error: Floats,
     *,
     status: Status,
 ) -> Alignment:
     return Alignment(
         importance=importance,
-        potentials=run.potentials,
+        potentials=iterate.potentials,
         levels=levels,
-        attained=run.marginal,
-        residual=run.residual,
-        evaluations=run.evaluations,
+        attained=iterate.marginal,
+        residual=iterate.residual,
+        evaluations=iterate.evaluations,
         status=status,
         law=law,
         unmet=int(np.abs(error).argmax()) if status is Status.UNCONVERGED else None,

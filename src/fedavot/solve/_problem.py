@@ -1,11 +1,11 @@
-"""A problem with its levels held fixed, and how far a solver got with it.
+"""The dual problem within fixed levels, and the point that a solver has reached.
 
-Within fixed levels every importance worth asking for is a *target* that the marginal must meet.
-Softness adds a pull towards a common potential: −(ρ/2) Σ p_i (x_i − x̄)², x̄ the p-weighted mean of
-the client's part.
+Within fixed levels the expected weights m(x) have to meet a *target*: the potentials x maximise the
+concave dual Σ target_i x_i − E_A log Σ_{k∈A} exp(x_k). Soft alignment adds a pull towards a common
+potential, −(ρ/2) Σ p_i (x_i − x̄)², where x̄ is the p-weighted mean over the client's part.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,25 +16,26 @@ from fedavot.laws._explicit import ExplicitSystem
 from fedavot.laws._law import System
 
 _NEAR = 8.0
-"""A reach up to here does not shorten a step, so that a bound on it will do."""
+"""A range up to this does not shorten a step, so that an upper bound on it is enough."""
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
-    """Find potentials whose expected weights are the target.
+class DualProblem:
+    """Find potentials whose expected weights equal the target, with the levels held fixed.
 
     Attributes
     ----------
     system : System
-        Expected weights as a map of the potentials, levels fixed.
+        The map from potentials to expected weights.
     target : float array, shape (n_clients,)
-        What they should be.
+        The expected weights to reach.
     free : bool array, shape (n_clients,)
         Clients whose potentials are solved for.
     exempt : bool array, shape (n_clients,)
-        Clients without importance: their weight is whatever nobody else can take.
+        Clients without importance, whose expected weight is not compared with the target.
     parts : int array, shape (n_clients,)
-        From 0; clients of different parts do not affect each other: levels, or finer.
+        Part of each client, from 0; clients of different parts do not interact. Parts are levels,
+        or finer.
     """
 
     system: System
@@ -49,26 +50,26 @@ class Problem:
 
     @cached_property
     def _grouped(self) -> tuple[Integers, Integers]:
-        """The free clients, part after part, and where each part begins."""
+        """The free clients sorted by part, and the position where each part begins."""
         clients = np.flatnonzero(self.free)
         clients = clients[np.argsort(self.parts[clients], kind="stable")]
         return clients, np.flatnonzero(np.diff(self.parts[clients], prepend=-1))
 
     @cached_property
     def blocks(self) -> list[Integers]:
-        """The free clients, part by part."""
+        """The free clients of each part."""
         clients, starts = self._grouped
         return np.split(clients, starts[1:])
 
     def by_part(self, values: Floats) -> Floats:
-        """Add up values by part, shape (n_parts,)."""
+        """Sum values over each part, shape (n_parts,)."""
         return np.asarray(np.bincount(self.parts, values), dtype=np.float64)
 
     def reach_by_part(self, direction: Floats) -> Floats:
-        """Return how far a direction pulls members of one cohort apart, shape (n_parts,).
+        """Return the largest range of a direction within any cohort of a part, shape (n_parts,).
 
-        Any two clients of a part may meet, so it is the range over the part; where that is long
-        and cohorts are listed, the largest range within a cohort, which may be far shorter.
+        The range over the whole part is an upper bound, and is returned where it is small or the
+        cohorts are not listed.
         """
         clients, starts = self._grouped
         values = direction[clients]
@@ -84,7 +85,7 @@ class Problem:
         return reach
 
     def log_ratio(self, marginal: Floats) -> Floats:
-        """Return log(target / marginal), the IPFP increment, zero for clients not solved for."""
+        """Return log(target / marginal), the IPFP increment; zero for clients not solved for."""
         ratio = np.ones_like(marginal)
         # A weight below the range of floats still has to pull its client back up.
         np.divide(self.target, np.maximum(marginal, 1e-300), out=ratio, where=self.free)
@@ -98,11 +99,11 @@ class Pull:
     Attributes
     ----------
     softness : float
-        Its strength ρ.
+        Strength ρ of the pull.
     weights : float array, shape (n_clients,)
-        The importance p_i by which each client is drawn; zero for clients not solved for.
+        Weight p_i of each client in the pull; zero for clients not solved for.
     parts : int array, shape (n_clients,)
-        Clients are drawn towards the mean of their own part.
+        Part of each client, towards whose mean it is pulled.
     """
 
     softness: float
@@ -129,20 +130,29 @@ class Pull:
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
-    """Where a solver stopped.
+class Iterate:
+    """The point that a solver has reached.
 
     Attributes
     ----------
     potentials, marginal : float arrays, shape (n_clients,)
-        The last point and its expected weights.
+        The potentials and their expected weights.
     residual : float
         L1 norm of the error (for soft alignment, of the gradient).
     evaluations : int
-        How many times the expected weights were computed.
+        Number of times the expected weights were computed so far.
     """
 
     potentials: Floats
     marginal: Floats
     residual: float
     evaluations: int
+
+    @classmethod
+    def zero(cls, target: Floats, evaluations: int = 0) -> "Iterate":
+        """Return potentials of zero that are yet to be evaluated: their residual is infinite."""
+        return cls(np.zeros(target.size), target, np.inf, evaluations)
+
+    def after(self, earlier: "Iterate") -> "Iterate":
+        """Return this point with the evaluations of an earlier one added."""
+        return replace(self, evaluations=earlier.evaluations + self.evaluations)

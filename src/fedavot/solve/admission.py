@@ -1,14 +1,15 @@
-"""Clients without any weight: where their potentials have to rise to.
+"""Raise the potentials of clients that have no weight in any cohort.
 
-A client whose potential is below the thresholds t_A of all its cohorts has no weight, and the mean
-projection no curvature in it: Newton's method would send it anywhere, and everybody linked to it
-would have to wait. But alone it is easily served. At the potential x it gets
+A client whose potential is below the thresholds t_A of all its cohorts has no weight, and the
+expected weights have no curvature in its potential: Newton's method would send it anywhere, and
+shorten the steps of all clients linked to it. By itself it is easily served: at the potential x it
+gets
 
     Σ_A q_A n_A/(n_A + 1) max(x − t_A, 0),
 
-n_A being how many members of A have weight, or less where it displaces some of them. So rising to
-where this is what is wanted never asks for too much, not even if many clients rise at once, and the
-concave objective rises with them.
+with n_A the number of members of A that have weight, or less where it displaces some of them. So
+raising x until this equals the target never overshoots, not even if many clients rise at once, and
+always increases the concave objective.
 """
 
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from fedavot.solve.quadratic import Point
 
 
 class _Entries(NamedTuple):
-    """Memberships of clients: who, the threshold above the client's least one, and q n/(n + 1)."""
+    """Memberships: the client, the threshold less the client's least one, and q n/(n + 1)."""
 
     clients: NDArray[np.int32]
     above: Floats
@@ -32,7 +33,7 @@ class _Entries(NamedTuple):
 def admit(point: Point, target: Floats, ridge: Floats, centre: Floats) -> Point:
     """Raise clients without weight to where they get the target less ridge ∘ (x − centre).
 
-    Returns the point itself where nobody has to rise.
+    Returns the same point if nobody has to rise.
     """
     idle = (point.marginal <= 0) & (target > 0)
     if not idle.any():
@@ -49,7 +50,7 @@ def admit(point: Point, target: Floats, ridge: Floats, centre: Floats) -> Point:
         return point
     inside = point.support_sizes[cohorts]
     slopes = point.projections.probabilities[cohorts] * (inside / (inside + 1.0))
-    # Of a probability beneath normal floats nothing might be left: a steeper slope rises less.
+    # A probability below the normal floats may underflow to zero; a steeper slope is safe.
     slopes = np.maximum(slopes, np.finfo(float).tiny)
     entries = _Entries(clients, thresholds - least[clients], slopes)
     rise = _rise(entries, np.where(idle, wanted, 0.0), ridge)
@@ -57,10 +58,10 @@ def admit(point: Point, target: Floats, ridge: Floats, centre: Floats) -> Point:
 
 
 def _rise(entries: _Entries, wanted: Floats, ridge: Floats) -> Floats:
-    """Solve Σ slopes max(x − above, 0) + ridge x = wanted for each client with something wanted.
+    """Solve Σ slopes max(x − above, 0) + ridge x = wanted for each client with wanted > 0.
 
-    The left side is convex in x, so Newton's method from above falls to the solution, dropping
-    cohorts out of reach until none is left to drop.
+    The left side is convex in x, so Newton's method from above descends to the solution, dropping
+    cohorts whose threshold is above x until none is left to drop.
     """
     idle, rise = wanted > 0, np.full(wanted.size, np.inf)
     below, falling = entries.above <= 0, True

@@ -1,8 +1,8 @@
-"""A first guess for many independent clients, from a few types that stand for them.
+"""A first guess for many independent clients, from a few types that represent them.
 
-Under the independent law clients with the same probability and the same importance have the same
-potential, and where probabilities are small the potential depends on p_i/π_i alone. So sort the
-clients by that ratio, cut them into types, solve for the types, and interpolate.
+Independent clients with the same probability and the same importance have the same potential, and
+for small probabilities the potential depends on p_i/π_i alone. So the clients are sorted by that
+ratio and grouped into types; the problem is solved for the types, and the result interpolated.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from fedavot._checks import Floats, Integers
 from fedavot.laws._law import SolvableLaw
 from fedavot.laws.independent import IndependentClients
-from fedavot.solve._problem import Problem
+from fedavot.solve._problem import DualProblem
 from fedavot.solve.ipfp import accelerated
 
 _MANY = 50_000
@@ -19,7 +19,7 @@ _EVALUATIONS = 40
 
 
 def first_guess(importance: Floats, law: SolvableLaw, order: Integers) -> Floats:
-    """Return potentials to start from, shape (n_clients,); zeros where nothing better is known.
+    """Return potentials to start from, shape (n_clients,); zeros if nothing better is known.
 
     Parameters
     ----------
@@ -40,18 +40,18 @@ def first_guess(importance: Floats, law: SolvableLaw, order: Integers) -> Floats
     target = np.add.reduceat(importance[order], starts)
     types = IndependentClients.of_types(chances / copies, copies)
     everyone = np.ones(starts.size, dtype=bool)
-    problem = Problem(
+    problem = DualProblem(
         types.system(), target, everyone, ~everyone, np.zeros(starts.size, dtype=np.int64)
     )
-    run = accelerated(problem, np.zeros(starts.size), tol=1e-10, max_iter=_EVALUATIONS)
-    # np.interp wants rising abscissae, and the worst order falls.
+    iterate = accelerated(problem, np.zeros(starts.size), tol=1e-10, max_iter=_EVALUATIONS)
+    # np.interp needs rising abscissae, and the ratios fall along the worst order.
     middles = np.log(target / chances)[::-1]
     guess = np.empty(importance.size)
-    guess[order] = np.interp(ratios, middles, run.potentials[::-1])
+    guess[order] = np.interp(ratios, middles, iterate.potentials[::-1])
     return guess
 
 
 def _cuts(n_clients: int) -> Integers:
-    """Return where types begin: crowded towards both ends, where ratios are sparse."""
+    """Return where types begin: closer together towards both ends, where ratios are sparse."""
     angles = np.linspace(0.0, np.pi, _TYPES, endpoint=False)
     return np.unique((n_clients * (1.0 - np.cos(angles)) / 2).astype(np.int64))

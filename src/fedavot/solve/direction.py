@@ -1,48 +1,49 @@
 """The Newton direction: solve Hessian · d = gradient by whatever the law's structure makes cheap.
 
-The Hessian E[diag(Y) − Y Yᵀ] is the Laplacian of a weighted graph on the clients, plus the pull of
-softness, which adds to its diagonal. Listed cohorts that overlap little (chains,
-trees, grids) have a sparse factor. Laws of product form have a Hessian of low rank but for its
-diagonal: factors with r columns cost N r², not N³. Small problems are factorised as they are, and
-whatever remains is left to conjugate gradients.
+The Hessian E[diag(Y) − Y Yᵀ] is the Laplacian of a weighted graph on the clients; the pull of soft
+alignment adds to its diagonal. Listed cohorts that overlap little (chains, trees, grids) have a
+sparse factor. Laws of product form have a Hessian of low rank except for its diagonal: factors with
+r columns cost N r², not N³. Small problems are factorised as they are, and all others are solved by
+conjugate gradients.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from fedavot._checks import Floats, Integers
 from fedavot.laws._explicit import ExplicitSystem, Listed
-from fedavot.laws._law import Curvature, as_laplacian
-from fedavot.laws._quadrature import Factor, Factored
-from fedavot.laws._roots import gram
-from fedavot.solve._problem import Problem, Pull
+from fedavot.laws._factors import Factor, Factored
+from fedavot.laws._laplacian import as_laplacian, gram
+from fedavot.laws._law import Curvature
+from fedavot.solve._numeric import conjugate_gradients, logarithmic_mean, solve_dense, solve_sparse
+from fedavot.solve._problem import DualProblem, Pull
 
 DENSE_CLIENTS = 1500
-"""Up to here a dense factorisation is cheaper than conjugate gradients."""
+"""Number of clients up to which a dense factorisation is cheaper than conjugate gradients."""
 STUBBORN_CLIENTS = 5_000
-"""Up to here it fits in memory, for problems so badly conditioned that they need one."""
+"""Number of clients up to which it fits in memory, for badly conditioned problems."""
 _FEW_CLIENTS = 200
-"""Up to here a dense factorisation is cheaper than any other."""
+"""Number of clients up to which a dense factorisation is cheaper than any other."""
 _FEW_COLUMNS = 100
-"""Up to here least squares through singular values cost no more than the columns' products."""
+"""Number of columns up to which least squares by singular values cost no more than products."""
 _EXACT_CLIENTS = 40
-"""Up to here a product law's exact Hessian costs no more than its factors."""
+"""Number of clients up to which a product law's exact Hessian costs no more than its factors."""
 _RIDGE = 1e-12
-"""Relative; fixes the free constant of each connected component and drowns in the gradient."""
-_CG_STEPS = 200
+"""Relative ridge: it fixes the free constant of each component, and is far below the gradient."""
 _FLAT = 1e-16
-"""Share of a client's weight below which its curvature counts as none."""
+"""Share of a client's weight below which its curvature counts as zero."""
 _SWEEP = 8.0
+"""Longest step of a client without curvature."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Step:
     """One linear system: (Laplacian + diag(extra)) d = gradient over the free clients."""
 
-    problem: Problem
+    problem: DualProblem
     point: Any
     gradient: Floats
     extra: Floats
@@ -57,12 +58,12 @@ class _Step:
     def settled(self, direction: Floats, block: Integers, curvature: Floats) -> Floats:
         """Replace the direction of clients without curvature by a sweep's, log(target/weight).
 
-        They are alone wherever they get weight, so a linear model would send them off to infinity
-        for a shortfall that no potential can mend, and everybody else would have to wait.
+        Such clients are alone wherever they get weight. A linear model would send them to infinity
+        for a shortfall that no potential can mend, and shorten everybody else's step.
         """
         weight = self.point.marginal[block]
         stuck = curvature <= _FLAT * weight
-        # A pull gives curvature to everybody.
+        # A pull gives every client curvature.
         if self.pulled or not stuck.any():
             return direction
         target = self.problem.target[block]
@@ -71,12 +72,12 @@ class _Step:
 
 
 def newton_direction(
-    problem: Problem, point: Curvature, gradient: Floats, pull: Pull | None, dense: int
+    problem: DualProblem, point: Curvature, gradient: Floats, pull: Pull | None, dense: int
 ) -> Floats:
     """Solve Hessian · direction = gradient over the free clients.
 
-    Problems of up to ``dense`` free clients may be factorised densely, larger ones not; 0 asks for
-    conjugate gradients whatever the structure.
+    Problems of up to ``dense`` free clients may be factorised densely, larger ones may not; 0 asks
+    for conjugate gradients whatever the structure.
     """
     extra = _extra(problem, point, gradient, pull)
     step = _Step(problem, point, gradient, extra, pulled=pull is not None)
@@ -94,13 +95,13 @@ def newton_direction(
     return _by_conjugate_gradients(step)
 
 
-def _extra(problem: Problem, point: Curvature, gradient: Floats, pull: Pull | None) -> Floats:
+def _extra(problem: DualProblem, point: Curvature, gradient: Floats, pull: Pull | None) -> Floats:
     """Return what is added to the Laplacian's diagonal.
 
-    A weight m that lacks more than it has, g > m, grows exponentially: its curvature, about m,
-    promises a step of g/m where log((m + g)/m) is right. The logarithmic mean of m and m + g in
-    place of m gives that step. Against a pull every shortfall gets it: steps there are long, and
-    short ones that are sure arrive earlier.
+    A weight m with a gradient g > m grows exponentially: its curvature, about m, promises a step of
+    g/m where log((m + g)/m) is right. The logarithmic mean of m and m + g in place of m gives that
+    step. With a pull this is done for every shortfall, because steps there are long and shorter
+    ones that never overshoot need fewer evaluations in all.
     """
     marginal = point.marginal
     far = gradient > (marginal if pull is None else 0.0)
@@ -109,14 +110,6 @@ def _extra(problem: Problem, point: Curvature, gradient: Floats, pull: Pull | No
     mean = logarithmic_mean(np.where(far, marginal + gradient, marginal), marginal)
     ridge = np.where(far, mean - marginal, 0.0) + _RIDGE * problem.target
     return ridge if pull is None else ridge + pull.stiffness
-
-
-def logarithmic_mean(left: Floats, right: Floats) -> Floats:
-    """Return (a − b)/log(a/b), or the mean where they are alike, entry by entry."""
-    left, right = np.maximum(left, 1e-300), np.maximum(right, 1e-300)
-    logs = np.log(left / right)
-    alike = np.abs(logs) < 1e-3
-    return np.where(alike, (left + right) / 2, (left - right) / np.where(alike, 1.0, logs))
 
 
 def _by_blocks(step: _Step) -> Floats:
@@ -129,13 +122,13 @@ def _by_blocks(step: _Step) -> Floats:
 
 
 def _by_large_blocks(step: _Step) -> Floats:
-    """Solve part by part without ever laying out the whole matrix.
+    """Solve part by part, without ever forming the whole matrix.
 
     Parts with fewer cohorts than clients are solved on the cohorts' side.
     """
     direction = np.zeros_like(step.gradient)
     roots, parts = step.point.roots().matrix(), step.problem.parts
-    # Each cohort lies within one part: in order of their parts, a part's are neighbours.
+    # Each cohort lies within one part: sorted by part, the cohorts of a part are neighbours.
     part = parts[roots.indices[roots.indptr[:-1]]]
     order = np.argsort(part, kind="stable")
     roots, part = roots[order], part[order]
@@ -164,19 +157,12 @@ def _by_cohorts(step: _Step, rows: Any, block: Integers) -> Floats:
 
 
 def _by_sparse_factor(step: _Step) -> Floats:
-    from scipy import sparse
-    from scipy.sparse.linalg import splu
-
     clients = np.flatnonzero(step.problem.free)
     matrix = step.point.roots().sparse_laplacian()[clients][:, clients]
-    factor = splu(
-        (matrix + sparse.diags_array(step.extra[clients])).tocsc(),
-        permc_spec="MMD_AT_PLUS_A",
-        diag_pivot_thresh=0.0,
-        options={"SymmetricMode": True},
-    )
     direction = np.zeros_like(step.gradient)
-    solution = factor.solve(step.gradient[clients])
+    solution = solve_sparse(
+        matrix + sparse.diags_array(step.extra[clients]), step.gradient[clients]
+    )
     direction[clients] = step.settled(solution, clients, matrix.diagonal())
     return direction
 
@@ -201,7 +187,7 @@ def _by_factors(step: _Step, factors: list[Factor]) -> Floats:
 
 
 def _gather(factors: list[Factor], place: Integers, size: int) -> tuple[Floats, Floats]:
-    """Lay the factors of one part side by side, rows at the clients' places in their block."""
+    """Put the factors of one part side by side, one row per client of its block."""
     columns = np.zeros((size, sum(factor.signs.size for factor in factors)))
     first = 0
     for factor in factors:
@@ -216,19 +202,19 @@ def _by_low_rank(step: _Step, columns: Floats, signs: Floats, block: Integers) -
     """Solve (D − F S Fᵀ) d = g through the small matrix S − Fᵀ D⁻¹ F (Woodbury)."""
     target = step.problem.target[block]
     diagonal = columns @ (signs * columns.sum(axis=0)) + step.extra[block]
-    # A client alone in all its cohorts has no curvature: rounding must not send it far away.
+    # A client alone in all its cohorts has no curvature, and rounding must not send it far away.
     diagonal = np.maximum(diagonal, 1e-8 * target)
     scaled = columns / diagonal[:, None]
     right = step.gradient[block] / diagonal
     small = np.diag(signs) - columns.T @ scaled
     if signs.size > _FEW_COLUMNS and signs.min() > 0:
-        # Positive semidefinite, and singular only along the constant, which is taken out below.
+        # Positive semidefinite, and singular only along the constant, which is removed below.
         inner = solve_dense(small, columns.T @ right)
     else:
         inner = np.linalg.lstsq(small, columns.T @ right, rcond=1e-15)[0]
     own = np.square(columns) @ signs
     solution = step.settled(right + scaled @ inner, block, diagonal - step.extra[block] - own)
-    # Only differences count, and the constant is the direction that rounding blows up.
+    # Only differences matter, and the constant is the direction that rounding amplifies.
     return np.asarray(solution - (target @ solution) / max(float(target.sum()), 1e-300))
 
 
@@ -238,59 +224,8 @@ def _by_conjugate_gradients(step: _Step) -> Floats:
     def product(vector: Floats) -> Floats:
         return np.where(free, point.product(vector) + step.extra * vector, 0.0)
 
-    # A client alone in all its cohorts has no curvature: rounding must not send it far away.
+    # A client alone in all its cohorts has no curvature, and rounding must not send it far away.
     diagonal = np.maximum(point.marginal - point.squares, 1e-8 * point.marginal)
     preconditioner = np.where(free, diagonal + step.extra, 1.0)
     aim = min(0.1, float(np.sqrt(np.abs(step.gradient).sum())))
     return conjugate_gradients(product, step.gradient, preconditioner, aim)[0]
-
-
-def solve_dense(matrix: Floats, right: Floats) -> Floats:
-    """Solve a symmetric positive semidefinite system by Cholesky, else by least squares.
-
-    Entries may span many orders of magnitude. Cholesky's rounding does not depend on how rows and
-    columns are scaled; for least squares they are scaled to a unit diagonal.
-    """
-    from scipy.linalg import lapack
-
-    # Transposed, the matrix lies in memory as LAPACK wants it.
-    factor, failed = lapack.dpotrf(matrix.T, lower=1, overwrite_a=0, clean=0)
-    if not failed:
-        return np.asarray(lapack.dpotrs(factor, right, lower=1)[0])
-    # Rounding made a singular direction negative: take the least-norm solution.
-    diagonal = matrix.diagonal()
-    scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    scaled = matrix * scale[:, None] * scale
-    return np.asarray(scale * np.linalg.lstsq(scaled, scale * right, rcond=1e-14)[0])
-
-
-def conjugate_gradients(
-    product: Callable[[Floats], Floats],
-    right: Floats,
-    diagonal: Floats,
-    aim: float,
-    steps: int = _CG_STEPS,
-) -> tuple[Floats, bool]:
-    """Solve to a relative residual of ``aim`` in the preconditioned norm.
-
-    Returns the solution, and whether it met the aim within so many steps.
-    """
-    solution = np.zeros_like(right)
-    residual = right
-    scaled = residual / diagonal
-    search = scaled
-    energy = float(residual @ scaled)
-    goal = aim * aim * energy
-    for _ in range(steps):
-        image = product(search)
-        bend = float(search @ image)
-        if not bend > 0.0:
-            break
-        solution = solution + (energy / bend) * search
-        residual = residual - (energy / bend) * image
-        scaled = residual / diagonal
-        previous, energy = energy, float(residual @ scaled)
-        if energy <= goal:
-            return solution, True
-        search = scaled + (energy / previous) * search
-    return solution, False

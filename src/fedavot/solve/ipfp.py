@@ -1,9 +1,9 @@
 """Iterative proportional fitting in logs: the paper's Algorithm 1, and an accelerated form.
 
 One sweep over rows and columns of the plan is x ← x + log p − log m(x). The accelerated form
-divides the increment by 1 − E[Y_i²]/m_i, the diagonal of what the sweep leaves of an error, and
-extrapolates over the last few increments (Anderson 1965). It needs nothing but expected weights,
-so it is the solver of choice for a million clients.
+divides the increment by 1 − E[Y_i²]/m_i, the diagonal of the matrix by which a sweep reduces the
+error, and extrapolates over the last few increments (Anderson 1965). It needs nothing but expected
+weights, so it is the solver of choice for a million clients.
 """
 
 from collections import deque
@@ -12,17 +12,18 @@ from dataclasses import replace
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot.solve._problem import Problem, Run
+from fedavot.solve._problem import DualProblem, Iterate
 
 _MEMORY = 4
 _LONGEST_STEP = 30.0
-"""Extrapolated potentials move at most this far at once; e^30 is beyond any sensible weight."""
+"""Largest step of an extrapolated potential: a factor of e^30 is beyond any sensible weight."""
 
 
-def ipfp(problem: Problem, start: Floats, *, tol: float, max_iter: int) -> Run:
+def ipfp(problem: DualProblem, start: Floats, *, tol: float, max_iter: int) -> Iterate:
     """Run the paper's Algorithm 1 until both marginals are within ``tol`` in L1.
 
-    After a sweep the columns are met exactly (weights are softmaxes), so the rows decide.
+    After a sweep the columns are met exactly, because weights are softmaxes, so only the rows are
+    compared.
     """
     potentials, marginal = start, problem.system.marginal(start)
     residual = np.inf
@@ -32,18 +33,18 @@ def ipfp(problem: Problem, start: Floats, *, tol: float, max_iter: int) -> Run:
         marginal = problem.system.marginal(potentials)
         residual = float(np.abs(problem.error(marginal)).sum())
         sweeps += 1
-    return Run(potentials, marginal, residual, sweeps + 1)
+    return Iterate(potentials, marginal, residual, sweeps + 1)
 
 
-def accelerated(problem: Problem, start: Floats, *, tol: float, max_iter: int) -> Run:
+def accelerated(problem: DualProblem, start: Floats, *, tol: float, max_iter: int) -> Iterate:
     """Run IPFP with a diagonal correction and Anderson extrapolation.
 
-    The best point seen is kept: extrapolation may overshoot, and then starts afresh from there.
+    The best point is kept: where extrapolation overshoots, it starts again from there.
     """
     weights = np.sqrt(problem.target)
     history: deque[tuple[Floats, Floats]] = deque(maxlen=_MEMORY + 1)
     damping = np.ones_like(start)
-    potentials, best = start, Run(start, problem.target, np.inf, 0)
+    potentials, best = start, Iterate(start, problem.target, np.inf, 0)
     for evaluation in range(1, max_iter + 1):
         marginal, damping = _evaluate(problem, potentials, damping, correct=evaluation <= 2)
         residual = float(np.abs(problem.error(marginal)).sum())
@@ -52,7 +53,7 @@ def accelerated(problem: Problem, start: Floats, *, tol: float, max_iter: int) -
             potentials = best.potentials + problem.log_ratio(best.marginal)
             continue
         if residual < best.residual:
-            best = Run(potentials, marginal, residual, evaluation)
+            best = Iterate(potentials, marginal, residual, evaluation)
         if residual <= tol:
             break
         history.append((potentials, problem.log_ratio(marginal) / damping))
@@ -61,16 +62,16 @@ def accelerated(problem: Problem, start: Floats, *, tol: float, max_iter: int) -
 
 
 def _evaluate(
-    problem: Problem, potentials: Floats, damping: Floats, *, correct: bool
+    problem: DualProblem, potentials: Floats, damping: Floats, *, correct: bool
 ) -> tuple[Floats, Floats]:
-    """Return the marginal, and on request a new diagonal correction."""
+    """Return the marginal, and the diagonal correction, computed anew if ``correct``."""
     if not correct:
         return problem.system.marginal(potentials), damping
     point = problem.system.curvature(potentials)
     share = np.divide(
         point.squares, point.marginal, out=np.zeros_like(damping), where=point.marginal > 0
     )
-    # A client always alone has share 1 and is aligned whatever its potential.
+    # A client that is always alone has share 1, and is aligned whatever its potential.
     return point.marginal, np.maximum(1.0 - share, 0.02)
 
 
@@ -83,7 +84,7 @@ def _extrapolate(history: deque[tuple[Floats, Floats]], weights: Floats) -> Floa
     changes = np.stack([b[1] - a[1] for a, b in zip(history, list(history)[1:], strict=False)])
     scaled = changes * weights
     gram = scaled @ scaled.T
-    # A multiple of the machine epsilon keeps nearly parallel changes from cancelling to noise.
+    # A multiple of the machine epsilon keeps nearly parallel changes from cancelling.
     gram[np.diag_indices_from(gram)] *= 1.0 + 1e-13
     mix = np.linalg.lstsq(gram, scaled @ (increment * weights), rcond=None)[0]
     move = increment - mix @ (steps + changes)

@@ -5,8 +5,8 @@ The attainable importance is the lexicographically optimal base p̃ of the cover
 the clients in which every level is a run, the levels are the segments of the greatest convex
 minorant of the points (p(prefix), f(prefix)), and λ its slopes. Laws with a known worst order need
 nothing more. For the others the potentials give the order, and the answer is checked: the ratios
-rise, and within each level p̃ is attained. By Fujishige's theorem those two facts are a proof, so a
-wrong order cannot pass; a level whose check fails is ordered again by its own potentials.
+rise, and within each level p̃ is attained. By Fujishige's theorem these two facts are a proof, so a
+wrong order cannot pass; a level that fails the check is ordered again by its own potentials.
 """
 
 from dataclasses import dataclass
@@ -22,18 +22,21 @@ _TIGHT = 1e-11
 """Relative slack below which a set counts as tight: far below any tolerance of a solver."""
 _ALONE = 1e-10
 """The same for what lies between two tight sets, whose own slack adds to it."""
+_FARTHEST = 20.0
+"""Distance from the median of its level at which a potential is clipped by `gathered`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Clients in levels, and the importance those levels attain.
+    """A partition of the clients into levels, and the importance that those levels attain.
 
     Attributes
     ----------
     levels : int array, shape (n_clients,)
-        Level of each client, 0 the most deficient.
+        Level of each client, 0 being the most deficient.
     ratios : float array, shape (n_levels,)
-        Attained over wanted importance in each level, rising; infinite where none is wanted.
+        Attained importance over wanted importance of each level, rising; infinite where none is
+        wanted.
     target : float array, shape (n_clients,)
         The attained importance p̃.
     """
@@ -44,10 +47,10 @@ class Partition:
 
 
 class _Scan(NamedTuple):
-    """Along an order: each client's importance, and the coverage it adds to those before it.
+    """Importance of each client along an order, and the coverage it adds to those before it.
 
-    Both may be spread over many orders of magnitude, so a run's is always added up afresh and never
-    taken as a difference of cumulated sums.
+    Both may span many orders of magnitude, so sums over a run of clients are always added up
+    afresh, never taken as differences of cumulative sums.
     """
 
     importance: Floats
@@ -55,10 +58,10 @@ class _Scan(NamedTuple):
 
 
 def partition(importance: Floats, law: SolvableLaw, order: Integers) -> Partition:
-    """Read the levels off one order: the minorant's segments, split where they touch it.
+    """Read the levels off an order: the segments of the minorant, split where it is touched.
 
-    Clients without importance come last whatever the order says: they get weight only in cohorts
-    where nobody else has any, shared equally.
+    Clients without importance come last whatever the order: they get weight only in cohorts in
+    which nobody has importance, shared equally.
     """
     along = importance[order]
     if not along.all():
@@ -85,15 +88,51 @@ def partition(importance: Floats, law: SolvableLaw, order: Integers) -> Partitio
     return Partition(levels, ratios, target)
 
 
+def one_level(importance: Floats, law: SolvableLaw) -> Partition:
+    """Put every client into one level, except those whose level is known beforehand.
+
+    Clients that no cohort contains come first, with ratio 0; clients without importance last.
+    """
+    unreachable = (law.inclusion() <= 0) & (importance > 0)
+    idle = importance == 0
+    kinds = np.where(unreachable, 0, np.where(idle, 2, 1))
+    present, levels = np.unique(kinds, return_inverse=True)
+    target = np.where(unreachable, 0.0, importance)
+    if idle.any():
+        target[idle] = law.expected_weights(np.zeros(idle.size), levels)[idle]
+    middle = kinds == 1
+    scale = (1.0 - target[idle].sum()) / max(importance[middle].sum(), 1e-300)
+    target[middle] *= scale
+    ratios = np.array([0.0, scale, np.inf])[present]
+    return Partition(levels, ratios, target)
+
+
+def reread(importance: Floats, law: SolvableLaw, levels: Integers, potentials: Floats) -> Partition:
+    """Read the levels off the order of falling potentials within the present levels."""
+    return partition(importance, law, np.lexsort((-potentials, levels)))
+
+
+def gathered(potentials: Floats, levels: Integers) -> Floats:
+    """Centre each level's potentials at their median, and clip those that are far from it.
+
+    The potential of a client in the wrong level diverges; in its new level it would take many
+    steps to come back.
+    """
+    order = np.lexsort((potentials, levels))
+    sizes = np.bincount(levels)
+    middle = potentials[order[np.cumsum(sizes) - sizes + sizes // 2]]
+    return np.asarray(np.clip(potentials - middle[levels], -_FARTHEST, _FARTHEST))
+
+
 def _totals(scan: _Scan, cuts: Integers) -> tuple[Floats, Floats]:
     """Return importance and coverage of each run between two cuts."""
     return np.add.reduceat(scan.importance, cuts[:-1]), np.add.reduceat(scan.gains, cuts[:-1])
 
 
 def _segments(scan: _Scan) -> Integers:
-    """Return where segments of the minorant begin and end, 0 and the end included."""
+    """Return the positions where segments of the minorant begin and end, both ends included."""
     slack = np.cumsum(scan.gains) - np.cumsum(scan.importance)
-    # How far rounding may put cumulated sums of this length apart.
+    # How far apart rounding may put cumulative sums of this length.
     noise = 2e-15 * (1.0 + np.sqrt(slack.size))
     if slack.min() >= -noise and abs(slack[-1]) <= noise:
         # Nothing is violated: one ratio, 1, and no minorant to compute.
@@ -102,9 +141,9 @@ def _segments(scan: _Scan) -> Integers:
 
 
 def _edges(scan: _Scan, segments: Integers) -> Integers:
-    """Return where levels begin and end: the segments, split where a prefix touches its own.
+    """Return where levels begin and end: segments, split after prefixes that touch the minorant.
 
-    Such a prefix is tight: no weight can cross it.
+    Such a prefix is tight: no weight can cross its end.
     """
     mass, covered = _totals(scan, segments)
     segment = np.repeat(np.arange(mass.size), np.diff(segments))
@@ -124,10 +163,10 @@ def _edges(scan: _Scan, segments: Integers) -> Integers:
 
 
 def _touches(wanted: Floats, had: Floats) -> NDArray[np.bool_]:
-    """Say after which clients of a segment a prefix has just what it is wanted for.
+    """Say after which clients of a segment the prefix is tight: it has just what it is wanted for.
 
-    Judged on the smaller side of the cut, relative to what that side is wanted for: a share of
-    1e-16 is either tight or not, whatever the rounding of the rest.
+    This is judged on the smaller side of the cut, relative to what that side is wanted for, so
+    that a share of 1e-16 does not drown in the rounding of the rest.
     """
     left, right = np.cumsum(wanted), np.append(np.cumsum(wanted[::-1])[::-1][1:], 0.0)
     before = np.cumsum(had - wanted)
@@ -136,10 +175,10 @@ def _touches(wanted: Floats, had: Floats) -> NDArray[np.bool_]:
 
 
 def _sound(cuts: Integers, wanted: Floats, had: Floats) -> Integers:
-    """Keep those cuts between which every piece by itself has what it is wanted for.
+    """Keep the cuts between which every piece by itself has what it is wanted for.
 
-    A piece of 1e-24 between two others is beyond the rounding of either side; and one that begins
-    with a client who has less than it is wanted for belongs to what comes before.
+    A piece of 1e-24 between two others is below the rounding of either side; and a piece that
+    begins with a client that has less than it is wanted for belongs to the piece before.
     """
     enough = had[cuts + 1] >= wanted[cuts + 1] * (1.0 - _ALONE)
     kept: list[int] = []

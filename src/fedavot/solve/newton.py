@@ -2,25 +2,25 @@
 
 D(x) = Σ p_i x_i − E_A log Σ_{k∈A} exp(x_k) has gradient p − m(x) and Hessian
 −E[diag(Y_A) − Y_A Y_Aᵀ]. The third derivative along d is at most the range of d within a cohort
-times the second, so a step of log(1 + β)/β with β the largest such range climbs from anywhere (Sun
-and Tran-Dinh 2019): along a chain of a thousand cohorts potentials may move by thousands at once.
-The full step is tried first and kept unless the slope along d has turned round: D is concave, so a
-slope still positive means every point on the way was better than the last. Parts of the problem
-that do not interact have their own step lengths.
+times the second, so a step of length log(1 + β)/β with β the largest such range increases D from
+anywhere (Sun and Tran-Dinh 2019): along a chain of a thousand cohorts potentials may move by
+thousands at once. The full step is tried first and kept unless the slope along d has become clearly
+negative: D is concave, so while the slope is positive D is still rising. Parts of the problem that
+do not interact have their own step lengths.
 """
 
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot.solve._problem import Problem, Pull, Run
+from fedavot.solve._problem import DualProblem, Iterate, Pull
 from fedavot.solve.direction import DENSE_CLIENTS, newton_direction
 
 _LONGEST_STEP = 8.0
-"""Members of a cohort part by at most this much a step; e^8 is as far as a local model reaches."""
+"""Largest change per step of a difference within a cohort: a local model is no good beyond e^8."""
 
 
 def newton(
-    problem: Problem,
+    problem: DualProblem,
     start: Floats,
     *,
     tol: float,
@@ -28,12 +28,12 @@ def newton(
     relative: float = np.inf,
     pull: Pull | None = None,
     dense: int = DENSE_CLIENTS,
-) -> Run:
+) -> Iterate:
     """Climb until the gradient's L1 norm is within ``tol``, or ``max_iter`` evaluations are spent.
 
-    The law is evaluated once a step, more often where the full step overshoots. Each client's entry
-    must also be within ``relative`` of its target. Problems of up to ``dense`` free clients may be
-    factorised densely.
+    The law is evaluated once per step, and more often where the full step overshoots. The gradient
+    of each client must also be within ``relative`` of its target. Problems of up to ``dense`` free
+    clients may be factorised densely.
     """
     potentials = start
     point = problem.system.curvature(potentials)
@@ -48,7 +48,7 @@ def newton(
         slope = problem.by_part(direction * gradient)
         reach = np.maximum(problem.reach_by_part(direction), 1e-9)
         safe = np.log1p(reach) / reach
-        # Soft potentials are bounded however far they are; exact ones may have no optimum at all.
+        # Soft alignment always has an optimum, however far away; exact alignment may have none.
         length = np.ones_like(reach) if pull else np.minimum(1.0, _LONGEST_STEP / reach)
         while True:
             moved = potentials + length[problem.parts] * direction
@@ -59,14 +59,14 @@ def newton(
             over = (length > safe) & (end < -0.5 * slope)
             if not over.any() or evaluations >= max_iter:
                 break
-            # The slope vanishes in between: go where a straight line would, at most to a tenth.
+            # The slope vanishes in between: go where a line through both would, a tenth at least.
             back = np.maximum(0.1, slope / np.where(over & (slope > end), slope - end, 1.0))
             length = np.where(over, np.maximum(safe, length * back), length)
         potentials = moved
-    return Run(potentials, point.marginal, float(np.abs(gradient).sum()), evaluations)
+    return Iterate(potentials, point.marginal, float(np.abs(gradient).sum()), evaluations)
 
 
-def _small(problem: Problem, gradient: Floats, tol: float, relative: float) -> bool:
+def _small(problem: DualProblem, gradient: Floats, tol: float, relative: float) -> bool:
     if not np.abs(gradient).sum() <= tol:
         return False
     if np.isinf(relative):
@@ -74,6 +74,8 @@ def _small(problem: Problem, gradient: Floats, tol: float, relative: float) -> b
     return bool(np.all(np.abs(gradient) <= relative * problem.target, where=problem.free))
 
 
-def _gradient(problem: Problem, potentials: Floats, marginal: Floats, pull: Pull | None) -> Floats:
+def _gradient(
+    problem: DualProblem, potentials: Floats, marginal: Floats, pull: Pull | None
+) -> Floats:
     gradient = problem.error(marginal)
     return gradient if pull is None else gradient - pull.force(potentials)

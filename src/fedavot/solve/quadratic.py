@@ -1,7 +1,7 @@
-"""Mean projections onto the simplex, their derivative, and its linear systems.
+"""Expected weights that are projections onto the simplex, their derivative, and its linear systems.
 
-m(x) = Σ_A q_A proj(x_A) is piecewise linear. Where S_A are the members of A with positive weight,
-n_A of them, its derivative is H = Σ_A q_A (diag(1_S) − 1_S 1_Sᵀ/n_A), a Laplacian of the pairs that
+m(x) = Σ_A q_A proj(x_A) is piecewise linear. With S_A the support, the n_A members of A of positive
+weight, its derivative is H = Σ_A q_A (diag(1_S) − 1_S 1_Sᵀ/n_A), the Laplacian of the pairs that
 share a support. Supports are often far smaller than the cohorts, so H is built from them alone.
 """
 
@@ -15,31 +15,29 @@ from scipy import sparse
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence, total_by
 from fedavot._simplex import excess
-from fedavot.solve.direction import conjugate_gradients, solve_dense
+from fedavot.laws._laplacian import DENSE_FROM
+from fedavot.solve._numeric import CG_STEPS, conjugate_gradients, solve_dense, solve_sparse
 
 _AT_ONCE = 300
-"""Up to here a dense factorisation costs less than a few dozen products."""
+"""Number of clients up to which a dense factorisation costs less than a few dozen products."""
 _MOST_DENSE = 5_000
-"""Up to here it fits in memory, where conjugate gradients fail."""
+"""Number of clients up to which it fits in memory, where conjugate gradients fail."""
 _SPARSE_PAIRS = 10
-"""Pairs per client up to which a sparse factorisation is the cheaper one."""
-_DENSE_FROM = 1 / 30
-"""Share of a dense product's work from which on the sparse one takes longer."""
+"""Pairs per client up to which a sparse factorisation is cheaper."""
 _BLOCK_ENTRIES = 1 << 20
-_CG_STEPS = 200
 _CG_AIM = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class Projections:
-    """Cohorts whose members' potentials are projected, and their probabilities.
+    """Cohorts whose members' potentials are projected onto the simplex.
 
     Attributes
     ----------
     incidence : Incidence
         Cohorts of two members or more.
     probabilities : float array, shape (n_cohorts,)
-        Of each cohort.
+        Probability of each cohort.
     """
 
     incidence: Incidence
@@ -47,12 +45,12 @@ class Projections:
 
     @cached_property
     def inclusion(self) -> Floats:
-        """Σ_{A∋i} q(A) for each client, a bound on H: the metric of the space."""
+        """Σ_{A∋i} q(A) for each client, which bounds H from above."""
         spread = np.repeat(self.probabilities, self.incidence.sizes)
         return total_by(self.incidence.members, spread, self.incidence.n_clients)
 
     def at(self, potentials: Floats, near: "Point | None" = None) -> "Point":
-        """Project all cohorts, with the thresholds of a point nearby as a first guess."""
+        """Project all cohorts, starting from the thresholds of a nearby point if one is given."""
         incidence = self.incidence
         starts, sizes = incidence.offsets[:-1], incidence.sizes
         values = potentials[incidence.members]
@@ -74,13 +72,13 @@ class Point:
     Attributes
     ----------
     projections : Projections
-        What is projected.
+        The cohorts.
     potentials : float array, shape (n_clients,)
-        Where.
+        The potentials that were projected.
     weights : float array, shape (n_entries,)
-        The projection in every cohort, entry by entry.
+        Weight of each member of each cohort.
     thresholds : float array, shape (n_cohorts,)
-        The potential up to which a member has no weight.
+        Potential of each cohort up to which a member has no weight.
     """
 
     projections: Projections
@@ -90,14 +88,14 @@ class Point:
 
     @cached_property
     def marginal(self) -> Floats:
-        """The mean projection, shape (n_clients,)."""
+        """Expected weights, shape (n_clients,)."""
         incidence = self.projections.incidence
         mass = self.weights * np.repeat(self.projections.probabilities, incidence.sizes)
         return total_by(incidence.members, mass, incidence.n_clients)
 
     @cached_property
     def support_sizes(self) -> Integers:
-        """How many members of each cohort have positive weight, shape (n_cohorts,)."""
+        """Number of members of each cohort with positive weight, shape (n_cohorts,)."""
         starts = self.projections.incidence.offsets[:-1]
         return np.add.reduceat(self.weights > 0, starts, dtype=np.int64)
 
@@ -122,7 +120,7 @@ class Point:
         return self._supports.product(direction)
 
     def solve(self, ridge: Floats, right: Floats) -> Floats:
-        """Solve (H + diag(ridge)) d = right by whatever is cheapest and accurate enough."""
+        """Solve (H + diag(ridge)) d = right by the cheapest method that is accurate enough."""
         supports, width = self._supports, right.size
         if width <= _AT_ONCE:
             return _solve_dense(supports, ridge, right)
@@ -134,13 +132,13 @@ class Point:
             right,
             supports.diagonal + ridge,
             _CG_AIM,
-            _CG_STEPS if dense else 10 * _CG_STEPS,
+            CG_STEPS if dense else 10 * CG_STEPS,
         )
         return _solve_dense(supports, ridge, right) if dense and not good else found
 
 
 def linked(first: Point, second: Point) -> Integers:
-    """Return a label for each client, equal where supports of either point link them."""
+    """Return a label for each client, equal for clients linked by supports of either point."""
     incidence = first.projections.incidence
     inside = (first.weights > 0) | (second.weights > 0)
     count = np.add.reduceat(inside, incidence.offsets[:-1], dtype=np.int64)
@@ -149,16 +147,16 @@ def linked(first: Point, second: Point) -> Integers:
 
 
 class _Supports:
-    """Supports of two members or more: alone, a member moves nothing.
+    """Supports of two members or more; those of one member do not contribute to H.
 
     Parameters
     ----------
     rows : sparse array, shape (n_supports, n_clients)
-        A one for every member.
+        One for every member, zero elsewhere.
     count : int array, shape (n_supports,)
-        How many members each has.
+        Number of members of each support.
     probabilities : float array, shape (n_supports,)
-        The probability of each support's cohort.
+        Probability of each support's cohort.
     """
 
     def __init__(self, rows: Any, count: Integers, probabilities: Floats) -> None:
@@ -166,12 +164,12 @@ class _Supports:
         self.count = count
         self.share = probabilities / count
         self.whole = self.across @ probabilities
-        # A sum of positive terms: taking q/n from q would lose what little a rare cohort adds.
+        # A sum of positive terms: subtracting q/n from q would lose the little a rare cohort adds.
         self.diagonal = self.across @ (probabilities * (1.0 - 1.0 / count))
 
     @property
     def pairs(self) -> float:
-        """How many ordered pairs share a support, counted once per support."""
+        """Number of ordered pairs within supports, counted once per support."""
         return float(np.square(self.count, dtype=np.float64).sum())
 
     def product(self, direction: Floats) -> Floats:
@@ -186,9 +184,9 @@ class _Supports:
         return scaled.T @ scaled
 
     def dense_joint(self) -> Floats:
-        """Return the same as a matrix, by whichever product is cheaper."""
+        """Return the same as a dense matrix, by whichever product is cheaper."""
         height, width = self.rows.shape
-        if width > _AT_ONCE and self.pairs < height * float(width) ** 2 * _DENSE_FROM:
+        if width > _AT_ONCE and self.pairs < height * float(width) ** 2 * DENSE_FROM:
             return np.asarray(self.joint().toarray())
         total = np.zeros((width, width))
         step = max(1, _BLOCK_ENTRIES // width)
@@ -203,19 +201,9 @@ class _Supports:
 
 
 def _solve_sparse(supports: _Supports, ridge: Floats, right: Floats) -> Floats:
-    from scipy.sparse.linalg import splu
-
     matrix = supports.joint().tocsr()
     matrix.setdiag(0.0)
-    matrix = sparse.diags_array(supports.diagonal + ridge) - matrix
-    # Positive definite, so the order may follow the pattern alone and no pivot need be sought.
-    factors = splu(
-        matrix.tocsc(),
-        permc_spec="MMD_AT_PLUS_A",
-        diag_pivot_thresh=0.0,
-        options={"SymmetricMode": True},
-    )
-    return np.asarray(factors.solve(right))
+    return solve_sparse(sparse.diags_array(supports.diagonal + ridge) - matrix, right)
 
 
 def _solve_dense(supports: _Supports, ridge: Floats, right: Floats) -> Floats:

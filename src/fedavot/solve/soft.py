@@ -1,12 +1,12 @@
 """Soft alignment: a price on the spread of the potentials, whatever their range.
 
 Maximise D(x) − (ρ/2) Σ p_i (x_i − x̄)², x̄ = Σ p_i x_i. At the optimum m_i = p_i (1 − ρ (x_i − x̄)),
-so clients that cannot get what they are wanted for end up about (1 − λ)/ρ above the mean, λ the
-ratio of their level: for small ρ thousands or 10^13 apart, where the differences that matter inside
-a level would drown in rounding. So potentials far apart are split into levels, which get weight one
-after the other, and each level's are kept relative to its own mean. The mean itself is known: a
-level's total weight is fixed, λ_b p(B), hence x̄_b = x̄ + (1 − λ_b)/ρ, and what remains is soft
-alignment of every level by itself with target λ_b p.
+so clients that cannot get their importance end up about (1 − λ)/ρ above the mean, λ being the ratio
+of their level: for small ρ thousands or 10^13 apart, where the differences that matter within a
+level would be lost to rounding. So potentials far apart are split into levels, which get weight one
+after the other, and the potentials of each level are kept relative to its mean. The mean itself is
+known: the total weight of a level is fixed, λ_b p(B), hence x̄_b = x̄ + (1 − λ_b)/ρ, and what remains
+is soft alignment of every level by itself with target λ_b p.
 """
 
 from dataclasses import dataclass
@@ -14,38 +14,36 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedavot._checks import Floats, Integers
-from fedavot.laws._law import SolvableLaw
-from fedavot.solve._problem import Problem, Pull, Run
+from fedavot.laws._law import LEVEL_GAP, SolvableLaw
+from fedavot.solve._problem import DualProblem, Iterate, Pull
 from fedavot.solve.newton import newton
 
-_GAP = 80.0
-"""Potentials this far apart act as two levels: the lower one's share is below 1e-34."""
 _FAR = 1e3
-"""Up to this range one level serves: differences of potentials keep twelve decimals."""
+"""Range of potentials up to which one level is enough: differences keep twelve decimals."""
 _STEPS = 12
-"""Evaluations between two looks at how far apart the potentials are."""
+"""Evaluations between two checks of how far apart the potentials are."""
 
 
 @dataclass(frozen=True, eq=False)
 class SoftSolution:
-    """Where soft alignment stopped.
+    """The point that soft alignment has reached.
 
     Attributes
     ----------
     levels : int array, shape (n_clients,)
-        Groups of clients whose potentials are far apart.
+        Level of each client; potentials of different levels are far apart.
     totals : float array, shape (n_clients,)
-        The potentials as one vector, exact to rounding; their weighted mean is zero.
+        The potentials as one vector, exact up to rounding; their weighted mean is zero.
     reachable : float
-        The probability that a cohort has anybody with importance.
-    run : Run
-        Potentials relative to each level's mean.
+        Probability that a cohort has any client with importance.
+    iterate : Iterate
+        Potentials relative to the mean of their level, and how far the solver got.
     """
 
     levels: Integers
     totals: Floats
     reachable: float
-    run: Run
+    iterate: Iterate
 
 
 def soften(
@@ -57,38 +55,38 @@ def soften(
     tol: float,
     max_iter: int,
 ) -> SoftSolution:
-    """Maximise the soft dual from ``start``, a vector of potentials of any range."""
+    """Maximise the soft dual from ``start``, potentials of any range."""
     idle = importance == 0
     levels, totals = _apart(start, idle), start
     evaluations = 0
     while True:
         problem, ratios, reachable = _within(importance, law, levels)
         evaluations += 1
-        run = newton(
+        iterate = newton(
             problem,
             _relative(totals, importance, levels),
             tol=tol,
             max_iter=max(1, min(_STEPS, max_iter - evaluations)),
             pull=Pull(softness, importance, levels),
         )
-        evaluations += run.evaluations
-        inner = _relative(run.potentials, importance, levels)
+        evaluations += iterate.evaluations
+        inner = _relative(iterate.potentials, importance, levels)
         totals = np.where(idle, 0.0, ((reachable - ratios) / softness)[levels] + inner)
         found = _apart(totals, idle)
         settled = np.array_equal(found, levels)
-        if (settled and run.residual <= tol) or evaluations >= max_iter:
-            # A residual inside levels that are still changing says nothing.
-            residual = run.residual if settled else np.inf
-            run = Run(inner, run.marginal, residual, evaluations)
-            return SoftSolution(levels, totals, reachable, run)
+        if (settled and iterate.residual <= tol) or evaluations >= max_iter:
+            # A residual within levels that are still changing means nothing.
+            residual = iterate.residual if settled else np.inf
+            iterate = Iterate(inner, iterate.marginal, residual, evaluations)
+            return SoftSolution(levels, totals, reachable, iterate)
         levels = found
 
 
 def _apart(potentials: Floats, idle: np.ndarray) -> Integers:
-    """Return levels of clients far apart, by falling potentials; idle clients come last."""
+    """Return levels by falling potentials, cut at wide gaps; idle clients come last."""
     order = np.lexsort((-potentials, idle))
     values, last = potentials[order], idle[order]
-    gap = _GAP if np.ptp(potentials[~idle]) > _FAR else np.inf
+    gap = LEVEL_GAP if np.ptp(potentials[~idle]) > _FAR else np.inf
     cut = ((np.diff(values) < -gap) & ~last[1:]) | (last[1:] & ~last[:-1])
     levels = np.empty(order.size, dtype=np.int64)
     levels[order] = np.concatenate(([0], np.cumsum(cut)))
@@ -100,15 +98,15 @@ def _relative(potentials: Floats, importance: Floats, levels: Integers) -> Float
     mass = np.maximum(np.bincount(levels, importance), 1e-300)
     first = np.full(mass.size, -np.inf)
     np.maximum.at(first, levels, potentials)
-    # Subtract the largest first: means of numbers near 10^13 are no better than 10^-3.
+    # Subtract the largest first: means of numbers near 10^13 are only accurate to 10^-3.
     near = potentials - first[levels]
     return np.asarray(near - (np.bincount(levels, importance * near) / mass)[levels])
 
 
 def _within(
     importance: Floats, law: SolvableLaw, levels: Integers
-) -> tuple[Problem, Floats, float]:
-    """Return the problem inside these levels, their ratios, and what is left for any importance."""
+) -> tuple[DualProblem, Floats, float]:
+    """Return the problem within these levels, their ratios, and the coverage of all of them."""
     idle = importance == 0
     system = law.system(levels if levels.any() else None)
     covered = np.bincount(levels, system.marginal(np.zeros(importance.size)))
@@ -116,4 +114,4 @@ def _within(
     ratios = np.divide(covered, wanted, out=np.zeros(covered.size), where=wanted > 0)
     target = ratios[levels] * importance
     reachable = float(covered[wanted > 0].sum())
-    return Problem(system, target, ~idle, idle, levels), ratios, reachable
+    return DualProblem(system, target, ~idle, idle, levels), ratios, reachable

@@ -2,12 +2,12 @@
 
 Among plans with the same marginal, E‖Y_A‖² is least for weights Y_A = projection of x_A onto the
 simplex. The potentials maximise D(x) = Σ p̃_i x_i − E_A ψ(x_A), ψ(v) = max_{y∈Δ} ⟨y,v⟩ − ½‖y‖²,
-concave and piecewise quadratic, with flat and steep pieces side by side. The method is that of
+concave and piecewise quadratic, with flat pieces next to steep ones. The method is that of
 proximal points: maximise D(x) − Σ π_i (x_i − c_i)²/(2t) with π_i = P(i ∈ A), move the centre c to
-where that ends, and let the reach t grow. In this metric D curves by at most one, whatever the
-probabilities, and each inner problem is strongly concave: Newton's method with an exact line search
-ends it after finitely many steps. Clients without any weight are left to `admission`. Levels and
-target are the entropic plan's: a plan with marginal p̃ cannot cross a level, whatever it minimises.
+the maximum, and let the reach t grow. In this metric the curvature of D is at most one, whatever
+the probabilities, and each inner problem is strongly concave: Newton's method with an exact line
+search solves it in finitely many steps. Clients without weight are raised by `admission`. Levels
+and target are those of the entropic plan: no plan with marginal p̃ puts weight across levels.
 """
 
 import itertools
@@ -16,45 +16,45 @@ from functools import cached_property
 
 import numpy as np
 
-from fedavot._checks import Floats, Integers
+from fedavot._checks import LARGEST_POTENTIAL, Floats, Integers
 from fedavot._incidence import Incidence, total_by
 from fedavot.laws.cohorts import Cohorts
-from fedavot.solve._problem import Run
+from fedavot.solve._problem import Iterate
 from fedavot.solve.admission import admit
-from fedavot.solve.climbing import Effort, Solution
+from fedavot.solve.climbing import Solution, StoppingRule
 from fedavot.solve.quadratic import Point, Projections, linked
 
 _GROWTH = 10.0
 _LONGEST_REACH = 1e10
-"""Beyond it a singular Hessian's Cholesky factors would be rounding."""
+"""Largest reach for which the Cholesky factors of a singular Hessian are more than rounding."""
 _INNER_STEPS = 15
-"""Newton steps after which an inner problem has too long a reach."""
+"""Newton steps after which the reach of an inner problem counts as too long."""
 _SETTLED = 0.2
-"""Share of the pull towards the centre that the gradient may still have when the centre moves."""
+"""Gradient, as a share of the pull towards the centre, at which the centre moves."""
 _FLAT = 0.3
-"""Share of the first slope at which a line search ends."""
+"""Slope, as a share of the first, at which a line search ends."""
 _LONGEST_SEARCH = 60
 _GROUP_SEARCH = 4
 _LOOK = 10
-"""Newton steps between two looks whether the target is within reach."""
+"""Newton steps between two checks that the target is attainable."""
 _PATIENCE = 200
-"""Newton steps without a smaller residual, after which none is to be expected."""
+"""Newton steps without a smaller residual after which the solver gives up."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Choice:
-    """Where there is something to choose: the cohorts with several members of their lowest level.
+    """The cohorts that leave a choice: those with several members of their lowest level.
 
     Attributes
     ----------
     clients : int array, shape (n_members,)
-        The clients in such cohorts; everything below numbers them from 0.
+        The clients in such cohorts; all other attributes number them from 0.
     projections : Projections
         The cohorts.
     target : float array, shape (n_members,)
-        What their expected weights should be.
+        Expected weights to reach in these cohorts.
     parts : int array, shape (n_members,)
-        From 0; clients of different parts share no cohort, even indirectly.
+        Part of each client, from 0; no chain of cohorts links clients of different parts.
     """
 
     clients: Integers
@@ -64,17 +64,17 @@ class _Choice:
 
     @cached_property
     def n_parts(self) -> int:
-        """How many parts there are."""
+        """Number of parts."""
         return int(self.parts.max(initial=-1)) + 1
 
     def by_part(self, values: Floats) -> Floats:
-        """Add up values by part, shape (n_parts,)."""
+        """Sum values over each part, shape (n_parts,)."""
         return total_by(self.parts, values, self.n_parts)
 
     def out_of_reach(self, point: Point) -> float:
-        """Return the largest shortfall of clients above some potential, whatever the weights.
+        """Return the largest target less coverage of any set of clients above some potential.
 
-        It is what they are wanted for, less the probability that any of them takes part.
+        Where it is positive, no weights attain the target.
         """
         incidence, count = self.projections.incidence, self.target.size
         order = np.argsort(-point.potentials)
@@ -104,50 +104,49 @@ class _Inner:
 
 @dataclass(frozen=True, eq=False)
 class _Course:
-    """Where the proximal points are: each client's centre, each part's reach and Newton steps."""
+    """State of the proximal points: centre of each client, reach and Newton steps of each part."""
 
     centre: Floats
     reach: Floats
     steps: Integers
 
     def ridge(self, choice: _Choice) -> Floats:
-        """Return the pull towards the centre per unit of distance, shape (n_members,)."""
+        """Return the strength of the pull towards the centre, shape (n_members,)."""
         return np.asarray(choice.projections.inclusion / self.reach[choice.parts])
 
 
 def least_variance(
-    importance: Floats, law: Cohorts, solution: Solution, effort: Effort, *, sure: bool = True
+    importance: Floats, law: Cohorts, solution: Solution, stop: StoppingRule, *, sure: bool = True
 ) -> Solution:
-    """Replace whatever plan is there within its levels by the one of least variance.
+    """Find the plan of least variance within the levels of a solution.
 
-    Where the levels are not ``sure`` to be right, it ends as soon as they are seen to be wrong.
+    If the levels are not ``sure`` to be right, stop as soon as they are found to be wrong.
     """
     choice, marginal = _reduce(importance, law, solution)
     wanted = importance > 0
-    target = solution.parts.target
+    target = solution.partition.target
     potentials = np.zeros(importance.size)
-    evaluations = solution.run.evaluations
+    evaluations = solution.iterate.evaluations
     error = target - marginal
     error[choice.clients] -= choice.target
     elsewhere = float(np.abs(error[wanted]).sum())
-    if choice.clients.size and (sure or elsewhere <= effort.tol):
-        # What no choice can mend counts towards the tolerance.
-        tol = max(effort.tol - elsewhere, effort.tol / 2)
-        point, spent = _climb(choice, tol, effort.max_iter - evaluations, sure)
+    if choice.clients.size and (sure or elsewhere <= stop.tol):
+        # The error that no choice can reduce counts towards the tolerance.
+        tol = max(stop.tol - elsewhere, stop.tol / 2)
+        point, spent = _climb(choice, tol, stop.max_iter - evaluations, sure)
         potentials[choice.clients] = point.potentials
         marginal[choice.clients] += point.marginal
         evaluations += spent
     residual = float(np.abs(target - marginal)[wanted].sum())
-    return Solution(solution.parts, Run(potentials, marginal, residual, evaluations))
+    return Solution(solution.partition, Iterate(potentials, marginal, residual, evaluations))
 
 
 def _reduce(importance: Floats, law: Cohorts, solution: Solution) -> tuple[_Choice, Floats]:
-    """Return the cohorts with a choice, and what the others contribute to the marginal.
+    """Return the cohorts that leave a choice, and what the others contribute to the marginal.
 
-    Members of equal potential share equally, which is all that cohorts of one member and cohorts
-    of clients without importance need.
+    In those others, of one member or of clients without importance, all members share equally.
     """
-    incidence = law.incidence.within(solution.parts.levels)
+    incidence = law.incidence.within(solution.partition.levels)
     sizes, probabilities = incidence.sizes, law.probabilities
     first = incidence.members[incidence.offsets[:-1]]
     several = (sizes > 1) & (probabilities > 0) & (importance[first] > 0)
@@ -158,15 +157,15 @@ def _reduce(importance: Floats, law: Cohorts, solution: Solution) -> tuple[_Choi
     offsets = np.concatenate(([0], np.cumsum(sizes[several])))
     reduced = Incidence(members.astype(np.int32), offsets, clients.size)
     projections = Projections(reduced, probabilities[several])
-    # Rounding elsewhere may ask for more than a rare cohort has: what is out of reach is an error
-    # whatever the potentials, which would run away after it.
-    target = np.clip((solution.parts.target - fixed)[clients], 0.0, projections.inclusion)
+    # After rounding elsewhere the target may exceed what a rare cohort has: potentials would
+    # diverge for an error that they cannot reduce.
+    target = np.clip((solution.partition.target - fixed)[clients], 0.0, projections.inclusion)
     return _Choice(clients.astype(np.int64), projections, target, reduced.components()), fixed
 
 
 def _climb(choice: _Choice, tol: float, budget: int, sure: bool) -> tuple[Point, int]:
-    """Return the best point found and how many evaluations that took."""
-    # A client's mean weight where it takes part: the right scale for cohorts of every size.
+    """Return the best point found, and the number of evaluations."""
+    # A client's mean weight when it takes part: the right scale for cohorts of every size.
     centre = choice.target / choice.projections.inclusion
     course = _Course(centre, np.ones(choice.n_parts), np.zeros(choice.n_parts, dtype=np.int64))
     point = best = choice.projections.at(centre)
@@ -183,7 +182,7 @@ def _climb(choice: _Choice, tol: float, budget: int, sure: bool) -> tuple[Point,
         evaluations += moved is not point
         inner = _Inner(choice, course.ridge(choice), course.centre)
         gradient = inner.gradient(moved)
-        # Parts that are done stay: their gradient is rounding, and a long reach would enlarge it.
+        # Parts that are done do not move: a long reach would amplify the rounding of the gradient.
         open_ = choice.by_part(np.abs(gradient)) > 1e-2 * tol / choice.n_parts
         gradient = np.where(open_[choice.parts], gradient, 0.0)
         direction = moved.solve(inner.ridge, gradient)
@@ -193,9 +192,9 @@ def _climb(choice: _Choice, tol: float, budget: int, sure: bool) -> tuple[Point,
 
 
 def _onward(choice: _Choice, point: Point, course: _Course) -> tuple[Point, _Course]:
-    """Move the centres of parts whose inner problem is over or lost, and admit idle clients.
+    """Move the centres of parts whose inner problem is solved or failed, and admit idle clients.
 
-    Without a centre to keep to, they may rise as far as they have to.
+    While its centre moves, a client is not pulled and may rise as far as it has to.
     """
     ridge, parts = course.ridge(choice), choice.parts
     pull = ridge * (point.potentials - course.centre)
@@ -215,11 +214,11 @@ def _onward(choice: _Choice, point: Point, course: _Course) -> tuple[Point, _Cou
 def _line_search(
     inner: _Inner, point: Point, direction: Floats, gradient: Floats
 ) -> tuple[Point, int]:
-    """Go along the direction, part by part, to where the slope is nearly zero.
+    """Search along the direction, part by part, for where the slope is nearly zero.
 
-    A part whose supports fall into groups, as a chain's do, would stop at the first new support of
-    any of them. So groups get lengths of their own first; whether they were independent enough is
-    then seen along the direction that results.
+    A part whose supports fall into groups, as in a chain, would stop at the first new support of
+    any group. So groups first get step lengths of their own; a search along the resulting direction
+    then corrects for groups that do interact.
     """
     parts = inner.choice.parts
     moved = point.projections.at(point.potentials + direction, point)
@@ -246,10 +245,10 @@ def _lengths(
     labels: Integers,
     budget: int,
 ) -> tuple[Point, Floats, int]:
-    """Search for one length per label, from the second end, where it is one.
+    """Search for one step length per label, starting from the second of the ends, of length one.
 
     Along a direction the slope falls and is piecewise linear, so Newton's method within a bracket
-    ends after a few steps.
+    takes only a few steps.
     """
     count = int(labels.max()) + 1
     start, moved = ends
@@ -264,7 +263,9 @@ def _lengths(
         high = np.where(~done & (end < 0), length, high)
         bend = total_by(labels, direction * inner.bend(moved, direction), count)
         step = length + end / np.where(bend > 0, bend, np.inf)
-        middle = np.where(np.isinf(high), 4 * length, (low + np.minimum(high, 1e300)) / 2)
+        middle = np.where(
+            np.isinf(high), 4 * length, (low + np.minimum(high, LARGEST_POTENTIAL)) / 2
+        )
         within = (step > low) & (step < high)
         length = np.where(done, length, np.where(within, step, middle))
         moved = start.projections.at(start.potentials + length[labels] * direction, moved)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import brute
 import fedavot as fa
-from fedavot.laws.mixture_tangents import slopes_along
+from fedavot.laws.tangents import slopes_along
 from strategies import any_law, enumerate_cohorts
 
 ROUNDING = 1e-12

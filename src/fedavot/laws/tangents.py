@@ -1,12 +1,12 @@
-"""Bound a mixture's coverage from above by what each client adds on its own.
+"""Tangents of the coverage: upper bounds that are sums over clients.
 
 The coverage of independent clients, of uniform cohorts and of each listed cohort is a concave
-function of a sum over clients, f(I) = g(a(I)). A tangent lies above it: with s any slope of g at
+function of a sum over clients, f(I) = g(a(I)), and lies below its tangents: for any slope s of g at
 a(I),
 
     f(J) ≤ f(I) + Σ_{i∈J∖I} s a_i − Σ_{i∈I∖J} s a_i      for every set J.
 
-A mixture's bound is the average of its states'. Laws that are not of this form have none here.
+The bound of a mixture is the average over its states. Other laws have no tangents here.
 """
 
 from collections.abc import Callable
@@ -21,26 +21,26 @@ from fedavot.laws.mixture import Mixture
 from fedavot.laws.uniform import UniformCohorts
 
 _MOST_EXPONENT = 50.0
-"""A client that misses a round in e^50 is always there, and sums with it are still floats."""
+"""Largest exponent a_i: such a client misses one round in e^50, and sums of a stay finite."""
 
 Slopes = Callable[[Integers], Floats]
-"""From a number of levels for each client to s a_i where I is that many levels together."""
+"""Function from a number k per client to s a_i, where I is the union of the first k levels."""
 
 
 def slopes_along(law: SolvableLaw, levels: Integers) -> Slopes | None:
-    """Return the bounds at the unions of the first levels, or None for a law without any.
+    """Return the tangents at the unions of the first levels, or None for a law without tangents.
 
     Parameters
     ----------
     law : SolvableLaw
     levels : int array, shape (n_clients,)
-        From 0; I is the union of none, one, two, … of them.
+        Level of each client, from 0; I is the union of the first 0, 1, 2, … of them.
 
     Returns
     -------
     callable or None
-        Given one number of levels per client, what the bound says each client adds to them, or
-        takes away with it; falling in that number.
+        Given a number of levels per client, the slope of each client at their union; it falls as
+        the number rises.
     """
     if isinstance(law, Mixture):
         parts = [slopes_along(part, levels) for part in law.laws]
@@ -71,21 +71,21 @@ def _of_independent(law: IndependentClients, levels: Integers) -> Slopes:
 
 def _of_uniform(law: UniformCohorts, levels: Integers) -> Slopes:
     gains = law.prefix_gains(np.arange(law.n_clients))
-    # Between what the last client added and what the next one will.
+    # The mean of what the last client added and what the next one will add.
     slopes = (np.append(gains[0], gains) + np.append(gains, gains[-1])) / 2
     by_level = slopes[_cumulated(np.bincount(levels)).astype(np.int64)]
     return lambda counts: by_level[counts]
 
 
 def _of_cohorts(law: Cohorts, levels: Integers) -> Slopes:
-    """Take slope 1 as long as none of a cohort is there, 1/2 with one member, 0 with more."""
+    """Take slope 1 while no member of a cohort is in I, 1/2 with one member, 0 with more."""
     incidence = law.incidence
     owners = incidence.spread_over_members(np.arange(incidence.n_cohorts))
     members = incidence.members
     ordered = levels[members[np.lexsort((levels[members], owners))]]
     firsts = incidence.offsets[:-1]
     alone = incidence.sizes == 1
-    # A single member adds all of its cohort whatever else is there.
+    # The only member of a cohort always adds all of it.
     never = int(levels.max()) + 2
     first = np.where(alone, never, ordered[firsts])[owners]
     second = np.where(alone, never, ordered[np.where(alone, firsts, firsts + 1)])[owners]

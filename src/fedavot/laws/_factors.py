@@ -1,0 +1,49 @@
+"""Low-rank factors of the Hessian of expected weights, which make Newton steps cheap."""
+
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedavot._checks import Floats, Integers
+
+_NEGLIGIBLE = 1e-4
+"""Share of every client's curvature below which a column is left out of a factor."""
+
+
+class Factor(NamedTuple):
+    """Low-rank curvature of one group of clients.
+
+    The entries of Σ_k signs_k columns_k columns_kᵀ off its diagonal are about E[Y_i Y_j]; its
+    diagonal is meaningless.
+
+    Attributes
+    ----------
+    clients : int array, shape (n_group,)
+        Members of the group.
+    columns : float array, shape (n_group, rank)
+        One row per client.
+    signs : float array, shape (rank,)
+        1 or −1 for each column.
+    """
+
+    clients: Integers
+    columns: Floats
+    signs: Floats
+
+
+@runtime_checkable
+class Factored(Protocol):
+    """A point whose curvature may be available as a sum of low-rank factors."""
+
+    def factors(self) -> list[Factor] | None:
+        """Return factors that sum to about E[Y_i Y_j], i ≠ j, or None if there are none."""
+        ...
+
+
+def significant(columns: Floats) -> NDArray[np.bool_]:
+    """Say which columns of a `Factor` matter to some client's curvature, shape (rank,)."""
+    # What each column adds to Σ_{j≠i} E[Y_i Y_j], compared with the sum over all columns.
+    added = np.abs(columns * (columns.sum(axis=0) - columns))
+    whole = np.maximum(added.sum(axis=1, keepdims=True), 1e-300)
+    return np.asarray(np.any(added > _NEGLIGIBLE * whole, axis=0))
