@@ -254,7 +254,11 @@ def test_values_are_shown_however_long_they_are():
         ),
         (
             lambda: dirichlet(
-                MASKED_INDICES, 2, size=1, concentration=1.0, rng=np.random.default_rng(0)
+                MASKED_INDICES,
+                2,
+                examples_per_client=1,
+                concentration=1.0,
+                rng=np.random.default_rng(0),
             ),
             errors.TaskError,
             "entry 2 has masked",

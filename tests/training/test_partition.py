@@ -56,7 +56,11 @@ def test_groups_become_clients_in_the_order_of_their_names(groups):
 def test_each_client_holds_exactly_its_classes_in_equal_parts(sizes, n_clients, each, share, seed):
     labels = labels_of(sizes, seed)
     portions = [min(size // share, n_clients) for size in sizes]
-    arguments = {"size": each * share, "rng": generator(seed), "classes_per_client": each}
+    arguments = {
+        "examples_per_client": each * share,
+        "rng": generator(seed),
+        "classes_per_client": each,
+    }
     if len(sizes) < each or sum(portions) < n_clients * each:
         with pytest.raises(TaskError, match=r"the labels have \d+"):
             two_digits(labels, n_clients, **arguments)
@@ -78,14 +82,14 @@ def test_each_client_holds_exactly_its_classes_in_equal_parts(sizes, n_clients, 
 
 
 def test_a_hundred_clients_of_two_digits_use_up_five_hundred_of_each():
-    parts = two_digits(TEN_OF_500, 100, size=50, rng=generator())
+    parts = two_digits(TEN_OF_500, 100, examples_per_client=50, rng=generator())
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(5000))
 
 
 def test_which_digits_a_client_holds_is_drawn():
     pairs = {
         tuple(np.unique(TEN_OF_500[part]))
-        for part in two_digits(TEN_OF_500, 100, size=50, rng=generator())
+        for part in two_digits(TEN_OF_500, 100, examples_per_client=50, rng=generator())
     }
     assert len(pairs) > 20
 
@@ -100,7 +104,7 @@ def test_which_digits_a_client_holds_is_drawn():
 def test_a_mix_of_given_size_has_that_size_as_long_as_there_is_data(sizes, n, size, alpha, seed):
     labels = labels_of(sizes, seed)
     assume(labels.size >= n * size)
-    parts = dirichlet(labels, n, concentration=alpha, size=size, rng=generator(seed))
+    parts = dirichlet(labels, n, concentration=alpha, examples_per_client=size, rng=generator(seed))
     assert [part.size for part in parts] == [size] * n
     assert_distinct(parts, labels.size)
 
@@ -114,7 +118,7 @@ def test_a_mix_of_given_size_has_that_size_as_long_as_there_is_data(sizes, n, si
 def test_an_uneven_mix_gives_out_everything_and_leaves_nobody_empty(sizes, n, alpha, seed):
     labels = labels_of(sizes, seed)
     assume(labels.size >= n)
-    parts = dirichlet(labels, n, concentration=alpha, size=None, rng=generator(seed))
+    parts = dirichlet(labels, n, concentration=alpha, examples_per_client=None, rng=generator(seed))
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(labels.size))
     assert len(parts) == n
     assert min(part.size for part in parts) >= 1
@@ -123,7 +127,9 @@ def test_an_uneven_mix_gives_out_everything_and_leaves_nobody_empty(sizes, n, al
 @pytest.mark.parametrize("size", [100, None])
 def test_the_concentration_decides_how_much_the_clients_differ(size):
     def spread(alpha):
-        parts = dirichlet(TEN_OF_500, 20, concentration=alpha, size=size, rng=generator(1))
+        parts = dirichlet(
+            TEN_OF_500, 20, concentration=alpha, examples_per_client=size, rng=generator(1)
+        )
         shares = [np.bincount(TEN_OF_500[part], minlength=10) / part.size for part in parts]
         return np.mean(np.max(shares, axis=1))
 
@@ -136,7 +142,7 @@ def test_the_mean_mix_is_the_dirichlet_mean_and_its_variance_the_dirichlet_varia
     # Plenty of data, so that no class runs out: a count is then Dirichlet-multinomial.
     labels = np.repeat(np.arange(4), 50_000)
     alpha, size, n = 0.5, 50, 1000
-    parts = dirichlet(labels, n, concentration=alpha, size=size, rng=generator(2))
+    parts = dirichlet(labels, n, concentration=alpha, examples_per_client=size, rng=generator(2))
     counts = np.array([np.bincount(labels[part], minlength=4) for part in parts])
     variance = size * (1 / 4) * (3 / 4) * (size + 4 * alpha) / (1 + 4 * alpha)
     # Five standard errors of a mean over a thousand clients; the variance is that of a mean square.
@@ -148,9 +154,9 @@ def test_the_mean_mix_is_the_dirichlet_mean_and_its_variance_the_dirichlet_varia
     "deal",
     [
         lambda rng: iid(100, 7, rng=rng),
-        lambda rng: two_digits(TEN_OF_500, 100, size=50, rng=rng),
-        lambda rng: dirichlet(TEN_OF_500, 30, concentration=0.3, size=40, rng=rng),
-        lambda rng: dirichlet(TEN_OF_500, 30, concentration=0.3, size=None, rng=rng),
+        lambda rng: two_digits(TEN_OF_500, 100, examples_per_client=50, rng=rng),
+        lambda rng: dirichlet(TEN_OF_500, 30, concentration=0.3, examples_per_client=40, rng=rng),
+        lambda rng: dirichlet(TEN_OF_500, 30, concentration=0.3, examples_per_client=None, rng=rng),
     ],
     ids=["iid", "two digits", "mix of given size", "uneven mix"],
 )
@@ -167,47 +173,47 @@ def test_the_same_seed_deals_the_same_and_another_differently(deal):
         (lambda rng: iid(3, 0, rng=rng), OptionError, "n_clients is 0"),
         (lambda rng: iid(3, 2, rng=7), OptionError, r"rng is 7; .*numpy\.random\.Generator"),
         (
-            lambda rng: two_digits([1] * 9, 2, size=4, rng=rng),
+            lambda rng: two_digits([1] * 9, 2, examples_per_client=4, rng=rng),
             TaskError,
             "the labels have 1 classes, and each client is to hold 2",
         ),
         (
-            lambda rng: two_digits(TEN_OF_500, 101, size=50, rng=rng),
+            lambda rng: two_digits(TEN_OF_500, 101, examples_per_client=50, rng=rng),
             TaskError,
             "101 clients .* need 202 such portions, and the labels have 200",
         ),
         (
-            lambda rng: two_digits(TEN_OF_500, 5, size=5, rng=rng),
+            lambda rng: two_digits(TEN_OF_500, 5, examples_per_client=5, rng=rng),
             OptionError,
-            "size is 5; it must be a multiple of classes_per_client = 2",
+            "examples_per_client is 5; it must be a multiple of classes_per_client = 2",
         ),
         (
-            lambda rng: two_digits([0.5, 1.5], 1, size=2, rng=rng),
+            lambda rng: two_digits([0.5, 1.5], 1, examples_per_client=2, rng=rng),
             TaskError,
             r"flat sequence of integers, found float64 of shape \(2,\)",
         ),
         (
-            lambda rng: two_digits([[1, 2], [3]], 1, size=2, rng=rng),
+            lambda rng: two_digits([[1, 2], [3]], 1, examples_per_client=2, rng=rng),
             TaskError,
             "labels must be a flat sequence",
         ),
         (
-            lambda rng: dirichlet([1, 2, 3], 2, concentration=1.0, size=2, rng=rng),
+            lambda rng: dirichlet([1, 2, 3], 2, concentration=1.0, examples_per_client=2, rng=rng),
             TaskError,
             "2 clients of 2 examples need 4, and there are 3",
         ),
         (
-            lambda rng: dirichlet([1, 2], 3, concentration=1.0, size=None, rng=rng),
+            lambda rng: dirichlet([1, 2], 3, concentration=1.0, examples_per_client=None, rng=rng),
             TaskError,
             "3 clients of 1 examples need 3, and there are 2",
         ),
         (
-            lambda rng: dirichlet([1, 2], 1, concentration=np.nan, size=1, rng=rng),
+            lambda rng: dirichlet([1, 2], 1, concentration=np.nan, examples_per_client=1, rng=rng),
             OptionError,
             "concentration is nan",
         ),
         (
-            lambda rng: dirichlet([], 1, concentration=1.0, size=1, rng=rng),
+            lambda rng: dirichlet([], 1, concentration=1.0, examples_per_client=1, rng=rng),
             TaskError,
             r"found float64 of shape \(0,\)",
         ),

@@ -76,7 +76,7 @@ def deal(folder: str, size: int) -> tuple[torch.Tensor, ...]:
     for number, group in enumerate(GROUPS):
         held = np.flatnonzero(np.isin(digits, group.digits))
         rng = np.random.default_rng(number)
-        dealt = two_digits(digits[held], group.size, size=size, rng=rng)
+        dealt = two_digits(digits[held], group.size, examples_per_client=size, rng=rng)
         parts.extend(torch.from_numpy(held[part]) for part in dealt)
     return tuple(parts)
 

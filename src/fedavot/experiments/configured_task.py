@@ -138,9 +138,15 @@ def _parts(config: Config, examples: Examples) -> list[Integers]:
         if kind == "two-digits":
             each = config.partition["classes_per_client"]
             return two_digits(
-                examples.targets, n_clients, size=size, rng=rng, classes_per_client=each
+                examples.targets,
+                n_clients,
+                examples_per_client=size,
+                rng=rng,
+                classes_per_client=each,
             )
         if kind == "dirichlet":
             mix = config.partition["concentration"]
-            return dirichlet(examples.targets, n_clients, concentration=mix, size=size, rng=rng)
+            return dirichlet(
+                examples.targets, n_clients, concentration=mix, examples_per_client=size, rng=rng
+            )
         return [part[:size] for part in iid(total, n_clients, rng=rng)]

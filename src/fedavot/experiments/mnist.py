@@ -106,7 +106,9 @@ class _Digits:
 
     def two_per_client(self) -> Task:
         """Return 50 images of two digits for each client."""
-        parts = two_digits(self._labels, N_CLIENTS, size=50, rng=np.random.default_rng(0))
+        parts = two_digits(
+            self._labels, N_CLIENTS, examples_per_client=50, rng=np.random.default_rng(0)
+        )
         return self._task("MNIST, two digits per client", parts)
 
     def evenly(self) -> Task:

@@ -162,7 +162,7 @@ def _clients(data_dir: Path | None) -> tuple[Task, Floats]:
         digits.labels,
         N_CLIENTS,
         concentration=CONCENTRATION,
-        size=EXAMPLES,
+        examples_per_client=EXAMPLES,
         rng=np.random.default_rng(0),
     )
     mixes = np.array([np.bincount(digits.labels[part], minlength=10) for part in parts])

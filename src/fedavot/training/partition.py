@@ -69,7 +69,7 @@ def two_digits(
     labels: ArrayLike,
     n_clients: int,
     *,
-    size: int,
+    examples_per_client: int,
     rng: np.random.Generator,
     classes_per_client: int = 2,
 ) -> list[Integers]:
@@ -83,34 +83,36 @@ def two_digits(
     labels : integer array_like of shape (n_examples,)
         The class of each example.
     n_clients : int
-        How many clients.
-    size : int
-        Examples a client; a multiple of ``classes_per_client``.
+        Number of clients.
+    examples_per_client : int
+        Number of examples of each client; a multiple of ``classes_per_client``.
     rng : numpy.random.Generator
         Source of everything random.
     classes_per_client : int
-        How many classes each client holds.
+        Number of classes that each client holds.
 
     Returns
     -------
-    list of int64 arrays, each of shape (size,)
+    list of int64 arrays, each of shape (examples_per_client,)
         Positions of each client's examples, class by class.
     """
     pools = _pools(labels, _generator(rng))
     clients = as_size(n_clients, what="n_clients", low=1)
     each = as_size(classes_per_client, what="classes_per_client", low=1)
-    total = as_size(size, what="size", low=1)
+    total = as_size(examples_per_client, what="examples_per_client", low=1)
     if len(pools) < each:
         raise TaskError(f"the labels have {len(pools)} classes, and each client is to hold {each}")
     if total % each:
-        raise OptionError(f"size is {total}; it must be a multiple of classes_per_client = {each}")
+        raise OptionError(
+            f"examples_per_client is {total}; it must be a multiple of classes_per_client = {each}"
+        )
     share = total // each
     rooms = np.array([min(pool.size // share, clients) for pool in pools])
     if rooms.sum() < clients * each:
         raise TaskError(
             f"{clients} clients of {each} classes with {share} examples each need "
             f"{clients * each} such portions, and the labels have {rooms.sum()}; "
-            "lower n_clients or size"
+            "lower n_clients or examples_per_client"
         )
     holders = _level(rooms, clients * each)
     taken = np.zeros(len(pools), dtype=np.int64)
@@ -127,27 +129,27 @@ def dirichlet(
     n_clients: int,
     *,
     concentration: float,
-    size: int | None,
+    examples_per_client: int | None,
     rng: np.random.Generator,
 ) -> list[Integers]:
     """Give each client a random mix of the classes.
 
-    With a ``size``, client by client in random order: a mix is drawn from the symmetric Dirichlet
-    distribution over classes, then the client's examples by that mix; where a class runs out, what
-    is missing is drawn from the others in proportion to the mix. Without, each class is divided
-    over the clients by proportions from the Dirichlet distribution over clients, all examples are
-    given, and a client left with none takes one from the largest.
+    With ``examples_per_client``, clients are served in random order: a mix is drawn from the
+    symmetric Dirichlet distribution over classes, then the client's examples by that mix; where a
+    class runs out, the rest is drawn from the others in proportion to the mix. Without it, each
+    class is divided over the clients by proportions from the Dirichlet distribution over clients.
+    All examples are then given, and a client left with none takes one from the largest.
 
     Parameters
     ----------
     labels : integer array_like of shape (n_examples,)
         The class of each example.
     n_clients : int
-        How many clients.
+        Number of clients.
     concentration : float
         Above 0: small for clients of nearly one class, large for clients all alike.
-    size : int or None
-        Examples a client, or None for clients of uneven size.
+    examples_per_client : int or None
+        Number of examples of each client, or None for clients of different sizes.
     rng : numpy.random.Generator
         Source of everything random.
 
@@ -159,14 +161,16 @@ def dirichlet(
     pools = _pools(labels, _generator(rng))
     clients = as_size(n_clients, what="n_clients", low=1)
     alpha = as_amount(concentration, what="concentration", positive=True)
-    needed = 1 if size is None else as_size(size, what="size", low=1)
+    needed = 1
+    if examples_per_client is not None:
+        needed = as_size(examples_per_client, what="examples_per_client", low=1)
     held = sum(pool.size for pool in pools)
     if held < clients * needed:
         raise TaskError(
             f"{clients} clients of {needed} examples need {clients * needed}, and there are "
-            f"{held}; lower n_clients or size"
+            f"{held}; lower n_clients or examples_per_client"
         )
-    if size is None:
+    if examples_per_client is None:
         return _divide_classes(pools, clients, alpha, rng)
     return _fill_clients(pools, (clients, needed), alpha, rng)
 
