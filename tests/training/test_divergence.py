@@ -1,5 +1,7 @@
 """A run that is no longer finite stops before the round that did it, and says which and whose."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -50,7 +52,7 @@ def test_the_round_and_the_client_whose_update_fails_are_named(limit, every):
     run = train(problem, rules.fedavg(), counting(every))
     assert_ends_before(run, number, every)
     assert "rule 'fedavg' diverged" in run.message
-    assert "client 3's update is not finite (seed 0)" in run.message
+    assert "the update of client 3 is not finite (seed 0)" in run.message
     # Until then the model counts the rounds in which somebody came.
     counts = np.cumsum([cohort.size > 0 for cohort in cohorts[0][: number - 1]])
     np.testing.assert_array_equal(run.losses, [-counts[run.recorded - 1]])
@@ -66,7 +68,7 @@ def test_a_loss_that_becomes_infinite_at_a_finite_model_is_found_in_its_round(li
     assert (client, kind) == (2, "loss")
     run = train(small.fragile(limits, EVEN, silent=True), rules.fedavg(), counting(every))
     assert_ends_before(run, number, every)
-    assert "client 2's loss is inf (seed 0)" in run.message
+    assert "the loss of client 2 is inf (seed 0)" in run.message
 
 
 @pytest.mark.parametrize("every", [1, 6])
@@ -84,7 +86,7 @@ def test_the_first_seed_to_fail_stops_them_all_and_is_named(every):
     problem = small.fragile(limits, LAST_COUNTS_FOR_NOTHING)
     run = train(problem, rules.fedavg(), counting(every, seeds=seeds))
     assert_ends_before(run, number, every)
-    assert f"client {client}'s {kind} is not finite (seed {seed})" in run.message
+    assert f"the {kind} of client {client} is not finite (seed {seed})" in run.message
     for at, one in enumerate(seeds):
         came = [cohort.size > 0 for cohort in cohorts[one][: number - 1]]
         assert run.params["x"][at] == sum(came)
@@ -108,7 +110,7 @@ def test_an_infinite_loss_before_the_model_fails_is_what_is_reported():
     for every in (1, 4, 100):
         run = train(problem, rules.fedavg(), counting(every))
         assert_ends_before(run, 2, every)
-        assert "client 1's loss is inf" in run.message
+        assert "the loss of client 1 is inf" in run.message
 
 
 def huge_at(number, weight):
@@ -156,7 +158,7 @@ def test_a_step_too_large_stops_where_a_plain_loop_overflows(step, every):
     run = train(problem, small.SHARES, options)
     assert_ends_before(run, number, every)
     if kind == "loss":
-        assert f"client {client}'s loss is inf" in run.message
+        assert f"the loss of client {client} is inf" in run.message
 
 
 def test_the_rounds_before_are_those_of_a_run_that_stops_there():
@@ -191,7 +193,7 @@ def test_a_parameter_the_objective_does_not_see_is_watched_all_the_same(every):
     problem = training.Problem(task, EVEN, small.everybody)
     run = train(problem, rules.fedavg(), counting(every))
     assert_ends_before(run, 12, every)
-    assert "client 0's update is not finite" in run.message
+    assert "the update of client 0 is not finite" in run.message
 
 
 def test_a_run_that_fails_is_resumed_to_the_same_failure(tmp_path):
@@ -201,3 +203,12 @@ def test_a_run_that_fails_is_resumed_to_the_same_failure(tmp_path):
     assert first.message == again.message
     assert first.rounds == again.rounds
     np.testing.assert_array_equal(first.losses, again.losses)
+
+
+def test_a_client_with_a_name_is_named_by_it():
+    problem = small.fragile([NEVER, NEVER, NEVER, 2], LAST_COUNTS_FOR_NOTHING)
+    named = dataclasses.replace(problem.task, clients=["porto", "lyon", "berlin", "rome"])
+    run = train(dataclasses.replace(problem, task=named), rules.fedavg(), counting())
+    assert "the update of client 'rome' is not finite" in run.message
+    assert run.clients == named.clients
+    assert repr(run).startswith("Run('fedavg', diverged after ")

@@ -65,11 +65,11 @@ def with_entry(value):
         (lambda: clients_of(np.zeros(2), np.float64(1.0)), r"client 1 .* lengths \[0\]"),
         (
             lambda: clients_of(np.zeros((2, 3)), np.zeros((4, 5))),
-            r"client 1 of task 't' has examples of shapes \[\(5,\)\], client 0 of \[\(3,\)\]",
+            r"client 1 of task 't' has examples of shapes \[\(5,\)\], and client 0 .* \[\(3,\)\]",
         ),
         (
             lambda: clients_of({"x": np.zeros(2)}, {"y": np.zeros(2)}),
-            "client 1 of task 't' has data of structure .*'y'.*, client 0 of .*'x'.*; all must be",
+            "client 1 of task 't' has data of structure .*'y'.*, and client 0 .*'x'",
         ),
         (lambda: clients_of(np.zeros(2), np.array([0, np.nan])), "client 1 .* not finite"),
     ],
@@ -148,3 +148,25 @@ def test_the_realised_gap_is_half_the_distance_to_the_importance():
 def test_a_run_finishes_unless_it_says_otherwise():
     assert RUN.ending is Ending.FINISHED
     assert RUN.message == ""
+
+
+def test_clients_keep_their_names_and_importance_may_be_given_by_them():
+    data = [np.zeros(2), np.ones(3)]
+    task = from_clients("t", data, loss=loss, init=zero, clients=["porto", "lyon"])
+    assert task.clients == ("porto", "lyon")
+    problem = Problem(task, {"lyon": 0.25, "porto": 0.75}, lambda rng, rounds: [[0]] * rounds)
+    np.testing.assert_array_equal(problem.shares, [0.75, 0.25])
+    with pytest.raises(ImportanceError, match="no entry for client 'lyon'"):
+        Problem(task, {"porto": 1.0}, lambda rng, rounds: [[0]] * rounds)
+
+
+def test_a_refusal_names_the_client():
+    with pytest.raises(TaskError, match="client 'lyon' .* not finite"):
+        from_clients(
+            "t", [np.zeros(1), np.array([np.nan])], loss=loss, init=zero, clients=["porto", "lyon"]
+        )
+
+
+def test_tasks_print_as_their_name_and_size():
+    task = from_clients("t", [np.zeros(2), np.ones(3)], loss=loss, init=zero)
+    assert repr(task) == "Task('t', 2 clients of at most 3 examples)"

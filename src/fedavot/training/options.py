@@ -52,7 +52,7 @@ class Training:
         batches = "all examples" if self.batch_size is None else f"batches of {self.batch_size:,}"
         return (
             f"Training({self.rounds:,} rounds of {self.local_steps:,} local steps on {batches}, "
-            f"{len(self.seeds):,} seeds)"
+            f"{len(self.seeds):,} seed{'s' * (len(self.seeds) > 1)})"
         )
 
     def __post_init__(self) -> None:

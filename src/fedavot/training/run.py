@@ -70,7 +70,7 @@ class Run:
         last = f", loss {self.final_loss.mean():.4g}" if self.recorded.size else ""
         return (
             f"Run({str(self.rule)!r}, {self.ending} after {self.rounds:,} rounds, "
-            f"{len(self.seeds):,} seeds{last})"
+            f"{len(self.seeds):,} seed{'s' * (len(self.seeds) > 1)}{last})"
         )
 
     @property
