@@ -89,9 +89,9 @@ def test_probabilities_of_cohorts_are_a_distribution_over_them(value, match):
     (np.empty((0, 2), dtype=np.int64), r"no cohorts were given"),
     ([[0, 1], [], [2]], r"cohort 1 is empty"),
     (np.empty((3, 0), dtype=np.int64), r"cohort 0 is empty"),
-    ([[0, 1], [2, 1, 2]], r"cohort 1 names client 2 more than once"),
-    ([[0, 0]], r"cohort 0 names client 0 more than once"),
-    ([[0], [1, -1]], r"cohort 1 names client -1"),
+    ([[0, 1], [2, 1, 2]], r"cohort 1 has client 2 more than once"),
+    ([[0, 0]], r"cohort 0 has client 0 more than once"),
+    ([[0], [1, -1]], r"cohort 1 has client -1"),
     ([[0, 1.0]], r"integer client indices, found float64"),
     (np.array([[0.0, 1.0]]), r"integer client indices, found float64"),
     ([["a", "b"]], r"integer client indices, found <U1"),
@@ -108,7 +108,7 @@ def test_cohorts_hold_distinct_known_clients(value, match):
 
 
 def test_members_past_the_number_of_clients_are_named():
-    with pytest.raises(errors.LawError, match=r"cohort 1 names client 3, .* from 0 to 2"):
+    with pytest.raises(errors.LawError, match=r"cohort 1 has client 3, .* from 0 to 2"):
         fa.Cohorts([[0, 1], [2, 3]], n_clients=3)
 
 
@@ -123,11 +123,11 @@ def test_the_number_of_clients_is_a_positive_integer(value, match):
 @pytest.mark.parametrize(
     ("rounds", "clients", "match"),
     [
-        ([1, 2], [0], r"\(2,\) rounds do not pair with \(1,\) members"),
-        ([[1], [2]], [[0], [1]], r"\(2, 1\) rounds"),
+        ([1, 2], [0], r"\(2,\).*\(1,\)"),
+        ([[1], [2]], [[0], [1]], r"rounds .*\(2, 1\)"),
         ([], [], r"no cohorts were given"),
-        (["a", "a"], [3, 3], r"names client 3 more than once"),
-        (["a", "b"], [0, -4], r"cohort 1 names client -4"),
+        (["a", "a"], [3, 3], r"has client 3 more than once"),
+        (["a", "b"], [0, -4], r"cohort 1 has client -4"),
         (["a", "b"], [0.0, 1.0], r"integer client indices, found float64"),
         ([None, "a"], [0, 1], r"rounds"),
     ],

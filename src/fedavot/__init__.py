@@ -1,8 +1,7 @@
 """Make federated learning optimise the objective you meant.
 
-From an importance over clients and what is known of their availability, decide whether exact
-alignment is possible, with proof; compute aggregation weights for any cohort; and carry them into
-training.
+From an importance over clients and a law of their availability, decide whether exact alignment is
+possible, with proof; compute aggregation weights for any cohort; and use them in training.
 """
 
 from fedavot import errors, importance

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 SUM_SLACK = 1e-8
-"""How far a distribution's sum may be from one and still be rounding."""
+"""Rounding error allowed in the sum of a distribution."""
 
 LARGEST_SIZE = 2**63 - 1
 """The largest count or size: NumPy's arrays have no more entries."""
@@ -34,7 +34,7 @@ LARGEST_SEED = 2**128 - 1
 def as_array(
     values: Any, *, otherwise: str, error: type[InputError], item: str = "entry"
 ) -> NDArray[Any]:
-    """Return an array of whatever the values are, or raise ``otherwise`` if they do not line up."""
+    """Return the values as an array, or raise an error with the text ``otherwise``."""
     _refuse_masked(values, what=otherwise, item=item, error=error)
     try:
         return np.asarray(values)
@@ -45,7 +45,7 @@ def as_array(
 def as_floats(
     values: ArrayLike, *, what: str, error: type[InputError], item: str = "entry"
 ) -> Floats:
-    """Return a one-dimensional float array, or say why the values are not one."""
+    """Return the values as a one-dimensional float array, or raise an error that says why not."""
     _refuse_masked(values, what=what, item=item, error=error)
     if isinstance(values, np.ndarray) and values.dtype.kind == "c":
         raise error(f"{what} must be a sequence of real numbers, found {values.dtype}")
@@ -65,7 +65,7 @@ def as_floats(
 
 
 def as_distribution(values: ArrayLike, *, what: str, item: str, error: type[InputError]) -> Floats:
-    """Return non-negative values summing to one, rounding in the sum divided out."""
+    """Return non-negative values that sum to one, divided by their sum to remove rounding."""
     array = as_floats(values, what=what, error=error, item=item)
     bad = np.flatnonzero(~((array >= 0) & np.isfinite(array)))
     if bad.size:
@@ -77,11 +77,11 @@ def as_distribution(values: ArrayLike, *, what: str, item: str, error: type[Inpu
     if over.size:
         raise error(
             f"{what} of {item} {over[0]} is {array[over[0]]}, more than 1; "
-            "divide all by their sum if that is meant"
+            "to use shares of the total, divide all by their sum"
         )
     total = float(array.sum())
     if not abs(total - 1.0) <= SUM_SLACK:
-        raise error(f"{what} sums to {total!r}, not 1; divide it by its sum if that is meant")
+        raise error(f"{what} sums to {total!r}, not 1; to use shares, divide it by its sum")
     return array / total
 
 
@@ -96,7 +96,7 @@ def as_importance(values: ArrayLike, n_clients: int) -> Floats:
 
 
 def as_size(value: Any, *, what: str, low: int, high: int = LARGEST_SIZE) -> int:
-    """Return an integer within ``low..high``."""
+    """Return an integer from ``low`` to ``high``."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -108,12 +108,12 @@ def as_size(value: Any, *, what: str, low: int, high: int = LARGEST_SIZE) -> int
 
 
 def as_seed(value: Any, *, what: str = "seed", high: int = LARGEST_SEED) -> int:
-    """Return a seed for NumPy's generators: an integer of at most 128 bits, at least 0."""
+    """Return a seed for NumPy's generators: a non-negative integer of at most 128 bits."""
     return as_size(value, what=what, low=0, high=high)
 
 
 def as_amount(value: Any, *, what: str, positive: bool = False) -> float:
-    """Return a finite float that is at least, or above, zero."""
+    """Return a finite float that is at least 0, or above 0 if ``positive``."""
     _refuse_masked(value, what=what, item="entry", error=OptionError)
     try:
         number = as_double(value)
@@ -128,7 +128,7 @@ def as_amount(value: Any, *, what: str, positive: bool = False) -> float:
 
 
 def as_double(value: Any) -> float:
-    """Return a number in double precision, infinite where it is an integer beyond that."""
+    """Return a number in double precision; integers beyond its range become infinite."""
     try:
         return float(value)
     except OverflowError:
@@ -174,22 +174,22 @@ def quoted(name: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message, however many digits it has.
+    """Return a value as text for a message, cut where it is long.
 
-    Python refuses to spell out integers of more than 4,300 digits, and nobody reads them.
+    Python refuses to print integers of more than 4,300 digits, so these are described.
     """
     if isinstance(value, int) and value.bit_length() > 256:
         sign = "a negative" if value < 0 else "an"
         return f"{sign} integer of about {int((value.bit_length() - 1) * 0.30103) + 1:,} digits"
     try:
-        text = repr(value).replace("\n", " ")  # as an array's has
+        text = repr(value).replace("\n", " ")  # arrays have line ends
     except ValueError:
         return f"a {type(value).__name__} with an integer of thousands of digits"
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def odd_one(indices: NDArray[Any]) -> str:
-    """Return the first entry, for a message, that keeps an array from holding client indices."""
+    """Return the first entry of an array that is no client index, for a message."""
     for entry in indices.ravel().tolist():
         if not isinstance(entry, int) or isinstance(entry, bool) or abs(entry) > LARGEST_SIZE:
             return shown(entry)
@@ -197,7 +197,7 @@ def odd_one(indices: NDArray[Any]) -> str:
 
 
 def _refuse_masked(values: Any, *, what: str, item: str, error: type[InputError]) -> None:
-    """Refuse masked entries, which NumPy would pass on as the numbers behind the mask."""
+    """Refuse masked entries, of which NumPy would use the numbers under the mask."""
     masked = sys.modules.get("numpy.ma")  # there are no masked arrays before it is loaded
     if masked is None:
         return
@@ -213,7 +213,7 @@ def _refuse_masked(values: Any, *, what: str, item: str, error: type[InputError]
 
 
 def _first_overflow(values: Any) -> tuple[int, Any]:
-    """Return the place of the first number that is no double, and the number."""
+    """Return the position of the first number beyond double precision, and the number."""
     entries = np.asarray(values, dtype=object).ravel().tolist()
     for place, entry in enumerate(entries):
         try:
@@ -224,7 +224,7 @@ def _first_overflow(values: Any) -> tuple[int, Any]:
 
 
 def refuse_if_too_large(n_bytes: float, *, what: str, remedy: str) -> None:
-    """Raise with the estimate when an allocation would not fit in the memory now available."""
+    """Raise an error if an allocation would not fit in the memory available."""
     available = _available_bytes()
     if n_bytes > available:
         raise TooLargeError(

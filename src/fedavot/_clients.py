@@ -22,7 +22,7 @@ _SHOWN_NAMES = 5
 
 
 class Clients:
-    """So many clients, with or without names.
+    """The clients of a federation, with or without names.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Clients:
         return [self.names[int(index)] for index in indices]
 
     def indices(self, clients: Members, *, what: str = "a cohort") -> Any:
-        """Return clients given by name as indices; whatever else is given is passed through.
+        """Return clients given by name as indices; anything else is returned as it is.
 
         Unknown names, and names mixed with indices, are refused.
         """
@@ -100,7 +100,7 @@ class Clients:
         return members
 
     def mask(self, clients: Members) -> NDArray[np.bool_]:
-        """Return a set of clients as a boolean array; repeats are harmless in a set."""
+        """Return a set of clients as a boolean array, shape (count,); repeats do no harm."""
         members = as_array(
             self.indices(clients, what="the set"),
             otherwise="clients must be a flat set",
@@ -150,7 +150,7 @@ class Clients:
 def as_names(
     names: Iterable[str], count: int, *, error: type[InputError] = OptionError
 ) -> tuple[str, ...]:
-    """Return one distinct name per client, or say which name is wrong."""
+    """Return one distinct name per client, or raise an error that names the wrong one."""
     if isinstance(names, str):
         raise error(f"clients must be a sequence of names, found the text {shown(names)}")
     found = tuple(_as_list(names, what="clients", error=error))
@@ -168,7 +168,7 @@ def as_names(
 def agreed_names(
     count: int, *given: Sequence[str] | None, what: str = "the law"
 ) -> tuple[str, ...] | None:
-    """Return the names that all those give who give any."""
+    """Return the names on which all sources that have names agree, or None if none has."""
     names: tuple[str, ...] | None = None
     for some in given:
         if some is None:
@@ -187,7 +187,7 @@ def agreed_names(
 def in_client_order(
     importance: ArrayLike | Mapping[str, float], names: Sequence[str] | None
 ) -> ArrayLike:
-    """Return importance given by client name in the order of the names; pass other kinds on.
+    """Return importance given by client name in the order of the names, or as it is otherwise.
 
     Parameters
     ----------

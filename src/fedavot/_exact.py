@@ -1,11 +1,11 @@
 """The bounds of a certificate in exact arithmetic, for explicit cohorts.
 
 Every float is an integer over a power of two. So the importance p and the cohorts' probabilities q
-are taken for what they are and divided by their exact sums. The weights of a cohort start from
-softmax weights in floating point, over a common power of two 2^s; what their sum lacks of 2^s is
-given to the largest. They then sum to one exactly, so they are valid weights, and their
-expectation m is attainable to the last digit, whatever rounding did to the softmax. From there on
-only integers are added, multiplied and compared.
+are used as they are, divided by their exact sums. The weights of a cohort start from a softmax in
+floating point, as integers over a common power of two 2^s; the difference of their sum from 2^s is
+added to the largest. They then sum to one exactly, so they are valid weights, and their expectation
+m is exactly attainable, whatever the rounding of the softmax. From there on only integers are
+added, multiplied and compared.
 """
 
 from collections.abc import Iterable
@@ -23,15 +23,15 @@ from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.explicit import explicit_cohorts
 
 _MANTISSA = 53
-"""Bits of a float's mantissa: scaled by as many, it is an integer."""
+"""Bits of a float's mantissa."""
 MOST_ENTRIES = 100_000
-"""Members of all cohorts together that exact arithmetic works through in a second or two."""
+"""Total number of members of all cohorts that exact arithmetic handles in a second or two."""
 
 
 class Bounds(NamedTuple):
-    """What a set I, some other sets and attainable expected weights m say about all sets.
+    """Bounds on all sets, from a set I, some other sets and attainable expected weights m.
 
-    The ratios are coverage over importance, the inverse of the Hall ratio: finite, and 0 where
+    Ratios are coverage over importance, the inverse of the Hall ratio: they are finite, and 0 where
     the Hall ratio is infinite.
 
     Attributes
@@ -43,7 +43,7 @@ class Bounds(NamedTuple):
     distance : Fraction
         At least the L1 distance from p to the nearest attainable importance, such as Σ |p_i − m_i|.
     share : Fraction
-        The least f(J)/p(J) of the sets that were tried.
+        The least f(J)/p(J) over the sets J that were tried.
     least : Fraction
         At most f(J)/p(J) for every set J, such as min m_i/p_i.
     """
@@ -56,7 +56,7 @@ class Bounds(NamedTuple):
 
 
 def explicit(law: SolvableLaw) -> Cohorts:
-    """Return the law's list of cohorts, or say why exact arithmetic does not apply."""
+    """Return the law's list of cohorts, or raise an error if exact arithmetic does not apply."""
     cohorts = explicit_cohorts(law)
     if cohorts is None:
         raise UnavailableError(
@@ -66,7 +66,7 @@ def explicit(law: SolvableLaw) -> Cohorts:
     entries = cohorts.incidence.members.size
     if entries > MOST_ENTRIES:
         raise UnavailableError(
-            f"exact verification takes cohorts of at most {MOST_ENTRIES:,} members in all, "
+            f"exact verification needs cohorts of at most {MOST_ENTRIES:,} members in all, "
             f"found {entries:,}; leave out exact=True"
         )
     return cohorts
@@ -122,7 +122,7 @@ def _integers(values: Floats) -> list[int]:
 def _attained(
     law: Cohorts, chances: list[int], potentials: Floats, levels: Integers
 ) -> tuple[list[int], int]:
-    """Return expected weights over the chances' total and 2^shift, and the shift."""
+    """Return expected weights times the total of the chances and 2^shift, and the shift."""
     used = law.incidence.within(levels)
     weights = softmax(as_potentials(potentials, law.n_clients)[used.members], used.offsets)
     mantissas, exponents = np.frexp(weights)
@@ -142,7 +142,7 @@ def _attained(
 
 
 def _covered(law: Cohorts, chances: list[int], order: Integers) -> Iterable[int]:
-    """Return the coverage of each prefix of the order, over the chances' total."""
+    """Return the coverage of each prefix of the order, times the total of the chances."""
     rank = np.empty(order.size, dtype=np.int64)
     rank[order] = np.arange(order.size)
     gained = [0] * order.size
@@ -152,7 +152,7 @@ def _covered(law: Cohorts, chances: list[int], order: Integers) -> Iterable[int]
 
 
 def _least_ratio(above: Iterable[int], below: Iterable[int]) -> Fraction:
-    """Return the least ratio with a positive denominator."""
+    """Return the least ratio among those with a positive denominator."""
     pairs = ((high, low) for high, low in zip(above, below, strict=True) if low > 0)
     least, over = next(pairs)
     for high, low in pairs:

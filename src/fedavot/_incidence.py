@@ -1,7 +1,7 @@
 """Cohorts in compressed form: the sparse incidence S[A,i] = 1{i ∈ A}, and its two products.
 
-Laws keep their lists of cohorts in it, and the audit the rounds of a log. Nothing here checks its
-input; the callers do.
+Laws use it for their lists of cohorts, and the audit for the rounds of a log. Nothing here checks
+its input; callers do.
 """
 
 import functools
@@ -22,18 +22,18 @@ from fedavot._checks import Floats, Integers
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _THREADED_ENTRIES = 500_000
-"""Below this many entries a product takes less time than handing it to a thread."""
+"""Number of entries from which on a product is worth handing to threads."""
 _BLOCK_COHORTS = 1 << 14
-"""Cohorts gathered at a time, so that what is gathered stays in the cache."""
+"""Cohorts processed at a time, so that intermediate results stay in the cache."""
 
 
 def total_by(labels: NDArray[Any], values: Floats, count: int) -> Floats:
-    """Add up values by label, shape (count,)."""
+    """Sum values by label, shape (count,)."""
     return np.bincount(labels, values, minlength=count).astype(np.float64, copy=False)
 
 
 class Pairs(NamedTuple):
-    """Cohorts of two: their row numbers, members, and places in a flat N×N matrix."""
+    """Cohorts of two: their row numbers, members, and positions in a flat N×N matrix."""
 
     cohorts: Integers
     first: NDArray[np.int32]
@@ -45,16 +45,16 @@ class Pairs(NamedTuple):
 class Incidence:
     """Cohorts as rows of a 0/1 matrix in compressed form.
 
-    Rows may be empty, except for `minimum`, `maximum` and `within`, which need a member in each.
+    Rows may be empty, but `minimum`, `maximum` and `within` need a member in each.
 
     Attributes
     ----------
     members : int32 array, shape (n_entries,)
-        The cohorts' members, one cohort after the other, ascending within each.
+        Members of one cohort after the other, ascending within each.
     offsets : int64 array, shape (n_cohorts + 1,)
-        Where each cohort starts in ``members``.
+        Position in ``members`` where each cohort starts.
     n_clients : int
-        The number of columns.
+        Number of clients, which is the number of columns.
     """
 
     members: NDArray[np.int32]
@@ -63,19 +63,19 @@ class Incidence:
 
     @classmethod
     def of_keys(cls, keys: Integers, n_cohorts: int, n_clients: int) -> "Incidence":
-        """Return the cohorts of ascending, distinct keys ``cohort * n_clients + client``."""
+        """Return cohorts from ascending, distinct keys ``cohort * n_clients + client``."""
         edges = np.arange(n_cohorts + 1, dtype=np.int64) * n_clients
         members = (keys % max(n_clients, 1)).astype(np.int32)
         return cls(members, np.searchsorted(keys, edges).astype(np.int64), n_clients)
 
     @property
     def n_cohorts(self) -> int:
-        """How many cohorts there are."""
+        """Number of cohorts."""
         return self.offsets.size - 1
 
     @cached_property
     def sizes(self) -> Integers:
-        """The cohorts' sizes, shape (n_cohorts,)."""
+        """Number of members of each cohort, shape (n_cohorts,)."""
         return np.diff(self.offsets)
 
     @cached_property
@@ -87,7 +87,7 @@ class Incidence:
         return self.members[self.offsets[cohort] : self.offsets[cohort + 1]]
 
     def counts(self) -> Integers:
-        """Return how many cohorts each client is in, shape (n_clients,)."""
+        """Return the number of cohorts of each client, shape (n_clients,)."""
         return np.bincount(self.members, minlength=self.n_clients)
 
     def between(self, first: int, last: int) -> "Incidence":
@@ -105,7 +105,7 @@ class Incidence:
         return self.chosen(mask)
 
     def matrix(self, entries: Floats) -> Any:
-        """Return the scipy matrix with these entries, shape (n_cohorts, n_clients)."""
+        """Return the SciPy matrix with these entries, shape (n_cohorts, n_clients)."""
         index = np.int32 if self.members.size < np.iinfo(np.int32).max else np.int64
         return sparse.csr_array(
             (entries, self.members.astype(index, copy=False), self.offsets.astype(index)),
@@ -132,7 +132,7 @@ class Incidence:
     def _reduced(self, extreme: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
         members, offsets = self.members, self.offsets
         if not self.has_larger:
-            # Of one or two members, the first and the last are all.
+            # The first and the last of one or two members are all members.
             firsts, lasts = members.take(offsets[:-1]), members.take(offsets[1:] - 1)
             return np.asarray(extreme(values.take(firsts), values.take(lasts)))
         result = np.empty(self.n_cohorts, dtype=values.dtype)
@@ -145,7 +145,7 @@ class Incidence:
         return result
 
     def spread_over_members(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Repeat one value a cohort over its members, shape (n_entries,)."""
+        """Repeat one value per cohort for each of its members, shape (n_entries,)."""
         return np.repeat(values, self.sizes)
 
     @cached_property
@@ -185,14 +185,14 @@ class Incidence:
         return Incidence(self.members[keep], kept_before[self.offsets], self.n_clients)
 
     def chosen(self, cohorts: NDArray[np.bool_]) -> "Incidence":
-        """Return the incidence of the cohorts with this mask."""
+        """Return the cohorts with this mask."""
         members = self.members[self.spread_over_members(cohorts)]
         offsets = np.concatenate(([0], np.cumsum(self.sizes[cohorts])))
         return Incidence(members, offsets, self.n_clients)
 
 
 class _Block(NamedTuple):
-    """Consecutive cohorts, one block a processor core."""
+    """Consecutive cohorts, one block per processor core."""
 
     cohorts: slice
     matrix: Any
@@ -200,7 +200,7 @@ class _Block(NamedTuple):
 
 
 def _split(matrix: Any) -> tuple[_Block, ...]:
-    """Cut a CSR matrix into row blocks of about equally many entries, without copying."""
+    """Cut a CSR matrix into blocks of rows with about equally many entries, without copying."""
     count = _cores() if matrix.nnz >= _THREADED_ENTRIES else 1
     cuts = np.searchsorted(matrix.indptr, np.linspace(0, matrix.nnz, count + 1)[1:-1])
     edges = [0, *(int(cut) for cut in cuts), matrix.shape[0]]
@@ -215,13 +215,13 @@ def _split(matrix: Any) -> tuple[_Block, ...]:
             ),
             shape=(last - first, matrix.shape[1]),
         )
-        # A transposed view: scattering by rows is as fast as a second, sorted copy would be.
+        # A transposed view is as fast as a second, sorted copy would be.
         blocks.append(_Block(slice(first, last), rows, rows.T))
     return tuple(blocks)
 
 
 def _each(blocks: tuple[_Block, ...], product: Callable[[_Block], Floats]) -> list[Floats]:
-    """Apply a product to every block, side by side: scipy's releases the interpreter lock."""
+    """Apply a product to every block, in parallel: SciPy's releases the interpreter lock."""
     return in_parallel(product, blocks, worthwhile=len(blocks) > 1)
 
 
@@ -240,5 +240,5 @@ def _cores() -> int:
 
 @functools.cache
 def _pool(count: int) -> ThreadPoolExecutor:
-    """Keep the threads: starting them takes as long as a small product."""
+    """Return a pool of threads, cached because starting them takes as long as a small product."""
     return ThreadPoolExecutor(count, thread_name_prefix="fedavot")

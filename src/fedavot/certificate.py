@@ -5,23 +5,22 @@ attainable iff p(J) ≤ f(J) for every J. There are 2^N sets, and two numbers su
 *deficiency*, the largest p(J) − f(J), and the *Hall ratio*, the largest p(J)/f(J).
 
 A set bounds both from below: it is one of those the maximum is over. Weights bound both from
-above. Potentials and levels, whatever they are, define weights that sum to one over every cohort;
-let m be their expectation. Weight given to J comes from cohorts that meet J, so m(J) ≤ f(J), and
+above. Any potentials and levels define weights that sum to one over every cohort; let m be their
+expectation. Weight given to J comes from cohorts that meet J, so m(J) ≤ f(J), and
 
     p(I) − f(I)  ≤  max over J of p(J) − f(J)  ≤  Σ_i max(p_i − m_i, 0),
     p(B) / f(B)  ≤  max over J of p(J) / f(J)  ≤  max over i of p_i / m_i,
 
 for any sets I and B: the first because p(J) − f(J) ≤ Σ_{i∈J} (p_i − m_i), the second because
-p_i ≤ h m_i for all i gives p(J) ≤ h m(J) ≤ h f(J). A claim that both ends meet is proved, and
-nobody needs to know how its evidence was found. The ends do meet: on the nearest attainable
-importance m/p is constant on each level and rises from level to level, the clients with m < p are
-the deficient set I, and the first level is the worst set B. If m = p, every set has what it needs.
+p_i ≤ h m_i for all i gives p(J) ≤ h m(J) ≤ h f(J). A claim for which both bounds agree is proved,
+no matter how its evidence was found. They do agree for the nearest attainable importance m: m/p is
+constant on each level and rises from level to level, the clients with m < p are the deficient set
+I, and the first level is the worst set B. If m = p, no set is deficient.
 
-Verification evaluates the two ends from the law alone; it imports no solver. Where a law has a
-worst order (`Law.worst_order`), one of its prefixes attains each maximum, and scanning them takes
-the place of the weights. Tolerances are for rounding: absolute for probabilities, relative for the
-ratio. With ``exact=True`` the ends are fractions (`_exact`), and the tolerance is all that is
-allowed.
+Verification evaluates the bounds from the law alone; it imports no solver. If a law has a worst
+order (`SolvableLaw.worst_order`), one of its prefixes attains each maximum, and a scan of the
+prefixes replaces the weights. Tolerances are for rounding: absolute for probabilities, relative for
+the ratio. With ``exact=True`` the bounds are fractions (`_exact`), free of rounding.
 """
 
 import math
@@ -42,11 +41,11 @@ from fedavot.laws._law import Law, SolvableLaw
 from fedavot.laws._user_law import as_law
 
 FEASIBLE_SLACK = 1e-12
-"""A deficiency up to here is rounding in the inputs, and counts as none."""
+"""Deficiency up to which an importance counts as feasible: it may be rounding in the inputs."""
 _ROUNDING = 1e-13
-"""A violation up to here proves nothing: it may come from adding up floats, or from dividing the
-importance and the probabilities by their sums, which rounds them before anybody can verify. One
-above `FEASIBLE_SLACK` always shows."""
+"""Violation up to which a set proves nothing: it may come from adding up floats, or from dividing
+the importance and the probabilities by their sums, which rounds them before they are verified. A
+violation above `FEASIBLE_SLACK` always counts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,18 +57,18 @@ class Certificate:
     feasible : bool
         Whether exact alignment is possible.
     deficient : int array
-        The clients that together are wanted more than they can be had; empty if feasible.
+        The clients whose importance together exceeds their coverage by most; empty if feasible.
     deficiency : float
         Importance of the deficient set minus its coverage, the largest over all sets; 0 if
-        feasible. It is also the least total variation distance any weights can leave.
+        feasible. It is also the least gap that any weights can have.
     hall_ratio : float
-        The largest importance over coverage of any set: how many times too important the worst
-        set is; 1 if feasible, infinite if a wanted client never takes part.
+        The largest ratio of importance to coverage over all sets: how many times too important the
+        worst set is. 1 if feasible, infinite if a client with importance never takes part.
     potentials, levels : arrays, shape (n_clients,), or None
-        The evidence; None where the law's worst order alone decides.
+        The evidence; None if the law's worst order alone decides.
     proven : bool
-        Whether `certify` verified the evidence before returning it; False where double precision
-        defeated it, and then the claim is the best found, not a proof.
+        Whether `certify` verified the evidence before returning it. If False, double precision was
+        not enough, and the claim is the best found, not a proof.
     clients : tuple of str or None
         The clients' names, if they have any.
     """
@@ -110,24 +109,24 @@ class Certificate:
 
         The claim is accepted if its evidence bounds the deficiency and the Hall ratio from both
         sides, within ``tol`` of what is claimed. A claim that makes no sense, such as a set that
-        names a client twice, is not accepted. ``proven`` is not looked at.
+        has a client twice, is not accepted. ``proven`` is ignored.
 
         Parameters
         ----------
         importance : array-like of shape (n_clients,), or mapping from client name to float
         law : Law
-            The pair the certificate was made for.
+            The importance and the law that the certificate was made for.
         tol : float
-            How far the deficiency may be off, or, if feasible, the attained importance in L1;
-            and how far the Hall ratio may be off, relative to itself.
+            Error allowed in the deficiency, or, if feasible, in the attained importance in L1; and
+            relative error allowed in the Hall ratio.
         exact : bool
-            Evaluate in integers instead of floating point, so that rounding cannot decide; for
+            Whether to evaluate in integers instead of floating point, free of rounding; only for
             explicit cohorts (`Cohorts`, `SuccessiveDraws`) of up to 100,000 members in all.
 
         Raises
         ------
         UnavailableError
-            If ``exact`` is asked for and the law is not such a list.
+            If ``exact`` is True and the law is not such a list.
         """
         law = as_law(law)
         names = self.clients or getattr(law, "clients", None)
@@ -151,8 +150,8 @@ class Certificate:
         return bounds is not None and _holds(claim, bounds, Fraction(allowed))
 
     def __str__(self) -> str:
-        """Say it in a sentence."""
-        doubt = "" if self.proven else "not proven, double precision does not suffice: "
+        """Return the claim as a sentence."""
+        doubt = "" if self.proven else "not proven, double precision is not enough: "
         if self.feasible:
             return (
                 f"{doubt}every set of clients takes part often enough: exact alignment is possible"
@@ -175,7 +174,7 @@ class _Evidence(NamedTuple):
 
 
 class _Claim(NamedTuple):
-    """What a certificate says, once it has been checked to make sense."""
+    """What a certificate claims, after checking that it makes sense."""
 
     feasible: bool
     deficient: Integers
@@ -184,7 +183,7 @@ class _Claim(NamedTuple):
 
 
 def _holds(claim: _Claim, bounds: Bounds, tol: Fraction) -> bool:
-    """Compare a claim with the bounds on either side of it; the comparison itself is exact."""
+    """Compare a claim with its lower and upper bounds, in exact arithmetic."""
     if claim.feasible:
         return bounds.distance <= tol
     deficiency = Fraction(claim.deficiency)
@@ -207,9 +206,9 @@ def _attains(ratio: float, bounds: Bounds, tol: Fraction) -> bool:
 def _weighed(
     importance: Floats, law: SolvableLaw, claim: _Claim, given: _Evidence
 ) -> Bounds | None:
-    """Bound by the weights that the evidence defines, and by the order that it puts on clients."""
+    """Return bounds from the weights that the evidence defines, and from its order of clients."""
     attained = law.expected_weights(given.potentials, given.levels)
-    # The empty set and the set of all clients lack nothing, and a feasible claim names no other.
+    # The empty set and the set of all clients are never deficient; a feasible claim has no other.
     violation, share = 0.0, 1.0
     if not claim.feasible:
         order = np.lexsort((-given.potentials, given.levels, importance == 0))
@@ -225,20 +224,20 @@ def _weighed(
 
 
 def _scanned(importance: Floats, law: SolvableLaw, claim: _Claim) -> Bounds | None:
-    """Bound by the prefixes of a worst order, among which are the worst of all sets."""
+    """Return bounds from the prefixes of a worst order, which include the worst of all sets."""
     order = law.worst_order(importance)
     if order is None:
         return None
     wanted, covered = np.cumsum(importance[order]), np.cumsum(law.prefix_gains(order))
     excess = max(0.0, float(np.max(wanted - covered)))
     share = _least_ratio(covered, wanted)
-    # No importance nearer than the deficiency in total variation is attainable, and one is.
+    # The total variation distance to the nearest attainable importance is the deficiency.
     violation = _violation(importance, law, claim.deficient)
     return _bounds(violation, excess, 2.0 * excess, share, share)
 
 
 def _bounds(*evaluated: float) -> Bounds | None:
-    """Return floats as bounds, or None if a law could not be evaluated at such evidence."""
+    """Return floats as bounds, or None if the law could not be evaluated at this evidence."""
     return Bounds(*map(Fraction, evaluated)) if np.isfinite(evaluated).all() else None
 
 
@@ -271,7 +270,7 @@ def _read_claim(certificate: Certificate, n_clients: int) -> _Claim | None:
 
 
 def _read_evidence(certificate: Certificate, n_clients: int) -> _Evidence | None:
-    """Return a certificate's evidence, or None if no weights follow from it."""
+    """Return a certificate's evidence, or None if it does not define weights."""
     potentials, levels = _array(certificate.potentials, "fiu"), _array(certificate.levels, "iu")
     if potentials is None or levels is None or not potentials.size == levels.size == n_clients:
         return None

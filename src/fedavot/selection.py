@@ -1,11 +1,11 @@
-"""Selection: which few of the available clients to ask, and how to weigh their answers.
+"""Selection: which of the available clients to ask, and how to weigh their answers.
 
 When the server sees who is available and asks only K of them, client i is asked with inclusion
 probability π_i = min(1, c·w_i), where c makes the π_i sum to K, and answers with weight w_i/π_i.
 The aggregate is then unbiased for Σ w_i θ_i, and the weights of any draw sum to one: a capped
-client keeps w_i, the others share what is left equally. The draw is systematic sampling in random
-order (Madow 1949; Tillé 2006, section 7.1): fixed size, exact inclusion probabilities. Where the
-weights w come from is an alignment's business.
+client keeps w_i, the others share the rest equally. The sample is systematic in random order
+(Madow 1949; Tillé 2006, section 7.1): its size is fixed and its inclusion probabilities are exact.
+The weights w come from an alignment.
 """
 
 import numpy as np
@@ -21,10 +21,10 @@ def select(weights: ArrayLike, size: int, rng: np.random.Generator) -> tuple[Int
     Parameters
     ----------
     weights : array_like of shape (n_available,)
-        The weights all available clients would get; non-negative, summing to one.
+        Weights of all available clients; non-negative, summing to one.
     size : int
-        How many clients to choose, at least 1. Where fewer have positive weight, all of those
-        are chosen; a client of weight zero never is.
+        Number of clients to choose, at least 1. If fewer have positive weight, all of those are
+        chosen; a client of weight zero never is.
     rng : numpy.random.Generator
         Source of the random order and offset.
 
@@ -33,8 +33,7 @@ def select(weights: ArrayLike, size: int, rng: np.random.Generator) -> tuple[Int
     chosen : ndarray of int64, shape (n_chosen,)
         Positions into ``weights``, ascending.
     weights : ndarray of shape (n_chosen,)
-        The weights of their answers, each its weight over its inclusion probability; they sum to
-        one.
+        Weights of their answers: weight over inclusion probability, summing to one.
 
     Examples
     --------
@@ -62,15 +61,15 @@ def select(weights: ArrayLike, size: int, rng: np.random.Generator) -> tuple[Int
 def inclusion_probabilities(weights: ArrayLike, size: int) -> Floats:
     """Return the probability with which :func:`select` chooses each client.
 
-    Proportional to the weights, capped at 1; what a cap cuts off goes to the clients below it, in
-    proportion, until no new client reaches the cap.
+    It is proportional to the weights and capped at 1; what the cap cuts off is shared among the
+    other clients in proportion, until no further client reaches the cap.
 
     Parameters
     ----------
     weights : array_like of shape (n_available,)
         Non-negative weights summing to one.
     size : int
-        How many clients to choose, at least 1.
+        Number of clients to choose, at least 1.
 
     Returns
     -------
@@ -83,8 +82,8 @@ def inclusion_probabilities(weights: ArrayLike, size: int) -> Floats:
 def systematic(inclusion: Floats, order: Integers, offset: float) -> Integers:
     """Draw one systematic sample: the clients under the points offset, offset + 1, ...
 
-    Lay the inclusion probabilities end to end in the given order; a client is drawn when a point
-    falls on its stretch, which a uniform offset does with exactly its inclusion probability.
+    The inclusion probabilities are intervals, laid end to end in the given order; a client is drawn
+    if a point falls into its interval, which for a uniform offset has exactly that probability.
 
     Parameters
     ----------
@@ -93,19 +92,19 @@ def systematic(inclusion: Floats, order: Integers, offset: float) -> Integers:
     order : ndarray of int64, shape (n_clients,)
         A permutation of the clients.
     offset : float
-        In [0, 1).
+        Position of the first point, in [0, 1).
 
     Returns
     -------
     ndarray of int64, shape (size,)
-        Distinct clients, in the order they lie; ``size`` is the sum of ``inclusion``.
+        Distinct clients, in the given order; ``size`` is the sum of ``inclusion``.
     """
     ends = np.cumsum(inclusion[order])
     size = round(float(ends[-1]))
     points = np.arange(size)
     hit = np.searchsorted(ends, offset + points, side="right")
-    # No two points fall on one stretch, even rounded: a stretch is shorter than 1. The last point
-    # may be rounded past the end.
+    # Intervals are shorter than 1, so no two points fall into one, even rounded. The last point may
+    # be rounded past the end.
     hit = np.minimum(hit, order.size - size + points)
     return np.asarray(order[hit], dtype=np.int64)
 
@@ -117,7 +116,7 @@ def _design(weights: ArrayLike, size: int) -> tuple[Floats, Floats]:
     inclusion = np.zeros(shares.size)
     free = np.flatnonzero(shares)
     while left and left < free.size:
-        # Divided before multiplied: the quotient stays in range however small the weights.
+        # Divide before multiplying: the quotient stays in range however small the weights.
         scaled = left * (shares[free] / shares[free].sum())
         capped = scaled >= 1.0
         if not capped.any():

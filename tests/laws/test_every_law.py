@@ -53,6 +53,11 @@ def relabelled(law, order):
     raise TypeError(law)
 
 
+@laws
+def test_nobody_is_covered_with_probability_zero_and_no_sign(law):
+    assert str(law.coverage([])) == "0.0"
+
+
 @given(law_and(potentials, levels))
 def test_expected_weights_are_a_distribution(case):
     law, x, level = case

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers, as_size
+from fedavot._simplex import total_variation
 from fedavot.importance import by_group
 
 START = datetime(2024, 1, 8, tzinfo=UTC)
@@ -89,7 +90,7 @@ class Truth:
     @property
     def gap(self) -> float:
         """Total variation between the importance and what the plain average optimises."""
-        return float(np.abs(self.average - self.importance).sum() / 2)
+        return float(total_variation(self.average, self.importance))
 
 
 def truth(*, n_clients: int = 120, days: int = 14) -> Truth:

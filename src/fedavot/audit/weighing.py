@@ -11,7 +11,7 @@ import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence
-from fedavot._simplex import softmax, sparsemax
+from fedavot._simplex import level_weights, softmax, sparsemax
 from fedavot.audit.window import Window
 
 
@@ -56,14 +56,11 @@ def weights_of(alignment: Weights, window: Window) -> Floats:
 
 def _shares(alignment: Weights, incidence: Incidence) -> Floats:
     share = softmax if alignment.objective == "entropy" else sparsemax
+    potentials = alignment.potentials[incidence.members]
     if not alignment.levels.any():
-        return share(alignment.potentials[incidence.members], incidence.offsets)
-    lowest = incidence.spread_over_members(incidence.minimum(alignment.levels))
-    kept = alignment.levels[incidence.members] == lowest
-    weights = np.zeros(incidence.members.size)
-    within = incidence.within(alignment.levels)
-    weights[kept] = share(alignment.potentials[within.members], within.offsets)
-    return weights
+        return share(potentials, incidence.offsets)
+    levels = alignment.levels[incidence.members]
+    return level_weights(potentials, levels, incidence.offsets, share=share)
 
 
 def inverse(window: Window, seen: Floats) -> Floats:

@@ -20,6 +20,7 @@ import numpy as np
 
 from fedavot._checks import Floats, as_amount, enumerated
 from fedavot._files import PathLike
+from fedavot._simplex import total_variation
 from fedavot.errors import ImportanceError, OptionError
 from fedavot.flower.options import Weighting
 from fedavot.importance import read_mapping
@@ -113,7 +114,7 @@ class Weigher:
     def gap(self) -> float:
         """Total variation distance between the importance and the mean weights so far."""
         owed, given, rounds = self._accounts()
-        return float(np.abs(owed - given).sum() / 2 / max(rounds, 1))
+        return float(total_variation(owed, given)) / max(rounds, 1)
 
     def admit(self, names: Sequence[str]) -> dict[str, str]:
         """Record which clients are available; return why some of them cannot be asked."""
