@@ -12,8 +12,8 @@ import fedavot
 
 ROOT = Path(fedavot.__file__).parent
 LEFT_TO_RIGHT = (
-    *("errors", "_extras", "_checks", "_clients", "_cells", "_files", "_simplex", "_incidence"),
-    "importance",
+    *("errors", "_extras", "_checks", "_clients", "_cells", "_reading", "_files", "_simplex"),
+    *("_incidence", "importance"),
     *("laws", "_exact"),
     *("certificate", "alignment", "solve", "feasibility", "_state", "_accounts"),
     *("_effective", "online", "soft_online", "selection"),

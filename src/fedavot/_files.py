@@ -32,6 +32,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from fedavot._reading import parse_json
 from fedavot.errors import FedavotWarning, FileFormatError
 
 PathLike = str | os.PathLike[str]
@@ -45,9 +46,6 @@ ARCHIVE_FAILURES = (
 
 SEALED_FROM = 2
 """First version of a document that has a checksum."""
-
-MOST_DIGITS = 300
-"""Digits of the longest integer read: any such number is also a finite float."""
 
 STALE_SECONDS = 3600.0
 """Age at which a temporary file is taken for a leftover where files cannot be locked."""
@@ -105,16 +103,6 @@ def read_document(path: PathLike, *, format: str, version: int) -> dict[str, Any
     if found_version < SEALED_FROM <= version:
         note_unsealed(name, stacklevel=4)
     return document
-
-
-def parse_json(text: bytes) -> Any:
-    """Return what UTF-8 JSON says, and refuse repeated keys, NaN and integers of 300 digits.
-
-    Raises ValueError, or RecursionError where it is nested too deeply.
-    """
-    return json.loads(
-        text.decode(), object_pairs_hook=_distinct, parse_int=_integer, parse_constant=_constant
-    )
 
 
 def checksum(content: Any) -> str:
@@ -251,25 +239,6 @@ def _settle(folder: Path) -> None:
             os.fsync(number)
         finally:
             os.close(number)
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {repeated[:60]!r} occurs more than once in one object")
-    return content
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > MOST_DIGITS:
-        raise ValueError(f"an integer has {len(digits)} digits, more than {MOST_DIGITS}")
-    return int(digits)
-
-
-def _constant(word: str) -> Any:
-    raise ValueError(f"{word} is not a JSON number")
 
 
 def _array(data: bytes) -> Any:

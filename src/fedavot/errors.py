@@ -1,4 +1,4 @@
-"""Every error the library raises, as one small tree.
+"""All errors that the library raises.
 
 ::
 
@@ -16,7 +16,7 @@
     ├── FileFormatError            a saved file is truncated, damaged, foreign or too new
     ├── CheckpointError            a checkpoint is of another run, or in the way of a new one
     ├── MissingPackageError        an optional package is missing or too old (also an ImportError)
-    └── UnavailableError           the object does not carry what was asked of it
+    └── UnavailableError           the object does not have what was asked for
 
 A message says what was found, where, what was required, and what to do. Infeasible importance
 and solvers that stop early are not errors: they are answers, in a certificate or a status. The one
@@ -24,9 +24,43 @@ warning, `FedavotWarning`, is for saved files without a checksum, and for a miss
 would make a computation faster.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option that a message names, so that a command line can name its own flag instead.
+
+    Attributes
+    ----------
+    name : str
+        The parameter's name.
+    value : object
+        What to set it to; None to name the parameter alone.
+    """
+
+    name: str
+    value: object = None
+
+    def __str__(self) -> str:
+        return self.name if self.value is None else f"{self.name}={self.value!r}"
+
 
 class FedavotError(Exception):
-    """Root of every error the library raises on purpose."""
+    """Root of every error the library raises on purpose.
+
+    A message may be given in parts, of which some are `Option`.
+    """
+
+    def __str__(self) -> str:
+        return self.written(str)
+
+    def written(self, option: Callable[[Option], str]) -> str:
+        """Return the message with its options written by a function."""
+        return "".join(
+            option(part) if isinstance(part, Option) else str(part) for part in self.args
+        )
 
 
 class InputError(FedavotError, ValueError):
@@ -86,8 +120,8 @@ class InterruptedStudyError(FedavotError):
 
 
 class UnavailableError(FedavotError):
-    """The object does not carry what was asked of it."""
+    """The object does not have what was asked for."""
 
 
 class FedavotWarning(UserWarning):
-    """Something to know that is no error, such as a saved file from before there were checksums."""
+    """A warning, such as about a saved file without a checksum."""

@@ -1,16 +1,13 @@
 """Importance: how much each client counts in the objective F = Σ p_i f_i.
 
 Every function returns a distribution over the clients, shape (n_clients,), that the rest of the
-library accepts as it is. Where clients have names, :func:`from_mapping` is the place they are
-turned into positions, and :func:`read_mapping` reads them from a file. Whether an importance can
-be attained is the certificate's question.
+library accepts as it is. If clients have names, :func:`from_mapping` puts importance by name into
+the order of the clients, and :func:`read_mapping` reads it from a file. Whether an importance is
+attainable is decided by `fedavot.certify`.
 """
 
-import csv
-import io
-import json
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,15 +22,18 @@ from fedavot._checks import (
     as_double,
     as_floats,
     as_size,
+    enumerated,
+    quoted,
     refuse_if_too_large,
     shown,
 )
 from fedavot._files import PathLike
+from fedavot._reading import column, csv_table, json_in, read_text
 from fedavot.errors import FileFormatError, ImportanceError
 
 
 def uniform(n_clients: int) -> Floats:
-    """Weigh every client alike.
+    """Give every client the same importance.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def uniform(n_clients: int) -> Floats:
 
 
 def by_examples(counts: ArrayLike) -> Floats:
-    """Weigh every client by the number of its examples.
+    """Give every client an importance proportional to its number of examples.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def by_group(
     *,
     within: ArrayLike | None = None,
 ) -> Floats:
-    """Give each group of clients a stated share and split it among its members.
+    """Give each group of clients a share of the importance, and split it among its members.
 
     Parameters
     ----------
@@ -83,8 +83,8 @@ def by_group(
     targets : mapping from label to float
         The share of each group; the shares sum to one.
     within : array_like of shape (n_clients,), optional
-        Non-negative numbers, such as example counts, in proportion to which a group's share is
-        split. By default it is split equally.
+        Non-negative numbers, such as example counts, by which the share of a group is split in
+        proportion. By default it is split equally.
 
     Returns
     -------
@@ -119,8 +119,8 @@ def tempered(importance: ArrayLike, *, exponent: float) -> Floats:
     importance : array_like of shape (n_clients,)
         A distribution over the clients.
     exponent : float
-        At least 0. 1 leaves the importance as it is, less flattens it, more sharpens it, and 0
-        makes it uniform over the clients that have any: zero importance stays zero.
+        At least 0. An exponent of 1 leaves the importance as it is, a smaller one flattens it, a
+        larger one sharpens it, and 0 makes it uniform over the clients that have any.
 
     Returns
     -------
@@ -135,7 +135,7 @@ def tempered(importance: ArrayLike, *, exponent: float) -> Floats:
 
 
 def from_mapping(mapping: Mapping[str, float], clients: Sequence[str]) -> Floats:
-    """Put importance given by client name into client order.
+    """Return importance given by client name in the order of the clients.
 
     Parameters
     ----------
@@ -155,14 +155,17 @@ def from_mapping(mapping: Mapping[str, float], clients: Sequence[str]) -> Floats
     except TypeError as cause:
         raise ImportanceError(f"clients must hold one hashable name per client: {cause}") from None
     if repeated:
-        raise ImportanceError(f"clients lists {_listed(repeated)} more than once")
+        raise ImportanceError(f"clients lists {enumerated(map(quoted, repeated))} more than once")
     missing = [name for name in clients if name not in mapping]
     if missing:
-        raise ImportanceError(f"the mapping has no importance for {_listed(missing)}")
+        raise ImportanceError(
+            f"the mapping has no importance for {enumerated(map(quoted, missing))}"
+        )
     unknown = mapping.keys() - set(clients)
     if unknown:
         raise ImportanceError(
-            f"the mapping gives importance to {_listed(sorted(unknown))}, not among the clients"
+            f"the mapping gives importance to {enumerated(map(quoted, sorted(unknown)))}, not "
+            "among the clients"
         )
     values = _non_negative([mapping[name] for name in clients], what="importance", names=clients)
     return _normalised(values, what="the mapping's numbers")
@@ -184,14 +187,7 @@ def read_mapping(path: PathLike) -> dict[str, float]:
         Non-negative numbers on the file's own scale, not all zero.
     """
     source = Path(path)
-    try:
-        text = source.read_bytes().decode("utf-8-sig")  # names keep the line ends they have
-    except UnicodeDecodeError as cause:
-        line = cause.object.count(b"\n", 0, cause.start) + 1
-        raise FileFormatError(
-            f"{source}, line {line}: byte 0x{cause.object[cause.start]:02x} is not UTF-8 text; "
-            "save it as UTF-8"
-        ) from None
+    text = read_text(source)
     read = _json_pairs if source.suffix.lower() == ".json" else _csv_pairs
     mapping: dict[str, float] = {}
     for client, value, place in read(text, source):
@@ -204,59 +200,34 @@ def read_mapping(path: PathLike) -> dict[str, float]:
             )
         mapping[client] = amount
     if not mapping:
-        raise FileFormatError(f"{source} names no clients; add one at least")
+        raise FileFormatError(f"{source} has no clients; add at least one")
     if not any(mapping.values()):
         raise ImportanceError(
-            f"{source} gives importance above 0 to no client; one at least must count"
+            f"{source} gives no client an importance above 0; at least one client needs it"
         )
     return mapping
 
 
-def _json_pairs(text: str, source: Path) -> list[tuple[str, object, str]]:
-    def pairs(items: list[tuple[str, object]]) -> list[tuple[str, object]]:
-        return items  # a dict would drop a client's first mention without a word
-
-    try:
-        content = json.loads(text, object_pairs_hook=pairs)
-    except (ValueError, RecursionError) as cause:
-        why = "a number of thousands of digits" if "digits" in str(cause) else cause
-        raise FileFormatError(
-            f"{source} is not a complete JSON document: {why}; write it again"
-        ) from None
-    if not text.lstrip().startswith("{"):
+def _json_pairs(text: str, source: Path) -> Iterator[tuple[str, object, str]]:
+    content = json_in(text, source)
+    if not isinstance(content, dict):
         raise FileFormatError(f"{source} must hold one object from client name to number")
-    return [(client, value, f"key {client!r}") for client, value in content]
+    return ((client, value, f"key {client!r}") for client, value in content.items())
 
 
-def _csv_pairs(text: str, source: Path) -> list[tuple[str, object, str]]:
-    # Not splitlines, which also ends lines at characters that a name may have.
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        header = [column.strip().lower() for column in next((row for row in rows if row), [])]
-        if not header:
-            raise FileFormatError(f"{source} is empty; it needs a header line and rows")
-        value = next((name for name in ("importance", "examples") if name in header), None)
-        if "client" not in header or value is None:
-            raise FileFormatError(
-                f"{source}, line {rows.line_num}: the columns are {_listed(header)}; it must have "
-                "client, and importance or examples, separated by a comma"
-            )
-        client, amount = header.index("client"), header.index(value)
-        found: list[tuple[str, object, str]] = []
-        for row in rows:
-            if not row:
-                continue
-            if len(row) != len(header):
-                raise FileFormatError(
-                    f"{source}, line {rows.line_num}: {len(row)} fields where the header has "
-                    f"{len(header)}; put quotes around a field that has a comma in it"
-                )
-            found.append((unguarded(row[client]), row[amount], f"line {rows.line_num}"))
-    except csv.Error as cause:
+def _csv_pairs(text: str, source: Path) -> Iterator[tuple[str, object, str]]:
+    table = csv_table(text, source)
+    client = column(table.header, "client", source)
+    amount = column(table.header, "importance", source)
+    if amount is None:
+        amount = column(table.header, "examples", source)
+    if client is None or amount is None:
         raise FileFormatError(
-            f"{source}, line {rows.line_num}: {cause}; mend the line's quotes"
-        ) from None
-    return found
+            f"{source}, line 1: the columns are {enumerated(map(quoted, table.header))}; it must "
+            "have client, and importance or examples, separated by a comma"
+        )
+    for row, line in table.rows:
+        yield unguarded(row[client]), row[amount], f"line {line}"
 
 
 def _amount(value: object, what: str) -> float:
@@ -289,7 +260,7 @@ def _normalised(values: Floats, *, what: str) -> Floats:
     largest = values.max(initial=0.0)
     if not largest > 0:
         raise ImportanceError(
-            f"{what} are all zero over {values.size} clients; one at least must be above 0"
+            f"{what} are all zero over {values.size} clients; at least one must be above 0"
         )
     # The sum itself may overflow where every entry is finite.
     relative = values / largest
@@ -301,7 +272,7 @@ def _group_numbers(groups: Sequence[Hashable], labels: Sequence[Hashable]) -> In
     try:
         numbers = [number_of.get(group, -1) for group in groups]
     except TypeError as cause:
-        raise ImportanceError(f"groups must hold one hashable label a client: {cause}") from None
+        raise ImportanceError(f"groups must hold one hashable label per client: {cause}") from None
     if -1 in numbers:
         client = numbers.index(-1)
         raise ImportanceError(
@@ -326,8 +297,3 @@ def _refuse_weightless_groups(targets: Mapping[Hashable, float], largest: Floats
             raise ImportanceError(
                 f"group {label!r} has target share {share}, but within is 0 for all its clients"
             )
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:5])
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"

@@ -100,7 +100,7 @@ def reach_of(importance, cohorts):
         hall_ratio=estimate(ratio, 0.2) if np.isfinite(ratio) else Estimate(*[np.inf] * 3),
         deficient=held,
         worst=worst if weak.size else Reached(NONE, 0.0, 0.0),
-        never=absent,
+        never_seen=absent,
         larger_cohorts=3 if weak.size and not absent.size else None,
         tried_cohorts=8,
         if_all_asked=0.08 if weak.size else 0.0,
@@ -117,10 +117,11 @@ def behaviour():
         by_weekday=np.array([2.6, 2.5, 2.5, 2.4, 2.5, 2.8, 2.9]),
         groups_by_hour=parts * hours,
         dated=True,
-        look=2.4,
+        rounds_per_observation=2.4,
         dispersion=1.6,
         drift=estimate(0.05),
-        halves=_halves(),
+        implied_first_half=_halves()[0],
+        implied_last_half=_halves()[1],
     )
 
 
@@ -143,13 +144,18 @@ def price_of(importance, cohorts, softness):
     plain = fa.align(importance, cohorts, softness=1e6)
     exact = points[0]
     rows = [
-        ("plain average", plain.gap, plain.effective_cohort_size, 1.0),
-        ("IPW", 0.9 * exact.gap, 0.5 * exact.effective, 4.2),
-        ("self-normalised IPW", 0.4 * plain.gap + 0.6 * exact.gap, 0.9 * exact.effective, 1.0),
-        ("FedAVOT", exact.gap, exact.effective, 1.0),
-        ("FedAVOT, soft", soft.gap, soft.effective_cohort_size, 1.0),
-        ("least variance", variance.gap, variance.effective_cohort_size, 1.0),
-        ("online", exact.gap + 0.01, 0.97 * exact.effective, 1.0),
+        ("fedavg", plain.gap, plain.effective_cohort_size, 1.0),
+        ("horvitz-thompson", 0.9 * exact.gap, 0.5 * exact.effective_cohort_size, 4.2),
+        (
+            "self-normalised-ipw",
+            0.4 * plain.gap + 0.6 * exact.gap,
+            0.9 * exact.effective_cohort_size,
+            1.0,
+        ),
+        ("fedavot", exact.gap, exact.effective_cohort_size, 1.0),
+        ("fedavot-soft", soft.gap, soft.effective_cohort_size, 1.0),
+        ("fedavot-variance", variance.gap, variance.effective_cohort_size, 1.0),
+        ("fedavot-online", exact.gap + 0.01, 0.97 * exact.effective_cohort_size, 1.0),
     ]
     return Price(
         tuple(points),
@@ -165,13 +171,13 @@ def _made(kind):
     importance = {"feasible": FEASIBLE, "infeasible": SCARCE, "never": FEASIBLE}[kind]
     cohorts = law((0,)) if kind == "never" else law()
     advice = {
-        "feasible": Advice("align", "Exact alignment is possible.", "FedAVOT"),
+        "feasible": Advice("align", "Exact alignment is possible.", "fedavot"),
         "infeasible": Advice(
-            "align softly", "Exact alignment is not possible.", "FedAVOT, soft", softness=0.1
+            "align softly", "Exact alignment is not possible.", "fedavot-soft", softness=0.1
         ),
-        "never": Advice("change selection", "A client never took part.", "FedAVOT"),
+        "never": Advice("change selection", "A client never took part.", "fedavot"),
     }[kind]
-    alignment = fa.align(importance, cohorts, softness=advice.softness)
+    aligned = fa.align(importance, cohorts, softness=advice.softness)
     nearest = fa.align(importance, cohorts).attained
     by_client = shares(importance, cohorts, nearest)
     return Findings(
@@ -183,7 +189,7 @@ def _made(kind):
         empty_rounds=2,
         entries=round(ROUNDS * float(cohorts.inclusion().sum())),
         span=(1704672000.0, 1704672000.0 + 1800 * ROUNDS),
-        unknown=0.0,
+        unknown_share=0.0,
         tolerance=0.05,
         by_client=by_client,
         by_group=grouped(by_client, cohorts),
@@ -197,13 +203,13 @@ def _made(kind):
                 LawScore("mixture", 0.01, estimate(0.03)),
             ),
             law="mixture",
-            states=4,
-            fitted=200,
-            held_out=100,
+            parts_of_day=4,
+            fitted_rounds=200,
+            held_out_rounds=100,
         ),
         price=price_of(importance, cohorts, advice.softness),
         advice=advice,
-        alignment=alignment,
+        alignment=replace(aligned, clients=CLIENTS),
         notes=("7 rows are repeated: counted once",),
     )
 
@@ -233,7 +239,7 @@ def unknown_client(**changes):
         owed=owed / owed.sum(),
         inclusion=np.where(one, np.nan, made.by_client.inclusion),
     )
-    return replace(made, **{"by_client": held, "unknown": 1 / 12, **changes})
+    return replace(made, **{"by_client": held, "unknown_share": 1 / 12, **changes})
 
 
 def without_groups(**changes):
@@ -259,7 +265,7 @@ def without_times(**changes):
         made.fit,
         scores=tuple(score for score in made.fit.scores if score.law != "mixture"),
         law="explicit",
-        states=0,
+        parts_of_day=0,
     )
     return replace(made, **{"span": None, "behaviour": timeless, "fit": fit, **changes})
 
@@ -268,11 +274,11 @@ def with_choice(**changes):
     """Return findings of a server that could choose, and that tells which weights it applied."""
     made = _made("feasible")
     rows = [
-        Standing("online selection", 0.03, 3.2, Estimate(0.04, 0.01, 0.07), 3.1, 1.0),
-        Standing("as applied", 0.21, 3.3, Estimate(0.22, 0.18, 0.27), 3.3, 1.0),
+        Standing("fedavot-select", 0.03, 3.2, Estimate(0.04, 0.01, 0.07), 3.1, 1.0),
+        Standing("as-applied", 0.21, 3.3, Estimate(0.22, 0.18, 0.27), 3.3, 1.0),
     ]
     price = replace(made.price, standings=(*made.price.standings, *rows))
-    advice = Advice("change selection", "Ask others.", "online selection", online=True)
+    advice = Advice("change selection", "Ask others.", "fedavot-select", online=True)
     return replace(made, **{"price": price, "advice": advice, **changes})
 
 
@@ -296,9 +302,9 @@ def one_round(**changes):
         "empty_rounds": 0,
         "span": (made.span[0], made.span[0]),
         "reach": replace(made.reach, sure=False, deficiency=Estimate(0.0, 0.0, 1.0)),
-        "fit": replace(made.fit, fitted=1, held_out=1),
+        "fit": replace(made.fit, fitted_rounds=1, held_out_rounds=1),
         "price": replace(made.price, standings=rows),
-        "advice": Advice("collect more rounds", "Too short.", "plain average", rounds_needed=768),
+        "advice": Advice("collect more rounds", "Too short.", "fedavg", rounds_needed=768),
     }
     return replace(made, **{**fields, **changes})
 

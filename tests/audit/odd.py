@@ -38,7 +38,8 @@ def many(n_clients=700, n_groups=0):
     found = made.infeasible()
     weak = np.arange(100)
     reach = replace(found.reach, deficient=found.reach.deficient._replace(clients=weak))
-    calm = replace(found.behaviour, groups_by_hour=None, halves=(first, implied))
+    calm = replace(found.behaviour, groups_by_hour=None)
+    calm = replace(calm, implied_first_half=first, implied_last_half=implied)
     fields = {"groups": (), "group_of": None, "by_group": None}
     if n_groups:
         group_of = np.arange(n_clients) % n_groups

@@ -48,7 +48,7 @@ def test_the_curve_is_alignments_own(case):
     for point in found.price.curve[::3]:
         aligned = fa.align(federation.importance, law, softness=point.softness)
         assert point.gap == pytest.approx(aligned.gap, abs=1e-6)
-        assert point.effective == pytest.approx(aligned.effective_cohort_size, rel=1e-5)
+        assert point.effective_cohort_size == pytest.approx(aligned.effective_cohort_size, rel=1e-5)
 
 
 def test_every_rule_is_what_its_formula_gives_round_by_round(case):
@@ -57,9 +57,9 @@ def test_every_rule_is_what_its_formula_gives_round_by_round(case):
     rates = np.bincount(np.concatenate(cohorts[:600]), minlength=30) / 600
     last = cohorts[600:]
     for rule, weigh in {
-        "plain average": lambda cohort: np.full(cohort.size, 1 / cohort.size),
-        "IPW": lambda cohort: (importance / rates)[cohort],
-        "self-normalised IPW": lambda cohort: (
+        "fedavg": lambda cohort: np.full(cohort.size, 1 / cohort.size),
+        "horvitz-thompson": lambda cohort: (importance / rates)[cohort],
+        "self-normalised-ipw": lambda cohort: (
             (importance / rates)[cohort] / (importance / rates)[cohort].sum()
         ),
     }.items():
@@ -71,8 +71,8 @@ def test_every_rule_is_what_its_formula_gives_round_by_round(case):
         off = mean - importance
         # Either what clients have too much or what they have too little, whichever is more.
         expected = max(off[off > 0].sum(), -off[off < 0].sum())
-        assert standing.held_out.value == pytest.approx(expected)
-        assert standing.held_out_effective == pytest.approx(mean.sum() ** 2 / squares)
+        assert standing.held_out_gap.value == pytest.approx(expected)
+        assert standing.held_out_effective_cohort_size == pytest.approx(mean.sum() ** 2 / squares)
 
 
 def test_held_out_weights_never_saw_the_held_out_rounds():
@@ -89,9 +89,9 @@ def test_held_out_weights_never_saw_the_held_out_rounds():
 
 def test_the_law_that_is_chosen_has_the_least_held_out_gap(case):
     _, found = case
-    best = min(found.fit.scores, key=lambda score: score.held_out.value)
+    best = min(found.fit.scores, key=lambda score: score.held_out_gap.value)
     assert found.fit.law == best.law
-    assert found.fit.fitted + found.fit.held_out == found.rounds
+    assert found.fit.fitted_rounds + found.fit.held_out_rounds == found.rounds
 
 
 def test_an_independent_fit_gives_back_the_rates_it_was_drawn_from():
@@ -111,7 +111,7 @@ def test_a_mixture_by_hour_beats_independence_where_hours_decide():
     cohorts = [laws[8 <= t % 24 < 20].sample(rng, 1)[0] for t in range(times.size)]
     importance = np.repeat([0.6 / 8, 0.4 / 8], 8)
     federation = Federation(log_of(cohorts, 16, times=times), importance)
-    scores = {score.law: score.held_out.value for score in audit(federation).fit.scores}
+    scores = {score.law: score.held_out_gap.value for score in audit(federation).fit.scores}
     assert scores["mixture"] < scores["independent"] - 0.02
 
 
@@ -119,10 +119,10 @@ def test_the_alignment_handed_back_is_for_the_wanted_importance(case):
     federation, found = case
     assert np.array_equal(found.alignment.importance, federation.importance)
     window = whole(federation)
-    standing = found.price.of("FedAVOT")
+    standing = found.price.of("fedavot")
     weights = weights_of(found.alignment, window)
     assert gap(window, weights) == pytest.approx(standing.gap)
-    assert effective(window, weights) == pytest.approx(standing.effective)
+    assert effective(window, weights) == pytest.approx(standing.effective_cohort_size)
 
 
 def test_the_same_log_and_seed_give_the_same_findings(case):
@@ -241,6 +241,6 @@ def test_what_is_done_in_chunks_is_what_is_done_at_once(case, monkeypatch):
     assert again.gap.value == pytest.approx(found.gap.value)
     for one, other in zip(again.price.standings, found.price.standings, strict=True):
         assert one.gap == pytest.approx(other.gap)
-        assert one.effective == pytest.approx(other.effective)
+        assert one.effective_cohort_size == pytest.approx(other.effective_cohort_size)
         # A mean that is zero but for rounding may have either sign, which moves an interval's end.
-        assert tuple(one.held_out) == pytest.approx(tuple(other.held_out), abs=0.01)
+        assert tuple(one.held_out_gap) == pytest.approx(tuple(other.held_out_gap), abs=0.01)

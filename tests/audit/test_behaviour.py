@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedavot._incidence import Incidence
 from fedavot.audit import Participation, behaviour
-from fedavot.audit.behaviour import behave, dispersion, is_dated, look
+from fedavot.audit.behaviour import behave, dispersion, is_dated, rounds_per_observation
 from fedavot.audit.federation import Federation
 from fedavot.audit.findings import Estimate
 from fedavot.audit.window import whole
@@ -52,7 +52,7 @@ def behaviour_of(states, **options):
 
 
 def look_of(states, block):
-    return look(whole(federation_of(np.asarray(states))), np.asarray(block))
+    return rounds_per_observation(whole(federation_of(np.asarray(states))), np.asarray(block))
 
 
 def looped_look(states, block):
@@ -304,13 +304,13 @@ def test_look_leaves_empty_rounds_out_and_dispersion_does_not():
     states = np.array([[1, 0], [0, 0], [0, 1], [0, 0]])
     found = described(federation_of(states), np.array([0, 1]))
     assert found.dispersion == pytest.approx(looped_dispersion(states), rel=ROUNDING)
-    assert found.look == looped_look(states[[0, 2]], np.array([0, 1]))
+    assert found.rounds_per_observation == looped_look(states[[0, 2]], np.array([0, 1]))
 
 
 def test_drift_and_halves_are_handed_on():
     found = behaviour_of([[1]])
     assert found.drift is DRIFT
-    assert found.halves is HALVES
+    assert (found.implied_first_half, found.implied_last_half) == HALVES
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 import csv
 import json
 import os
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 
 import made
 import numpy as np
@@ -11,38 +12,27 @@ import pytest
 
 import fedavot as fa
 from fedavot.audit import Participation
+from fedavot.audit.comparison import compare
 from fedavot.audit.document import (
+    COLUMNS,
+    ELSEWHERE,
     findings_document,
     read_findings,
     write_alignment,
     write_clients,
     write_findings,
 )
-from fedavot.audit.findings import Estimate
+from fedavot.audit.findings import Behaviour, Estimate, Findings, Shares
 from fedavot.audit.wanted import federation_of
 from fedavot.errors import FedavotWarning, FileFormatError
 from fedavot.flower import Weighting
 from sealing import sealed, unsealed
 
 WRITERS = (write_findings, write_alignment, write_clients)
-ASKED = (
-    *("format", "version", "source", "clients", "rounds", "empty_rounds", "unknown_share"),
-    *(
-        "tolerance",
-        "gap_fedavg",
-        "gap_fedavg_interval",
-        "feasible",
-        "feasible_proven",
-        "feasible_sure",
-        "deficiency",
-    ),
-    *("deficiency_interval", "hall_ratio", "hall_ratio_interval", "deficient"),
-    *("deficient_importance", "deficient_coverage", "never_seen", "larger_cohorts"),
-    *("if_all_asked", "gap_attained", "effective_cohort_size", "effective_cohort_size_plain"),
-    *("law", "laws", "rules", "curve", "behaviour", "groups", "recommendation", "reason"),
-    *("softness", "online", "rounds_needed", "notes"),
-)
-"""Keys that a reader of findings.json may count on."""
+SEALS = {"format", "version", "fedavot", "importance_digest"}
+"""Keys of findings.json beside the attributes of the findings."""
+OLD = Path(__file__).with_name("data") / "findings-version-2.json"
+"""The findings of a small sample, as version 0.1.0 wrote them."""
 
 
 def named(findings, clients):
@@ -56,54 +46,73 @@ def test_what_is_written_is_read_back(tmp_path, variant):
 
 
 @pytest.mark.parametrize("variant", made.VARIANTS)
-def test_a_document_has_every_key_and_is_strict_json(variant):
+def test_a_document_is_strict_json(variant):
     document = findings_document(variant())
-    assert set(ASKED) <= set(document)
     assert json.loads(json.dumps(document, allow_nan=False)) == document
+
+
+def attributes(value):
+    """Return what a finding has in findings.json, by attribute; None if it is no object."""
+    if is_dataclass(value):
+        return {
+            field.name: getattr(value, field.name)
+            for field in fields(value)
+            if field.name not in ELSEWHERE
+        }
+    return value._asdict() if hasattr(value, "_asdict") else None
+
+
+def compare_keys(value, written):
+    """Compare the keys of an object with the attributes that it is made from, and go inside."""
+    held = attributes(value)
+    if held is not None:
+        assert list(written) == list(held)
+        for name, part in held.items():
+            compare_keys(part, written[name])
+    elif isinstance(value, tuple):
+        for part, one in zip(value, written, strict=True):
+            compare_keys(part, one)
+    else:
+        assert not isinstance(written, dict)
+
+
+@pytest.mark.parametrize("variant", made.VARIANTS)
+def test_the_keys_are_the_attributes_of_the_findings_and_of_their_parts(variant):
+    document = findings_document(variant())
+    compare_keys(variant(), {key: document[key] for key in document if key not in SEALS})
+
+
+def test_what_findings_json_leaves_out_is_in_the_table_of_clients_or_in_the_alignment():
+    everywhere = {field.name for part in (Findings, Shares, Behaviour) for field in fields(part)}
+    assert everywhere >= ELSEWHERE
+    columns = {field.name for field in fields(Shares)} | {"client", "group", "level"}
+    assert set(COLUMNS) == columns | {"implied_first_half", "implied_last_half"}
+    assert ELSEWHERE - set(COLUMNS) == {"alignment", "by_client", "group_of"}
 
 
 def test_the_figures_are_those_of_the_findings():
     findings = made.infeasible()
     document = findings_document(findings)
     reach = findings.reach
-    assert document["clients"] == 12
+    assert document["clients"] == list(findings.clients)
     assert document["rounds"] == findings.rounds
-    assert document["mean_cohort"] == findings.entries / findings.rounds
-    assert document["gap_fedavg"] == findings.gap.value
-    assert document["gap_fedavg_interval"] == [findings.gap.low, findings.gap.high]
-    assert document["feasible"] is False
-    assert document["hall_ratio"] == reach.hall_ratio.value
-    assert document["deficient"] == named(findings, reach.deficient.clients)
-    assert document["deficient_importance"] == reach.deficient.importance
-    assert document["larger_cohorts"] == reach.larger_cohorts
-    assert document["recommendation"] == "align softly"
-    assert document["softness"] == 0.1
-
-
-@pytest.mark.parametrize("variant", [made.findings, made.infeasible])
-def test_what_is_attained_is_what_the_recommended_rule_attains(variant):
-    findings = variant()
-    document = findings_document(findings)
-    used = findings.price.of(findings.advice.rule)
-    assert document["gap_attained"] == used.gap
-    assert document["effective_cohort_size"] == used.effective
-    plain = findings.price.of("plain average")
-    assert document["effective_cohort_size_plain"] == plain.effective
-
-
-def test_a_rule_that_was_not_measured_attains_nothing_known():
-    advice = replace(made.findings().advice, rule="another")
-    document = findings_document(made.findings(advice=advice))
-    assert (document["gap_attained"], document["effective_cohort_size"]) == (None, None)
+    assert document["gap"] == findings.gap._asdict()
+    assert document["reach"]["feasible"] is False
+    assert document["reach"]["hall_ratio"]["value"] == reach.hall_ratio.value
+    assert document["reach"]["deficient"]["clients"] == named(findings, reach.deficient.clients)
+    assert document["reach"]["larger_cohorts"] == reach.larger_cohorts
+    assert document["advice"]["action"] == "align softly"
+    assert document["advice"]["softness"] == 0.1
+    assert document["by_group"]["implied"] == findings.by_group.implied.tolist()
+    assert document["behaviour"]["groups_by_hour"] == findings.behaviour.groups_by_hour.tolist()
 
 
 def test_what_is_infinite_or_unknown_is_null():
     findings = made.never_seen()
     document = findings_document(findings)
     assert np.isinf(findings.reach.hall_ratio.value)
-    assert document["hall_ratio"] is None
-    assert document["hall_ratio_interval"] == [None, None]
-    assert document["never_seen"] == named(findings, findings.reach.never)
+    assert document["reach"]["hall_ratio"] == {"value": None, "low": None, "high": None}
+    assert document["reach"]["never_seen"] == named(findings, findings.reach.never_seen)
     hours = np.where(np.arange(24) == 3, np.nan, 1.0)
     quiet = replace(findings.behaviour, by_hour=hours)
     written = findings_document(replace(findings, behaviour=quiet))["behaviour"]["by_hour"]
@@ -115,37 +124,37 @@ def test_numbers_of_numpy_become_numbers_of_json():
         made.findings().reach,
         feasible=np.bool_(True),
         larger_cohorts=np.int64(3),
-        never=np.arange(2),
+        never_seen=np.arange(2),
     )
     findings = made.findings(reach=reach, rounds=np.int64(7), tolerance=np.float64(0.05))
     document = findings_document(findings)
     assert json.loads(json.dumps(document)) == document
-    assert (document["feasible"], document["larger_cohorts"], document["rounds"]) == (True, 3, 7)
-
-
-def test_a_group_is_a_row():
-    findings = made.findings()
-    rows = findings_document(findings)["groups"]
-    assert [row["group"] for row in rows] == list(findings.groups)
-    assert [row["clients"] for row in rows] == [2, 7, 3]
-    assert [row["plain_average"] for row in rows] == findings.by_group.implied.tolist()
-    assert [row["takes_part"] for row in rows] == findings.by_group.inclusion.tolist()
+    assert (document["reach"]["feasible"], document["reach"]["larger_cohorts"]) == (True, 3)
+    assert document["rounds"] == 7
 
 
 def test_without_groups_or_times_there_are_none():
-    assert findings_document(made.without_groups())["groups"] == []
+    document = findings_document(made.without_groups())
+    assert document["groups"] == []
+    assert document["by_group"] is None
     document = findings_document(made.without_times())
     assert document["span"] is None
     assert document["behaviour"]["by_hour"] is None
-    assert document["behaviour"]["clock"] == "the log's"
+    assert document["behaviour"]["dated"] is False
 
 
 @pytest.fixture
 def written(tmp_path):
-    """Return a function that writes findings with some keys changed, or gone if None is given."""
+    """Return a function that writes findings with some values changed: a__b is b within a."""
 
     def write(**changes):
-        document = {**findings_document(made.findings()), **changes}
+        document = findings_document(made.findings())
+        for key, value in changes.items():
+            *path, last = key.split("__")
+            inside = document
+            for name in path:
+                inside = inside[name]
+            inside[last] = value
         path = tmp_path / "findings.json"
         path.write_text(sealed(document))
         return path
@@ -161,20 +170,23 @@ def test_further_keys_are_kept(written):
     ("changes", "words"),
     [
         ({"format": "fedavot-alignment"}, "holds 'fedavot-alignment', not 'fedavot-findings'"),
-        ({"version": 3}, "version 3 of 'fedavot-findings', .*upgrade fedavot"),
-        ({"rounds": 3.5}, "rounds is 3.5; it must be a whole number from 0: take a findings.json"),
+        ({"version": 4}, "version 4 of 'fedavot-findings'"),
+        ({"rounds": 3.5}, "rounds is 3.5"),
         ({"rounds": True}, "rounds is True"),
         ({"clients": -1}, "clients is -1"),
-        ({"gap_fedavg": None}, "gap_fedavg is None; it must be a number"),
-        ({"gap_fedavg": float("nan")}, "NaN is not a JSON number"),
-        ({"gap_fedavg": 10**400}, "an integer has 401 digits"),
-        ({"gap_fedavg_interval": [0.1]}, r"gap_fedavg_interval is \[0.1\]; .* two numbers"),
-        ({"hall_ratio": "high"}, "hall_ratio is 'high'; it must be a number or null"),
-        ({"feasible": 1}, "feasible is 1; it must be true or false"),
-        ({"deficient": [1]}, r"deficient is \[1\]; it must be a list of names"),
-        ({"law": None}, "law is None; it must be text"),
-        ({"groups": [{"group": "a"}]}, "it must be a list of groups with their importance"),
-        ({"groups": {}}, "it must be a list of groups"),
+        ({"gap": None}, "gap is None"),
+        ({"gap__value": None}, "gap is .*None"),
+        ({"gap__value": float("nan")}, "NaN is not a JSON number"),
+        ({"gap__value": 10**400}, "an integer has 401 digits"),
+        ({"gap": {"value": 0.1}}, "gap is .* value, low and high"),
+        ({"reach__hall_ratio__value": "high"}, r"reach\.hall_ratio is .*'high'"),
+        ({"reach__feasible": 1}, r"reach\.feasible is 1"),
+        ({"reach": 1}, r"has no reach\."),
+        ({"reach__deficient__clients": [1]}, r"reach\.deficient\.clients is \[1\]"),
+        ({"fit__law": None}, r"fit\.law is None"),
+        ({"by_group": {"importance": [0.5]}}, "by_group is .* importance and implied"),
+        ({"groups": {}}, "groups is {}"),
+        ({"price__standings": [{"rule": "a"}]}, r"price\.standings is"),
     ],
 )
 def test_a_document_that_no_audit_wrote_is_refused(written, changes, words):
@@ -182,18 +194,44 @@ def test_a_document_that_no_audit_wrote_is_refused(written, changes, words):
         read_findings(written(**changes))
 
 
+def test_findings_of_an_earlier_version_are_read_and_compared():
+    document = read_findings(OLD)
+    old = json.loads(OLD.read_text(encoding="utf-8"))
+    assert old["version"] == 2
+    assert document["advice"]["action"] == old["recommendation"]
+    assert document["advice"]["rule"] == "fedavg"
+    assert document["gap"]["value"] == old["gap_fedavg"]
+    assert document["reach"]["deficient"]["clients"] == old["deficient"]
+    assert document["by_group"]["implied"] == [row["plain_average"] for row in old["groups"]]
+    assert document["entries"] == round(old["mean_cohort"] * old["rounds"])
+    assert {"importance", "recommendation"} <= {
+        change.name for change in compare(document, made.findings())
+    }
+
+
 def test_findings_from_before_there_were_checksums_are_read_with_a_note(tmp_path):
-    document = findings_document(made.findings())
-    (tmp_path / "old.json").write_text(unsealed(document))
+    old = json.loads(OLD.read_text(encoding="utf-8"))
+    (tmp_path / "old.json").write_text(unsealed(old))
     with pytest.warns(FedavotWarning, match=r"old\.json has no checksum"):
-        assert read_findings(tmp_path / "old.json") == document | {"version": 1}
+        assert read_findings(tmp_path / "old.json") == read_findings(OLD)
 
 
-def test_missing_keys_are_named(tmp_path):
+@pytest.mark.parametrize("key", ["rounds", "law", "gap_fedavg_interval", "groups"])
+def test_an_earlier_version_without_one_of_its_keys_is_refused(tmp_path, key):
+    old = json.loads(OLD.read_text(encoding="utf-8"))
+    (tmp_path / "old.json").write_text(
+        sealed({name: value for name, value in old.items() if name != key})
+    )
+    with pytest.raises(FileFormatError, match=key):
+        read_findings(tmp_path / "old.json")
+
+
+@pytest.mark.parametrize("key", ["rounds", "fit", "by_group"])
+def test_a_missing_key_is_named(tmp_path, key):
     document = findings_document(made.findings())
-    del document["rounds"], document["law"]
+    del document[key]
     (tmp_path / "old.json").write_text(sealed(document))
-    with pytest.raises(FileFormatError, match=r"old\.json lacks law, rounds; take a findings.json"):
+    with pytest.raises(FileFormatError, match=rf"old\.json has no {key}"):
         read_findings(tmp_path / "old.json")
 
 
@@ -234,8 +272,10 @@ def test_the_table_of_clients_has_every_number_exactly(tmp_path, variant):
     for column, values in {
         "importance": findings.by_client.importance,
         "owed": findings.by_client.owed,
-        "takes_part": findings.by_client.inclusion,
-        "plain_average": findings.by_client.implied,
+        "inclusion": findings.by_client.inclusion,
+        "implied": findings.by_client.implied,
+        "implied_first_half": findings.behaviour.implied_first_half,
+        "implied_last_half": findings.behaviour.implied_last_half,
         "attained": findings.by_client.attained,
         "level": findings.alignment.levels,
     }.items():

@@ -93,7 +93,7 @@ def test_the_deficient_set_is_the_certificates_and_its_words_are_counts():
 def test_a_client_that_never_takes_part_makes_the_ratio_infinite():
     federation = Federation(log_of([[0], [1]] * 40, 3), np.array([0.4, 0.4, 0.2]))
     found = reach_of(federation)
-    assert found.never.tolist() == [2]
+    assert found.never_seen.tolist() == [2]
     assert np.isinf(found.hall_ratio.value)
     assert np.isfinite(found.hall_ratio.low)
     assert found.larger_cohorts is None

@@ -79,7 +79,7 @@ def test_outside_its_coverage_a_client_is_unknown_and_never_offline(folder, span
     assume(not windows.keys().isdisjoint(client for client, _, _ in spans))
     rows = [(client, *window) for client, window in windows.items()]
     coverage = saved(folder, rows, ("client", "obs_start_s", "last_event_s"), "coverage.csv")
-    log = read_log(saved(folder, spans), period=period, coverage=coverage)
+    log = read_log(saved(folder, spans), period=period, observed=coverage)
     known = {client: list(windows.get(client, (np.inf, -np.inf))) for client in log.clients}
     for client, start, end in spans:
         if start < end:
@@ -94,7 +94,7 @@ def test_outside_its_coverage_a_client_is_unknown_and_never_offline(folder, span
 def test_a_coverage_without_beginnings_knows_clients_from_the_start(tmp_path):
     path = saved(tmp_path, [("a", 10, 20), ("b", 0, 30)])
     coverage = saved(tmp_path, [("a", 20), ("b", 30)], ("client", "last_event_s"), "coverage.csv")
-    log = read_log(path, period=10, coverage=coverage)
+    log = read_log(path, period=10, observed=coverage)
     assert [states(log, t) for t in range(3)] == [
         ({"b"}, set()),
         ({"a", "b"}, set()),
@@ -105,7 +105,7 @@ def test_a_coverage_without_beginnings_knows_clients_from_the_start(tmp_path):
 
 def test_without_coverage_the_log_says_that_clients_are_taken_to_be_known(tmp_path):
     log = read_log(saved(tmp_path, [("a", 0, 1)]), period=1)
-    assert log.notes[0].startswith("no coverage given: every client's state is taken to be known")
+    assert log.notes[0].startswith("no coverage")
 
 
 def test_rounds_with_nobody_are_kept(tmp_path):
@@ -136,7 +136,7 @@ def test_a_draw_does_not_depend_on_the_rounds_after_it(tmp_path):
 def test_one_state_of_several_must_be_chosen(tmp_path):
     rows = [("a", "charging", 0, 5), ("b", "idle", 0, 9)]
     path = saved(tmp_path, rows, ("client", "state", "start_s", "end_s"))
-    with pytest.raises(OptionError, match=r"2 states: 'charging' \(1 row\), 'idle' \(1 row\)"):
+    with pytest.raises(OptionError, match=r"2 states: 'charging' \(1 row\) and 'idle' \(1 row\)"):
         read_log(path, period=1)
     with pytest.raises(OptionError, match="no state 'on'; it has 'charging'"):
         read_log(path, period=1, state="on")
@@ -167,7 +167,7 @@ def test_overlaps_repeats_and_empty_intervals_are_counted(tmp_path):
 
 def test_an_interval_that_ends_before_it_starts_is_refused_by_line(tmp_path):
     path = saved(tmp_path, [("a", 0, 1), ("b", 7, 3)])
-    with pytest.raises(FileFormatError, match="line 3: it ends at 3, before it starts at 7; swap"):
+    with pytest.raises(FileFormatError, match="line 3: the end, 3, is before the start, 7"):
         read_log(path, period=1)
 
 
@@ -180,40 +180,40 @@ def test_a_last_interval_that_is_cut_off_is_dropped(tmp_path):
 
 
 def test_intervals_without_a_period_or_any_length_are_refused(tmp_path):
-    with pytest.raises(OptionError, match="has intervals; say how many seconds"):
+    with pytest.raises(OptionError, match="intervals; .*period=600"):
         read_log(saved(tmp_path, [("a", 0, 1)]))
-    with pytest.raises(FileFormatError, match="no interval of any length"):
+    with pytest.raises(FileFormatError, match="no interval longer than 0"):
         read_log(saved(tmp_path, [("a", 1, 1)]), period=1)
 
 
 def test_a_client_covered_twice_is_refused_by_line(tmp_path):
     coverage = saved(tmp_path, [("a", 5), ("a", 6)], ("client", "last_event_s"), "coverage.csv")
-    with pytest.raises(FileFormatError, match="coverage.csv, line 3: client 'a' a second time"):
-        read_log(saved(tmp_path, [("a", 0, 1)]), period=1, coverage=coverage)
+    with pytest.raises(FileFormatError, match="line 3: client 'a' occurs a second time"):
+        read_log(saved(tmp_path, [("a", 0, 1)]), period=1, observed=coverage)
 
 
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
         ([], "coverage.csv has a header and no rows; add a line for each client"),
-        ([("b", 5)], "coverage.csv names nobody of the log: it has 'b', the log 'a'; spell"),
+        ([("b", 5)], "coverage.csv has no client of the log: it has 'b', the log 'a'"),
     ],
     ids=["nobody", "nobody of the log"],
 )
 def test_a_coverage_of_nobody_is_refused(tmp_path, rows, words):
     coverage = saved(tmp_path, rows, ("client", "last_event_s"), "coverage.csv")
     with pytest.raises(FileFormatError, match=words):
-        read_log(saved(tmp_path, [("a", 0, 1)]), period=1, coverage=coverage)
+        read_log(saved(tmp_path, [("a", 0, 1)]), period=1, observed=coverage)
 
 
 def test_a_table_that_is_no_coverage_is_not_called_a_log(tmp_path):
     path = saved(tmp_path, [("a", 0, 1)])
-    with pytest.raises(FileFormatError, match="a table of coverage needs client and known_until"):
-        read_log(path, period=1, coverage=path)
+    with pytest.raises(FileFormatError, match="a coverage table needs client and known_until"):
+        read_log(path, period=1, observed=path)
 
 
 def test_a_state_of_intervals_that_have_none_is_refused_with_what_to_do(tmp_path):
-    with pytest.raises(OptionError, match="no column of states: leave the state out"):
+    with pytest.raises(OptionError, match="no column of states"):
         read_log(saved(tmp_path, [("a", 0, 1)]), period=1, state="charging")
 
 
@@ -227,7 +227,7 @@ def test_a_coverage_on_another_clock_is_refused(tmp_path):
     rows = [("a", "2024-01-01")]
     coverage = saved(tmp_path, rows, ("client", "last_event_s"), "coverage.csv")
     with pytest.raises(FileFormatError, match="coverage.csv, line 2: .* write all in one way"):
-        read_log(saved(tmp_path, [("a", 0, 1)]), period=1, coverage=coverage)
+        read_log(saved(tmp_path, [("a", 0, 1)]), period=1, observed=coverage)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_some_of_each_round_are_drawn_in_slabs_of_any_size(monkeypatch, slab, si
 
 def test_a_period_that_makes_too_many_rounds_is_refused_with_their_number(tmp_path):
     path = saved(tmp_path, [("a", 0, 31_536_000), ("b", 5, 1000)])
-    words = r"makes 3,153,600,001 rounds .* raise the period to ([0-9.]+) s"
+    words = r"makes 3,153,600,001 rounds .* raise period to ([0-9.]+)"
     with pytest.raises(OptionError, match=words) as caught:
         read_log(path, period=0.01)
     found = re.search(words, str(caught.value))

@@ -251,12 +251,12 @@ def test_a_status_tells_who_took_part_who_was_there_and_who_is_unknown(tmp_path)
     assert [log.available.row(t).tolist() for t in range(3)] == [[0, 1], [1], [0]]
     assert [log.unknown.row(t).tolist() for t in range(3)] == [[3], [], []]
     assert log.notes[0] == "1 row repeats a round and client: dropped"
-    assert "'OK' (1 row), 'ok' (1 row) read as 'took part'" in log.notes[1]
+    assert "'OK' (1 row) and 'ok' (1 row) read as 'took part'" in log.notes[1]
 
 
 def test_statuses_of_which_none_took_part_are_refused(tmp_path):
     path = written(tmp_path, "round,client,status\n1,a,gut\n")
-    with pytest.raises(FileFormatError, match=r"no status says .* found 'gut' \(1 row\)"):
+    with pytest.raises(FileFormatError, match=r"no status means .* found 'gut' \(1 row\)"):
         read_log(path)
     assert cohorts(read_log(path, columns={"status": ""})) == [{"a"}]
 
@@ -302,9 +302,9 @@ def test_progress_is_told_in_bytes_and_ends_at_the_file_size(tmp_path):
 
 def test_options_of_intervals_are_refused_for_rows(tmp_path):
     path = written(tmp_path, "round,client\n1,a\n")
-    with pytest.raises(OptionError, match="has rounds of its own; period"):
+    with pytest.raises(OptionError, match="has rounds of its own; leave out period"):
         read_log(path, period=10)
-    with pytest.raises(OptionError, match="intervals, which need a period"):
+    with pytest.raises(OptionError, match="only applies to interval logs"):
         read_log(path, cohort_size=10)
 
 

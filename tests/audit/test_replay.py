@@ -88,7 +88,7 @@ def test_a_year_of_three_intervals_takes_as_many_steps_whatever_the_period(tmp_p
         found = audit(federation_of(read_log(path, period=period)))
         assert found.rounds == 365 * DAY // period
         assert len(observed) <= 2_000
-        assert found.price.of("least variance") is not None
+        assert found.price.of("fedavot-variance") is not None
         assert not any("replayed" in note or "left out" in note for note in found.notes)
 
 

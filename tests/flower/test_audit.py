@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 
 def test_the_weights_in_use_are_judged_beside_the_plain_average(folder):
     found = audit(federation_of(read_log(folder / "participation.jsonl")))
-    in_use, plain = (found.price.of(rule) for rule in ("applied", "fedavg"))
+    in_use, plain = (found.price.of(rule) for rule in ("as-applied", "fedavg"))
     assert found.rounds == ROUNDS
     assert plain.gap > 0.1
     assert in_use.gap < plain.gap / 3

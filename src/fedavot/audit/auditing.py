@@ -143,15 +143,15 @@ def _evidence(case: Case, found: _Found) -> Evidence:
         reach=found.reach,
         price=found.price,
         drift=found.behaviour.drift,
-        never=float(window.owed[found.reach.never].sum()),
+        never=float(window.owed[found.reach.never_seen].sum()),
         known=window.known,
         softness=found.softness,
         tolerance=found.tolerance,
         rounds=window.n_rounds,
         clients=window.n_clients,
-        cohort=float(window.incidence.sizes.mean()),
+        cohort_size=float(window.incidence.sizes.mean()),
         available=case.mean_available,
-        look=case.look,
+        rounds_per_observation=case.rounds_per_observation,
     )
 
 
@@ -160,7 +160,7 @@ def _findings(case: Case, found: _Found, *, source: str, advice: Advice) -> Find
     log = federation.participation
     aligned = case.whole.align(found.fit.law, softness=advice.softness)
     # Under an explicit law it was found for what is owed while observed; it is for all times.
-    alignment = replace(aligned, importance=federation.importance)
+    alignment = replace(aligned, importance=federation.importance, clients=log.clients)
     delivered = found.shortfall.delivered()
     if delivered is None:
         delivered = window.mean_weights(weights_of(alignment, window))
@@ -175,7 +175,7 @@ def _findings(case: Case, found: _Found, *, source: str, advice: Advice) -> Find
         empty_rounds=log.n_rounds - window.n_rounds,
         entries=window.incidence.members.size,
         span=None if log.times is None else (float(log.times.min()), float(log.times.max())),
-        unknown=0.0 if log.unknown is None else log.unknown.members.size / pairs,
+        unknown_share=0.0 if log.unknown is None else log.unknown.members.size / pairs,
         tolerance=found.tolerance,
         by_client=shares,
         by_group=grouped(federation, window, shares),

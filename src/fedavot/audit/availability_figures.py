@@ -1,4 +1,4 @@
-"""Pictures of how availability behaves: by hour, by day of week, and from one half to the other."""
+"""Pictures of how availability behaves: by hour, by weekday, and from one half to the other."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,12 +27,12 @@ from fedavot.audit.numerals import number, share
 from fedavot.audit.telling import interval, shown
 
 MOST_POINTS = 300
-"""Points of a scatter: more would weigh more than the rest of the page."""
+"""Points of a scatter plot: more would be larger than the rest of the page."""
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 def hours(findings: Findings) -> Picture | None:
-    """Draw how many clients there are by hour of day, and when each group is there."""
+    """Draw the number of clients by hour of day, in total and by group."""
     behaviour = findings.behaviour
     means = behaviour.by_hour
     if means is None or not np.isfinite(means).any():
@@ -74,7 +74,7 @@ def hours(findings: Findings) -> Picture | None:
 
 
 def weekdays(findings: Findings) -> Picture | None:
-    """Draw how many clients there are by day of week."""
+    """Draw the number of clients by day of week."""
     days = findings.behaviour.by_weekday
     if days is None or np.isfinite(days).sum() < 2:
         return None
@@ -97,14 +97,15 @@ def weekdays(findings: Findings) -> Picture | None:
 
 
 def drift(findings: Findings) -> Picture | None:
-    """Draw the plain average's shares in both halves of the log, where it has two."""
+    """Draw the plain average's shares in both halves of the log, if it has two rounds."""
     if findings.rounds < 2:
         return None
-    first, last = findings.behaviour.halves
     drift = findings.behaviour.drift
+    first = findings.behaviour.implied_first_half
+    last = findings.behaviour.implied_last_half
     told = (
         "The plain average's shares in the first and in the last half of the log: "
-        f"{share(drift.value)} of the weight moved ({interval(drift, share)})."
+        f"{share(drift.value)} of the weight moved ({interval(drift)})."
     )
     if findings.group_of is None:
         figure = _scattered(first, last)
@@ -130,7 +131,7 @@ def _by_group(findings: Findings, shares: Floats) -> Floats:
 
 
 def _fullest(findings: Findings) -> dict[str, Floats]:
-    """Return the hours of the groups that should count most, at most `MOST_ROWS`, in order."""
+    """Return the hours of the most important groups, at most `MOST_ROWS`, in order."""
     by_hour = findings.behaviour.groups_by_hour
     if by_hour is None or findings.group_of is None:
         return {}
@@ -144,7 +145,7 @@ def _kind(behaviour: Behaviour) -> str:
 
 
 def _heat(axes: Any, rows: Sequence[Floats], labels: Sequence[str]) -> None:
-    """Draw one row a group, each hour as dark as it is full against the group's fullest."""
+    """Draw one row per group, with darker hours for more clients relative to its busiest hour."""
     name_rows(axes, labels)
     axes.grid(visible=False)
     axes.spines["bottom"].set_visible(False)
@@ -157,7 +158,7 @@ def _heat(axes: Any, rows: Sequence[Floats], labels: Sequence[str]) -> None:
 
 
 def _scattered(first: Floats, last: Floats) -> Any:
-    """Draw clients' shares in either half against each other."""
+    """Draw the clients' shares in the last half against those in the first."""
     figure, axes = new_figure(3.6)
     chosen = np.sort(np.argsort(-np.abs(last - first), kind="stable")[:MOST_POINTS])
     top = 1.08 * max(first[chosen].max(), last[chosen].max(), 1e-9)

@@ -1,4 +1,4 @@
-"""How availability behaves, in sentences: when, together or not, and how it lasts."""
+"""How availability behaves, in sentences: by time, together or not, and for how long."""
 
 from collections.abc import Iterator, Sequence
 from math import isfinite
@@ -11,35 +11,35 @@ from fedavot.audit.numerals import share
 from fedavot.audit.telling import amount, count, interval, listed, size, stretch, told_name
 
 LAWS = {
-    "explicit": "rounds like those seen so far",
-    "independent": "clients that come independently of each other",
-    "mixture": "clients that come independently of each other, given the time of day",
+    "explicit": "rounds like those in the log",
+    "independent": "clients that are available independently of each other",
+    "mixture": "clients that are available independently, given the time of day",
 }
-"""What the laws say of availability, in words."""
+"""What each law assumes about availability, within a sentence."""
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 NOTEWORTHY = 1.2
-"""A ratio to what independent clients would show, below which it may be chance."""
+"""Ratio to independent clients below which a difference may be chance."""
 NO_LIMIT = 0.99
-"""A drift that may be this much may be anything."""
+"""Upper end of an interval from which on it says nothing."""
 GROUPS = 6
-"""How many groups' hours are told."""
+"""How many groups are named with their hours."""
 
 
 def behaviour(findings: Findings) -> Iterator[str]:
-    """Say how availability behaves."""
+    """Describe how availability behaves."""
     found = findings.behaviour
     if findings.rounds == 1:
-        yield "One round says nothing about how availability behaves."
+        yield "A single round does not show how availability behaves."
         return
     verb = "are available" if found.of_available else "take part"
     if found.by_hour is not None and np.isfinite(found.by_hour).sum() > 1:
         hours = [f"{hour:02d}:00" for hour in range(24)]
-        clock = "UTC" if found.dated else "of the log's own clock"
+        clock = "UTC" if found.dated else "on the log's own clock"
         yield _range(verb, found.by_hour, hours, f" {clock}")
-        if findings.unknown > 0:
+        if findings.unknown_share > 0:
             yield (
-                "In these means, clients whose state is not known are taken to be there as often "
-                "as the others."
+                "These means assume that clients in an unknown state are available as often as the "
+                "others."
             )
     if found.groups_by_hour is not None:
         yield from _group_hours(found.groups_by_hour, findings.groups)
@@ -48,8 +48,8 @@ def behaviour(findings: Findings) -> Iterator[str]:
     if _is_constant(findings.by_client.inclusion):
         yield _constant(findings)
     else:
-        if isfinite(found.look):
-            yield _look(found.look)
+        if isfinite(found.rounds_per_observation):
+            yield _per_observation(found.rounds_per_observation)
         if isfinite(found.dispersion):
             yield _dispersion(found.dispersion)
     if isfinite(found.drift.value):
@@ -59,15 +59,15 @@ def behaviour(findings: Findings) -> Iterator[str]:
 
 
 def has_held_out(findings: Findings) -> bool:
-    """Say whether the log has rounds that weights fitted to the others had not seen."""
+    """Return whether rounds are held out that weights were not fitted to."""
     fit = findings.fit
-    return fit.held_out > 0 and fit.fitted + fit.held_out <= findings.rounds
+    return fit.held_out_rounds > 0 and fit.fitted_rounds + fit.held_out_rounds <= findings.rounds
 
 
 def _constant(findings: Findings) -> str:
-    who = "As far as is known, every" if findings.unknown > 0 else "Every"
-    empty = ", those with nobody apart" if findings.empty_rounds else ""
-    return f"{who} client takes part in all rounds or in none{empty}."
+    who = "As far as is known, every" if findings.unknown_share > 0 else "Every"
+    empty = " that have participants" if findings.empty_rounds else ""
+    return f"{who} client takes part in all rounds{empty} or in none."
 
 
 def _is_constant(inclusion: Floats) -> bool:
@@ -81,9 +81,9 @@ def _range(verb: str, means: Floats, labels: Sequence[str], unit: str) -> str:
     days = labels is WEEKDAYS
     if most == fewest:
         when = "On every weekday" if days else "At every hour"
-        return f"{when} about as many clients {verb} on average ({most})."
+        return f"{when} about the same number of clients {verb} on average ({most})."
     return (
-        f"On average most clients {verb} {'on' if days else 'in the hour from'} {labels[high]}"
+        f"On average, most clients {verb} {'on' if days else 'in the hour from'} {labels[high]}"
         f"{unit} ({most}), and fewest {'on' if days else 'from'} {labels[low]} ({fewest})."
     )
 
@@ -95,15 +95,15 @@ def _group_hours(by_hour: Floats, groups: Sequence[str]) -> Iterator[str]:
         if np.isfinite(hours).any() and np.nanmax(hours) > np.nanmin(hours)
     ]
     if told:
-        yield f"By group, most are there in these hours: {listed(told, GROUPS)}."
+        yield f"Busiest hours by group: {listed(told, GROUPS)}."
 
 
-def _look(look: float) -> str:
-    if look < NOTEWORTHY:
-        return "Whether a client takes part in a round says next to nothing about the next one."
+def _per_observation(rounds: float) -> str:
+    if rounds < NOTEWORTHY:
+        return "Whether a client takes part in one round says next to nothing about the next."
     return (
-        f"Clients come and go slowly: about {size(look)} rounds tell as much about a client as one "
-        "would if each round were a fresh draw."
+        f"Clients come and go slowly: about {size(rounds)} rounds per effectively independent "
+        "observation of a client."
     )
 
 
@@ -111,25 +111,26 @@ def _dispersion(ratio: float) -> str:
     if ratio > NOTEWORTHY:
         return (
             "Clients come together: the variance of their number in a round is "
-            f"{amount(ratio)} times what it would be if each came on its own."
+            f"{amount(ratio)} times that of independent clients."
         )
     if ratio < 1 / NOTEWORTHY:
         return (
-            "The number of clients in a round varies less than if each came on its own, as it "
-            "does where a round takes no more than so many."
+            "The number of clients in a round varies less than with independent clients, as if the "
+            "cohort size is capped."
         )
-    return "Clients come independently of each other, as far as their number in a round tells."
+    return "Judging by their number in a round, clients are available independently of each other."
 
 
 def _drift(drift: Estimate, tolerance: float) -> str:
-    told = (
+    moved = (
         f"From the first half of the log to the second, {share(drift.value)} of the plain "
-        f"average's weight moved from some clients to others ({interval(drift, share)})"
+        "average's weight moved from some clients to others"
     )
     if drift.high >= NO_LIMIT:
-        return f"{told.partition(' (')[0]}; whether that is chance, so short a log cannot tell."
+        return f"{moved}; the log is too short to say whether that is chance."
+    told = f"{moved} ({interval(drift)})"
     if drift.low > tolerance:
-        return f"{told}: availability drifts, and weights made from an old log wear out."
+        return f"{told}: availability drifts, so weights from an old log become outdated."
     if drift.high <= tolerance:
         return f"{told}: availability is steady."
     return f"{told}."
@@ -139,13 +140,13 @@ def _laws(fit: Fit) -> Iterator[str]:
     best = next((score for score in fit.scores if score.law == fit.law), None)
     if best is None:
         return
-    parts = f", divided into {count(fit.states, 'part')}" if fit.law == "mixture" else ""
+    parts = f", divided into {count(fit.parts_of_day, 'part')}" if fit.law == "mixture" else ""
     yield (
-        f"Availability is best described as {LAWS[best.law]}{parts}. Weights made for that from "
-        f"{stretch('first', fit.fitted)} left a gap of {amount(best.held_out.value)} in "
-        f"{stretch('last', fit.held_out)}, which they had not seen ({interval(best.held_out)})."
+        f"Availability is best described as {LAWS[best.law]}{parts}. Weights fitted to this law in "
+        f"{stretch('first', fit.fitted_rounds)} had a gap of {share(best.held_out_gap.value)} in "
+        f"{stretch('last', fit.held_out_rounds)} ({interval(best.held_out_gap)})."
     )
     others = [score for score in fit.scores if score.law != fit.law]
     if others:
-        told = "; ".join(f"{LAWS[one.law]}: {amount(one.held_out.value)}" for one in others)
+        told = "; ".join(f"{LAWS[one.law]}: {share(one.held_out_gap.value)}" for one in others)
         yield f"The same for other descriptions: {told}."

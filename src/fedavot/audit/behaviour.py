@@ -1,12 +1,13 @@
-"""How availability behaves: by the hour, from round to round, and between clients.
+"""How availability behaves: by hour, from round to round, and between clients.
 
-A client is present in a round if it could be asked, where the log tells who could; else, and
-always for ``look``, if it took part. With x_it ∈ {0, 1} for the presence of client i in round t,
+A client is present in a round if it could be asked, where the log tells who could; else, and always
+for the second ratio, if it took part. With x_it ∈ {0, 1} for the presence of client i in round t,
 K_t for the clients whose state is known then, and π_i for the share of its known rounds in which i
 is present,
 
-    dispersion = Σ_t (Σ_{i∈K_t} (x_it − π_i))²  /  Σ_t Σ_{i∈K_t} π_i (1 − π_i)
-    look       = Σ_ib (Σ_{t∈b, i∈K_t} (x_it − π_i))²  /  Σ_i π_i (1 − π_i) (k_i − Σ_b k_ib² / k_i)
+    dispersion             = Σ_t (Σ_{i∈K_t} (x_it − π_i))²  /  Σ_t Σ_{i∈K_t} π_i (1 − π_i)
+    rounds per observation = Σ_ib (Σ_{t∈b, i∈K_t} (x_it − π_i))²
+                             /  Σ_i π_i (1 − π_i) (k_i − Σ_b k_ib² / k_i)
 
 for blocks b of rounds in a row, with k_ib for the rounds of b in which i is known and k_i for all
 of them. Both are 1 on average where presence is independent: between clients for the first, between
@@ -90,10 +91,11 @@ def behave(
         by_weekday=by_weekday,
         groups_by_hour=groups_by_hour,
         dated=dated,
-        look=look(window, block),
+        rounds_per_observation=rounds_per_observation(window, block),
         dispersion=dispersion(present, log.unknown),
         drift=drift,
-        halves=halves,
+        implied_first_half=halves[0],
+        implied_last_half=halves[1],
     )
 
 
@@ -102,7 +104,7 @@ def is_dated(times: Floats) -> bool:
     return bool(times.size and times.min() > DATED[0] and times.max() < DATED[1])
 
 
-def look(window: Window, block: Integers) -> float:
+def rounds_per_observation(window: Window, block: Integers) -> float:
     """Return how many rounds tell as much of a client as one independent look would.
 
     Parameters

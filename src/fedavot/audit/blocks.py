@@ -4,11 +4,13 @@ A log may be larger than memory, so that no more than a block is held. A file th
 middle of a line gives that line as a block of its own, which the reader may find whole or not.
 """
 
+import codecs
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from fedavot._reading import decoded
 from fedavot.errors import FileFormatError
 
 Report = Callable[[int, int], object]
@@ -168,19 +170,8 @@ def _checked(data: bytes, line: int, source: Path) -> bytes:
             "text: cut the line out"
         )
     if not data.isascii():
-        try:
-            data.decode()
-        except UnicodeDecodeError as cause:
-            raise _not_utf8(data, cause.start, line, source) from None
+        decoded(data, source, line)
     return data
-
-
-def _not_utf8(data: bytes, at: int, line: int, source: Path) -> FileFormatError:
-    byte, line = data[at : at + 1], line + data.count(b"\n", 0, at)
-    return FileFormatError(
-        f"{source}, line {line}: byte 0x{byte.hex()} is not UTF-8; in Latin-1 it would be "
-        f"{byte.decode('latin-1')!r}: save the file as UTF-8 (iconv -f LATIN1 -t UTF-8)"
-    )
 
 
 def _tail(rest: bytes, line: int, source: Path, notes: list[str]) -> Iterator[Block]:
@@ -189,14 +180,20 @@ def _tail(rest: bytes, line: int, source: Path, notes: list[str]) -> Iterator[Bl
         raise FileFormatError(
             f"{source}, line {line}: carriage returns for line ends; replace them (tr '\\r' '\\n')"
         )
-    try:
-        rest.decode()
-    except UnicodeDecodeError as cause:
-        if cause.reason == "unexpected end of data" and line > 1:
-            notes.append(cut_off(line))
-            return
-        raise _not_utf8(rest, cause.start, line, source) from None
+    if line > 1 and _is_cut(rest):
+        notes.append(cut_off(line))
+        return
     yield Block(_checked(rest, line, source), line, False)
+
+
+def _is_cut(data: bytes) -> bool:
+    """Tell whether UTF-8 ends within a character."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        decoder.decode(data)
+    except UnicodeDecodeError:
+        return False
+    return bool(decoder.getstate()[0])
 
 
 def cut_off(line: int) -> str:

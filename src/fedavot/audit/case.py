@@ -8,7 +8,7 @@ import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence
-from fedavot.audit.behaviour import look
+from fedavot.audit.behaviour import rounds_per_observation
 from fedavot.audit.estimates import LEAST_BLOCKS, Resampling, blocks_of, resampling
 from fedavot.audit.evidence import ROOM
 from fedavot.audit.federation import Federation
@@ -20,7 +20,8 @@ from fedavot.errors import OptionError
 ENOUGH_BLOCKS = 8
 """A part of the log has at least so many blocks, even if presence outlasts them."""
 OUTLASTS = 0.4
-"""A look of more than this share of a block is as long as a block, as far as can be told."""
+"""Where more rounds than this share of a block amount to one observation, presence may last as long
+as a block."""
 GROWING = 1.25
 """Where blocks of twice the length differ this many times more, presence outlasts a block."""
 MOST_CHOSEN = 5_000_000
@@ -32,14 +33,14 @@ class Case:
     """The federation, and what every stage needs of it.
 
     ``window`` is all rounds with anybody in them, ``blocks`` how they are resampled, ``length``
-    how many rounds a block should have at least; ``look`` is as in `Behaviour`.
+    how many rounds a block should have at least; ``rounds_per_observation`` is as in `Behaviour`.
     """
 
     federation: Federation
     window: Window
     blocks: Resampling
     length: int
-    look: float
+    rounds_per_observation: float
     rng: np.random.Generator
 
     def times(self, window: Window) -> Floats | None:
@@ -56,7 +57,7 @@ class Case:
 
     def fitting(self, window: Window) -> Fitting:
         """Return what laws are fitted to."""
-        return Fitting(window, self.times(window), self.look)
+        return Fitting(window, self.times(window), self.rounds_per_observation)
 
     @cached_property
     def whole(self) -> Fitting:
@@ -113,7 +114,7 @@ def opened(federation: Federation, source: str, rng: np.random.Generator) -> Cas
     of_rounds = None if times is None else times[window.rounds]
     length = _length(window, of_rounds)
     block = blocks_of(of_rounds, window.n_rounds, length=length)
-    alike = look(window, block)
+    alike = rounds_per_observation(window, block)
     blocks = resampling(block, rng)
     lasting = alike > OUTLASTS * float(blocks.sizes.mean())
     return Case(federation, window, replace(blocks, lasting=lasting), length, alike, rng)

@@ -1,11 +1,11 @@
-"""What a log's columns mean: recognised by their names, or named by the caller."""
+"""The meaning of a log's columns, recognised by their names or given by the caller."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fedavot._checks import shown
-from fedavot.errors import FileFormatError, OptionError
+from fedavot._checks import enumerated, quoted, shown
+from fedavot.errors import FileFormatError, Option, OptionError
 
 NAMES = {
     "round": ("round", "round_id", "round_number", "server_round", "iteration"),
@@ -21,31 +21,31 @@ NAMES = {
     "known_from": ("known_from", "obs_start_s", "obs_start", "first_event_s", "first_event"),
     "known_until": ("known_until", "obs_end_s", "obs_end", "last_event_s", "last_event"),
 }
-"""The names a column is recognised by, the likeliest first; capitals do not matter."""
+"""Names by which a column is recognised, in order of preference and in any case."""
 
 KINDS = {
     "rows": (("round", "client"), ("status", "time")),
     "intervals": (("client", "start", "end"), ("state",)),
     "coverage": (("client", "known_until"), ("known_from",)),
 }
-"""What each kind of table must have, and what it may have."""
+"""The columns that each kind of table must have, and those that it may have."""
 
 
 class Layout(NamedTuple):
-    """The kind of a table, and where each of its columns stands in the header."""
+    """The kind of a table, and the position of each of its columns."""
 
     kind: str
     places: dict[str, int]
 
 
 def check_named(columns: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the caller's names for columns, or refuse those for columns that no log has."""
+    """Return the caller's names of columns, or refuse one for a column that no log has."""
     named = dict(columns or {})
     unknown = sorted(set(named) - set(NAMES))
     if unknown:
         raise OptionError(
-            f"columns names {unknown[0]!r}; it may name {', '.join(NAMES)}, as in "
-            'columns={"client": "device_id"}'
+            f"columns has {unknown[0]!r}; it may have {', '.join(NAMES)}, as in ",
+            Option("columns", {"client": "device_id"}),
         )
     for role, name in named.items():
         if not isinstance(name, str):
@@ -56,14 +56,14 @@ def check_named(columns: Mapping[str, str] | None) -> dict[str, str]:
 def find_layout(
     header: Sequence[str], named: Mapping[str, str], kinds: Sequence[str], source: Path
 ) -> Layout:
-    """Return the first of the kinds that the header has all columns of.
+    """Return the first of the kinds of which the header has all columns.
 
     Parameters
     ----------
     header : sequence of str
         The columns' names in the file.
     named : mapping of str
-        The caller's names, by meaning; an empty one keeps a column from being read.
+        The caller's names of columns, by meaning; an empty name leaves a column out.
     kinds : sequence of str
         Keys of ``KINDS``, the preferred first.
     source : path
@@ -85,15 +85,18 @@ def find_layout(
     missing = next(role for role in KINDS[kinds[0]][0] if role not in places)
     taken = set(places.values())
     example = next((name for at, name in enumerate(header) if name.strip() and at not in taken), "")
-    remedy = f'name them, as in columns={{"{missing}": "{example}"}}' if example else "add them"
+    remedy: tuple[object, ...] = ("add them",)
+    if example:
+        remedy = ("name them, as in ", Option("columns", {missing: example}))
     raise FileFormatError(
-        f"{source}, line 1: the columns are {_listed(header)}; {called(kinds)} needs {wanted}: "
-        f"{remedy}, or add a header line if there is none"
+        f"{source}, line 1: the columns are {_listed(header)}; {called(kinds)} needs {wanted}: ",
+        *remedy,
+        ", or add a header line if there is none",
     )
 
 
 def unread(header: Sequence[str], layout: Layout) -> list[str]:
-    """Return a note on the columns that have no meaning here, if there are any."""
+    """Return a note on the columns that are not read, if there are any."""
     rest = [name for place, name in enumerate(header) if place not in layout.places.values()]
     if not rest:
         return []
@@ -102,11 +105,11 @@ def unread(header: Sequence[str], layout: Layout) -> list[str]:
 
 def called(kinds: Sequence[str]) -> str:
     """Return what a table of these kinds is called in messages."""
-    return "a table of coverage" if "coverage" in kinds else "a log"
+    return "a coverage table" if "coverage" in kinds else "a log"
 
 
 def _refuse_shared(layout: Layout, header: Sequence[str], source: Path) -> None:
-    """Refuse one column for two meanings."""
+    """Refuse a column with two meanings."""
     role_of: dict[int, str] = {}
     for role, place in layout.places.items():
         other = role_of.setdefault(place, role)
@@ -152,5 +155,4 @@ def _plain(name: str) -> str:
 
 
 def _listed(header: Sequence[str]) -> str:
-    shown = ", ".join(repr(name[:40]) for name in header[:12]) or "none"
-    return shown if len(header) <= 12 else f"{shown} and {len(header) - 12} more"
+    return enumerated(map(quoted, header), 12)

@@ -1,8 +1,8 @@
-"""What changed since the last audit: the earlier findings.json against the findings of now.
+"""What changed since an earlier audit: its findings.json against the findings of now.
 
-A figure has changed if it reads otherwise at the digits that are shown. Where both audits have an
-interval for the long run, the words say whether the two overlap: if they do, the change may be
-chance. Reading the earlier file is left to `document`.
+A figure has changed if it differs at the digits that are shown. If both audits have an interval for
+the long run, the words say whether the two overlap; if they do, the change may be chance.
+`document` reads the earlier file.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,20 +18,20 @@ from fedavot.audit.telling import amount, count, listed, shown, size
 NAMED = 5
 """How many clients are named before the rest are counted."""
 MOST_GROUPS = 10
-"""How many groups are spoken of, those that changed most."""
+"""How many groups are listed, the largest changes first."""
 
 
 class Change(NamedTuple):
-    """One thing that is not as it was.
+    """One thing that changed.
 
     Attributes
     ----------
     name : str
         What it is.
     before, after : str
-        How it was and how it is, short.
+        The earlier value and the present one, in short.
     words : str
-        The same in a sentence or two.
+        The change in a sentence or two.
     """
 
     name: str
@@ -48,13 +48,13 @@ def compare(old: Mapping[str, Any], findings: Findings) -> tuple[Change, ...]:
     old : mapping
         The earlier findings, as `read_findings` gives them.
     findings : Findings
-        What was found now.
+        The present findings.
 
     Returns
     -------
     tuple of Change
-        The importance and the recommendation first, then what it rests on, then the log. Empty if
-        nothing changed.
+        The importance and the recommendation first, then the figures behind it, then the log. Empty
+        if nothing changed.
     """
     new = findings_document(findings)
     return tuple(
@@ -73,69 +73,67 @@ def _importance(old: _Document, new: _Document) -> Iterator[Change]:
             "importance",
             "another",
             "as given now",
-            "The clients or their importance are not those of the earlier audit, so the gaps are "
-            "of different objectives: what changed need not be the federation.",
+            "The clients or their importance differ from the earlier audit. The gaps belong to "
+            "different objectives, so the federation itself need not have changed.",
         )
 
 
 def _advice(old: _Document, new: _Document) -> Iterator[Change]:
-    before, after = _action(old), _action(new)
+    before, after, reason = _action(old), _action(new), new["advice"]["reason"]
     if before != after:
         yield Change(
             "recommendation",
             before,
             after,
-            f"The recommendation is now: {after}. It was: {before}. {new['reason']}".rstrip(),
+            f"The recommendation is now: {after}. It was: {before}. {reason}".rstrip(),
         )
 
 
 def _action(document: _Document) -> str:
-    words = shown(document["recommendation"])
-    if document["softness"] > 0:
-        words += f", softness {document['softness']:.4g}"
-    return f"{words}, learned on the way" if document["online"] else words
+    advice = document["advice"]
+    words = shown(advice["action"])
+    if advice["softness"] > 0:
+        words += f", softness {advice['softness']:.4g}"
+    return f"{words}, learned during training" if advice["online"] else words
 
 
 def _gap(old: _Document, new: _Document) -> Iterator[Change]:
-    yield from _figure(
-        "gap of the plain average", "gap_fedavg", old, new, "The plain average is off by {}"
-    )
-    before, after = (f"{document['tolerance']:.4g}" for document in (old, new))
+    gaps = (old["gap"], new["gap"])
+    yield from _figure("gap of the plain average", gaps, "The gap of the plain average is {}")
+    before, after = (share(document["tolerance"]) for document in (old, new))
     if before != after:
-        words = f"The gap up to which nothing needs to be done is {after}; it was {before}."
+        words = f"The largest gap that calls for no action is {after}; it was {before}."
         yield Change("tolerance", before, after, words)
 
 
-def _figure(name: str, key: str, old: _Document, new: _Document, sentence: str) -> Iterator[Change]:
-    """Compare two figures of the log that have intervals for the long run."""
-    before, after = amount(old[key]), amount(new[key])
-    if before == after:
-        return
-    words = f"{sentence.format(after)}; before, it was {before}."
-    told = _overlap(old[f"{key}_interval"], new[f"{key}_interval"])
-    yield Change(name, before, after, f"{words} {told}".rstrip())
+def _figure(name: str, estimates: tuple[_Document, _Document], sentence: str) -> Iterator[Change]:
+    """Compare two shares that have intervals for the long run."""
+    before, after = (share(estimate["value"]) for estimate in estimates)
+    if before != after:
+        words = f"{sentence.format(after)}; before, it was {before}."
+        yield Change(name, before, after, f"{words} {_overlap(*estimates)}")
 
 
-def _overlap(before: Sequence[float | None], after: Sequence[float | None]) -> str:
+def _overlap(before: _Document, after: _Document) -> str:
     low, high = max(_ends(before)[0], _ends(after)[0]), min(_ends(before)[1], _ends(after)[1])
     if low <= high:
         return f"The two 95{NARROW}% intervals overlap, so this may be chance."
     return f"The two 95{NARROW}% intervals do not overlap: this is more than chance."
 
 
-def _ends(interval: Sequence[float | None]) -> tuple[float, float]:
-    low, high = interval
+def _ends(estimate: _Document) -> tuple[float, float]:
+    low, high = estimate["low"], estimate["high"]
     return -inf if low is None else low, inf if high is None else high
 
 
 def _groups(old: _Document, new: _Document) -> Iterator[Change]:
-    before, after = ({row["group"]: row for row in document["groups"]} for document in (old, new))
+    before, after = (_by_group(document) for document in (old, new))
     yield from _members("groups", [*before], [*after], "group", "in the audit")
     found = []
     for group in (group for group in after if group in before):
         for key, name, words in (
-            ("importance", "importance", "should count {}"),
-            ("plain_average", "plain average", "gets {} of the plain average"),
+            ("importance", "importance", "has an importance of {}"),
+            ("implied", "plain average", "gets {} of the plain average"),
         ):
             was, now = before[group][key], after[group][key]
             if share(was) != share(now):
@@ -146,33 +144,51 @@ def _groups(old: _Document, new: _Document) -> Iterator[Change]:
     yield from (change for _, change in sorted(found, key=lambda one: -one[0])[:MOST_GROUPS])
 
 
+def _by_group(document: _Document) -> dict[str, dict[str, float]]:
+    """Return every group's shares, by its name."""
+    shares = document["by_group"] or {}
+    columns = {key: shares[key] for key in ("importance", "implied") if key in shares}
+    return {
+        group: {key: values[at] for key, values in columns.items()}
+        for at, group in enumerate(document["groups"])
+    }
+
+
 def _reach(old: _Document, new: _Document) -> Iterator[Change]:
-    yield from _possible(old, new)
+    was, now = old["reach"], new["reach"]
+    yield from _possible(was, now)
     yield from _figure(
-        *("importance out of reach", "deficiency", old, new),
+        "importance out of reach",
+        (was["deficiency"], now["deficiency"]),
         "The importance that no weights can deliver is {}",
     )
-    if not (old["feasible"] and new["feasible"]):
-        yield from _ratio(old["hall_ratio"], new["hall_ratio"])
-    for name, key, words in (
-        ("clients out of reach", "deficient", "wanted more than they can be had"),
-        ("clients never seen", "never_seen", "wanted and never seen"),
+    if not (was["feasible"] and now["feasible"]):
+        yield from _ratio(was["hall_ratio"]["value"], now["hall_ratio"]["value"])
+    for name, before, after, words in (
+        (
+            *("clients out of reach", was["deficient"]["clients"], now["deficient"]["clients"]),
+            "with more importance than their rounds allow",
+        ),
+        (
+            *("clients never seen", was["never_seen"], now["never_seen"]),
+            "with importance and without any round",
+        ),
     ):
-        yield from _members(name, old[key], new[key], "client", words)
+        yield from _members(name, before, after, "client", words)
 
 
 def _ratio(old: float | None, new: float | None) -> Iterator[Change]:
     before, after = (amount(inf if ratio is None else ratio) for ratio in (old, new))
     if before != after:
-        words = f"The worst set is {after} times too important; before, it was {before} times."
+        words = f"The Hall ratio, of the worst set of clients, is {after}; before, it was {before}."
         yield Change("Hall ratio", before, after, words)
 
 
 def _possible(old: _Document, new: _Document) -> Iterator[Change]:
     was, now = ("possible" if part["feasible"] else "not possible" for part in (old, new))
-    sure = [part["feasible_sure"] for part in (old, new)]
+    sure = [part["sure"] for part in (old, new)]
     before, after = (
-        words if known else f"{words}, in doubt"
+        words if known else f"{words}, uncertain"
         for words, known in zip((was, now), sure, strict=True)
     )
     if before == after:
@@ -181,16 +197,16 @@ def _possible(old: _Document, new: _Document) -> Iterator[Change]:
     if was == now:
         told = f"It is {now}, as before, to give every client its importance."
     if not sure[1]:
-        told += " The log is too short to be sure of the long run."
+        told += " The log is too short to be certain about the long run."
     elif not sure[0]:
-        told += " The log is now long enough to be sure of the long run."
+        told += " The log is now long enough to be certain about the long run."
     yield Change("exact alignment", before, after, told)
 
 
 def _members(
     name: str, before: Sequence[str], after: Sequence[str], what: str, words: str
 ) -> Iterator[Change]:
-    """Compare two sets: who joined, and who left."""
+    """Compare two sets: which members are new, and which are gone."""
     was, now = set(before), set(after)
     joined = [shown(member) for member in after if member not in was]
     left = [shown(member) for member in before if member not in now]
@@ -204,18 +220,25 @@ def _members(
 
 
 def _rule(old: _Document, new: _Document) -> Iterator[Change]:
-    for name, key, tell, sentence in (
-        ("gap attained", "gap_attained", amount, "What is recommended leaves a gap of {}"),
-        (
-            *("effective cohort size", "effective_cohort_size", size),
-            "What is recommended averages as well as {} equally weighted clients",
-        ),
-    ):
-        yield from _plain(name, key, tell, sentence, (old, new))
-    before, after = (LAWS.get(document["law"], shown(document["law"])) for document in (old, new))
+    used = (_recommended(old), _recommended(new))
+    yield from _plain("gap attained", "gap", share, "The recommended rule has a gap of {}", used)
+    yield from _plain(
+        *("effective cohort size", "effective_cohort_size", size),
+        "The recommended rule has an effective cohort size of {}",
+        used,
+    )
+    before, after = (
+        LAWS.get(document["fit"]["law"], shown(document["fit"]["law"])) for document in (old, new)
+    )
     if before != after:
         words = f"Availability is now best described by {after}; before, by {before}."
         yield Change("law of availability", before, after, words)
+
+
+def _recommended(document: _Document) -> _Document:
+    """Return the standing of the recommended rule; nothing if it was not measured."""
+    rule, standings = document["advice"]["rule"], document["price"]["standings"]
+    return next((one for one in standings if one["rule"] == rule), {})
 
 
 def _plain(
@@ -223,32 +246,31 @@ def _plain(
     key: str,
     tell: Callable[[float], str],
     sentence: str,
-    documents: tuple[_Document, _Document],
+    documents: Sequence[_Document],
 ) -> Iterator[Change]:
     """Compare two figures, either of which may be unknown."""
     before, after = (
-        "unknown" if document[key] is None else tell(document[key]) for document in documents
+        "unknown" if document.get(key) is None else tell(document[key]) for document in documents
     )
     if before != after:
         yield Change(name, before, after, f"{sentence.format(after)}; before: {before}.")
 
 
 def _log(old: _Document, new: _Document) -> Iterator[Change]:
-    yield from _members(
-        "clients", old["client_names"], new["client_names"], "client", "in the audit"
-    )
+    yield from _members("clients", old["clients"], new["clients"], "client", "in the audit")
     for name, key, sentence in (
-        ("rounds", "rounds", "The log has {} with anybody"),
+        ("rounds", "rounds", "The log has {} with participants"),
         ("empty rounds", "empty_rounds", "Nobody took part in {}"),
     ):
         before, after = (count(document[key], "round") for document in (old, new))
         if before != after:
             yield Change(name, before, after, f"{sentence.format(after)}; before: {before}.")
     documents = (old, new)
-    yield from _plain("clients a round", "mean_cohort", size, "A round has {} clients", documents)
+    sizes = tuple({"size": one["entries"] / max(one["rounds"], 1)} for one in documents)
+    yield from _plain("clients per round", "size", size, "A round has {} clients", sizes)
     yield from _plain(
-        *("state not known", "unknown_share", share),
-        "Whether a client took part is not known in {} of cases",
+        *("unknown states", "unknown_share", share),
+        "The client's state is unknown in {} of all pairs of client and round",
         documents,
     )
     before, after = (shown(document["source"]) for document in documents)

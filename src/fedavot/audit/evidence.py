@@ -1,58 +1,61 @@
-"""What a recommendation rests on, and the questions it answers.
+"""The evidence for a recommendation, and the questions it answers.
 
-Is something clearly wrong, can weights put it right, do weights from the past carry over, and is
-exactness worth its price. The thresholds are here; which answer follows is `advice`'s affair.
+Is something clearly wrong, can weights correct it, do weights from the past carry over, and is
+exact alignment worth its price? The thresholds are here; `advice` turns the answers into a
+recommendation.
 """
 
 from dataclasses import dataclass
 
 from fedavot.audit.findings import Estimate, Point, Price, Reach, Standing
+from fedavot.audit.rules import FEDAVG, FEDAVOT, ONLINE, SELECT
 
 ROOM = 1.5
-"""How many times as many clients must be available as take part, for a choice to matter."""
+"""Ratio of available clients to participants from which on it matters whom the server selects."""
 HALVED = 0.5
-"""What would do if the whole cannot be had."""
+"""Share of the deficiency that it is enough to remove if all of it cannot be removed."""
 KNOWN = 0.5
-"""Less importance than this observed, and nothing is said."""
+"""Share of the importance that must be observed for a judgement."""
 WORTHWHILE = 0.5
-"""Weights that close less than this share of what is beyond the tolerance are not the answer."""
+"""Share of the gap beyond the tolerance that weights must close to be recommended."""
 KEPT = 0.5
-"""Exact weights that keep less than this share of what a cohort averages beyond one client are
-dear ..."""
+"""Exact weights are costly if they keep less than this share of the effective cohort size above
+one."""
 GAIN = 1.3
-"""... and others are worth it if they keep this many times as much."""
+"""How many times as much other weights must keep to be preferred to costly ones."""
 NEARER = 0.8
-"""Other weights are better if their gap is at most this share of the fixed ones', and as even if
-their effective cohort size is at least this share."""
+"""Other weights are better if their gap is at most this share of the fixed weights' gap, and as
+even if their effective cohort size is at least this share of theirs."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a recommendation rests on.
+    """The figures that a recommendation is based on.
 
     Attributes
     ----------
     gap : Estimate
-        Of the plain average, over the whole log.
+        Gap of the plain average over the whole log.
     applied : Estimate or None
-        Of the weights that were really used, where the log tells.
+        Gap of the weights that were applied, if the log has them.
     reach : Reach
     price : Price
     drift : Estimate
-        Between the halves of the log.
+        Drift between the halves of the log.
     never : float
-        Importance of clients that never took part.
+        Importance of the clients that never took part.
     known : float
-        Share of the importance whose state is known, over the rounds.
+        Share of the importance that is observed, over all rounds.
     softness : float
-        Of the soft rule in ``price``.
+        Softness of the soft rule in ``price``.
     tolerance : float
-        The gap up to which nothing needs to be done.
+        The largest gap that calls for no action.
     rounds, clients : int
-    cohort, available : float
-        Mean numbers of clients that took part, and that could have (0 if not known).
-    look : float
-        How many rounds tell as much as one independent one.
+        Number of rounds with participants, and of clients.
+    cohort_size, available : float
+        Mean number of clients that took part, and that were available (0 if unknown).
+    rounds_per_observation : float
+        Rounds per effectively independent observation of a client.
     """
 
     gap: Estimate
@@ -66,41 +69,41 @@ class Evidence:
     tolerance: float
     rounds: int
     clients: int
-    cohort: float
+    cohort_size: float
     available: float
-    look: float
+    rounds_per_observation: float
 
     @property
     def plain(self) -> Standing:
-        """Return where the plain average stands."""
-        return self.price.of("plain average")
+        """The plain average's standing."""
+        return self.price.of(FEDAVG)
 
     @property
     def exact(self) -> Standing:
-        """Return where weights fixed beforehand stand."""
-        return self.price.of("FedAVOT")
+        """The standing of weights fitted to the log."""
+        return self.price.of(FEDAVOT)
 
     @property
     def selection(self) -> Standing | None:
-        """Return where choosing whom to ask stands, where there was a choice."""
-        return self.price.find("online selection")
+        """The standing of server selection, if the server had a choice."""
+        return self.price.find(SELECT)
 
     @property
     def online(self) -> Standing:
-        """Return where weights learned on the way stand."""
-        return self.price.of("online")
+        """The standing of weights learned during training."""
+        return self.price.of(ONLINE)
 
     @property
     def pressing(self) -> bool:
-        """Say whether something is clearly wrong lately, whatever the log says as a whole."""
+        """Whether something is clearly wrong in recent rounds, whatever the whole log says."""
         if self.applied is not None and self.applied.low > self.tolerance:
             return True
-        # Where availability drifts, the last part tells more of what is to come than all of it.
-        return self.drift.low > 0 and self.plain.held_out.low >= self.tolerance
+        # If availability drifts, the last part predicts the future better than the whole log.
+        return self.drift.low > 0 and self.plain.held_out_gap.low >= self.tolerance
 
     @property
-    def hopeless(self) -> bool:
-        """Say whether weights cannot do it, or do so little that something else is needed."""
+    def out_of_reach(self) -> bool:
+        """Whether weights cannot close the gap, or close too little of it."""
         lost, tolerance = self.reach.deficiency, self.tolerance
         gained = self.gap.value - lost.value
         little = gained < WORTHWHILE * (self.gap.value - tolerance)
@@ -108,51 +111,54 @@ class Evidence:
 
     @property
     def settled(self) -> bool:
-        """Say whether the gap is known as closely as it needs to be."""
+        """Whether the gap is known to within the tolerance."""
         return self.gap.high - self.gap.low <= self.tolerance
 
     @property
-    def within_reach_of_all(self) -> bool:
-        """Say whether the clients that are missing are there, and not asked."""
+    def selection_helps(self) -> bool:
+        """Whether the deficient clients are available but not selected."""
         reach = self.reach
         enough = max(self.tolerance, HALVED * reach.deficiency.value)
         asked = reach.if_all_asked
         return asked is not None and asked <= enough and self.selection is not None
 
     @property
-    def dear(self) -> bool:
-        """Say whether exact weights keep little of what a cohort averages."""
-        return self.exact.effective - 1 < KEPT * (self.plain.effective - 1)
+    def costly(self) -> bool:
+        """Whether exact weights lose much of the effective cohort size."""
+        return self.exact.effective_cohort_size - 1 < KEPT * (self.plain.effective_cohort_size - 1)
 
     @property
     def learns(self) -> bool:
-        """Say whether weights are better learned on the way than fixed by the log."""
+        """Whether weights should be learned during training instead of fitted to the log."""
         return self.misses or self.nearer
 
     @property
     def misses(self) -> bool:
-        """Say whether weights fixed by the first part are clearly off in the last."""
-        missed = self.exact.held_out
+        """Whether weights fitted to the first part have a clear gap in the last."""
+        missed = self.exact.held_out_gap
         return missed.low > self.reach.deficiency.value + self.tolerance
 
     @property
     def nearer(self) -> bool:
-        """Say whether learned weights came nearer in the last part, where it matters."""
+        """Whether learned weights came closer in the last part, if that matters."""
         exact, online, plain = self.exact, self.online, self.plain
-        beyond = plain.held_out.value - self.tolerance
-        useful = plain.held_out.value - exact.held_out.value >= WORTHWHILE * beyond
-        even = online.held_out_effective >= NEARER * exact.held_out_effective
+        beyond = plain.held_out_gap.value - self.tolerance
+        useful = plain.held_out_gap.value - exact.held_out_gap.value >= WORTHWHILE * beyond
+        even = (
+            online.held_out_effective_cohort_size >= NEARER * exact.held_out_effective_cohort_size
+        )
         return (
-            exact.held_out.value > self.tolerance
-            and online.held_out.value <= NEARER * exact.held_out.value
+            exact.held_out_gap.value > self.tolerance
+            and online.held_out_gap.value <= NEARER * exact.held_out_gap.value
             and (even or not useful)
         )
 
 
 def choose_softness(points: tuple[Point, ...], tolerance: float) -> float:
-    """Return the largest softness with a gap within the tolerance; the least, if none has.
+    """Return the largest softness with a gap within the tolerance, or the smallest if none has.
 
-    Where exact alignment itself is beyond the tolerance, half of it more is allowed.
+    If the gap of exact alignment itself exceeds the tolerance, the gap may be larger by half the
+    tolerance.
     """
     exact = points[0].gap
     most = tolerance if exact <= tolerance else exact + HALVED * tolerance

@@ -1,6 +1,7 @@
-"""Pictures of findings, for the page and as files: one function each, nothing where no data is.
+"""Pictures of findings, for the page and as files: one function per picture.
 
-Turning a picture into markup is left to `svg`, what pictures have in common to `canvas`.
+A function returns None if the findings have no data for its picture. `svg` turns pictures into
+markup; `canvas` holds what they have in common.
 """
 
 from collections.abc import Sequence
@@ -31,20 +32,21 @@ from fedavot.audit.canvas import (
 from fedavot.audit.findings import Estimate, Findings
 from fedavot.audit.labels import place_labels
 from fedavot.audit.numerals import NARROW, NOTHING, number, share
+from fedavot.audit.rules import label
 from fedavot.audit.telling import interval, shown, stretch
 
 LAWS = {
-    "explicit": "rounds seen so far",
+    "explicit": "rounds of the log",
     "independent": "independent clients",
     "mixture": "time of day",
 }
-"""What the laws say of availability, in a few words."""
+"""Short labels of the laws."""
 WIDER = 1.7
-"""How many times as wide an axis of gaps may be for the sake of weights that do not sum to one."""
+"""Factor by which weights that do not sum to one may widen an axis of gaps."""
 
 
 def draw(findings: Findings) -> tuple[Picture, ...]:
-    """Draw every picture that the findings have data for."""
+    """Draw every picture for which the findings have data."""
     makers = (_shares, hours, weekdays, drift, _held_out, _price)
     with drawing():
         pictures = tuple(picture for make in makers if (picture := make(findings)) is not None)
@@ -54,7 +56,7 @@ def draw(findings: Findings) -> tuple[Picture, ...]:
 
 
 def write_png(picture: Picture, stream: IO[bytes]) -> None:
-    """Write a picture with its title, on white, at 160 dots an inch."""
+    """Write a picture with its title, on white, at 160 dots per inch."""
     with drawing():
         title = picture.figure.text(
             *(0.01, 1.01, picture.title), ha="left", va="bottom", weight="bold", size=11
@@ -73,7 +75,7 @@ def write_png(picture: Picture, stream: IO[bytes]) -> None:
 
 
 def _shares(findings: Findings) -> Picture:
-    """Draw what each group, or client, should count, and what it counts."""
+    """Draw the importance and the weight of each group, or of each client."""
     grouped = findings.by_group is not None
     data = findings.by_group or findings.by_client
     names = findings.groups if grouped else findings.clients
@@ -82,47 +84,50 @@ def _shares(findings: Findings) -> Picture:
     figure, axes = new_figure(height_of(rows.size))
     lines = np.arange(rows.size)
     joined(axes, data.owed[rows], data.implied[rows])
-    dots(axes, data.owed[rows], lines, colour="wanted", marker="o", label="should count")
+    dots(axes, data.owed[rows], lines, colour="wanted", marker="o", label="importance")
     dots(axes, data.implied[rows], lines, colour="plain", marker="D", label="plain average")
     dots(
         axes,
         data.attained[rows],
         lines,
         **{"colour": "attained", "marker": "o", "s": 120, "hollow": True},
-        label="nearest possible",
+        label="closest possible",
     )
     name_rows(axes, [short(names[row]) for row in rows])
     from_zero(axes)
     legend(figure, axes)
     what = "group" if grouped else "client"
     told = "; ".join(
-        f"{shown(names[row])}, which should count {share(data.owed[row])}, counts "
-        f"{share(data.implied[row])}"
+        f"{shown(names[row])} with {share(data.implied[row])} instead of {share(data.owed[row])}"
         for row in np.argsort(-np.abs(excess), kind="stable")[:4]
         if abs(excess[row]) > NOTHING
     )
-    apart = f" Farthest apart: {told}." if told else f" Every {what} counts what it should."
+    apart = f" Largest deviations: {told}." if told else f" Every {what} gets its importance."
     return Picture(
         "shares",
-        f"What each {what} should count, and what it counts"
+        f"Importance and weight of each {what}"
         if rows.size == len(names) or not told
-        else f"The {rows.size} {what}s farthest off what they should count",
-        f"One row a {what}, with its share wanted, its share in the plain average, and its share "
-        f"with the weights nearest to what is wanted.{apart}"
-        + fewer(rows.size, len(names), f"{what}s farthest apart" if told else f"first {what}s"),
+        else f"The {rows.size} {what}s with the largest deviations",
+        f"One row per {what}, with its importance, its share of the plain average, and its share "
+        f"with the weights that come closest to the importance.{apart}"
+        + fewer(
+            rows.size,
+            len(names),
+            f"{what}s with the largest deviations" if told else f"first {what}s",
+        ),
         figure,
     )
 
 
 def _held_out(findings: Findings) -> Picture | None:
-    """Draw the gaps of laws and rules in the part of the log they were not fitted to."""
+    """Draw the gaps of laws and rules in the held-out part of the log."""
     if not has_held_out(findings):
         return None
-    laws = [(LAWS.get(one.law, one.law), one.held_out) for one in findings.fit.scores]
-    rules = [(one.rule, one.held_out) for one in findings.price.standings]
+    laws = [(LAWS.get(one.law, one.law), one.held_out_gap) for one in findings.fit.scores]
+    rules = [(label(one.rule), one.held_out_gap) for one in findings.price.standings]
     blocks = [
         ("By description of availability", laws, LAWS.get(findings.fit.law)),
-        ("By rule", rules, findings.advice.rule),
+        ("By rule", rules, label(findings.advice.rule)),
     ]
     blocks = [block for block in blocks if block[1]]
     if not blocks:
@@ -144,15 +149,15 @@ def _held_out(findings: Findings) -> Picture | None:
     axes[-1, 0].set_xlim(-0.03 * limit, 1.03 * limit)
     axes[-1, 0].set_xlabel(f"gap, with 95{NARROW}% interval")
     told = "; ".join(
-        f"{name} {share(gap.value)} ({interval(gap, share)})"
+        f"{name} {share(gap.value)} ({interval(gap)})"
         for name, gap in laws + rules
         if np.isfinite(gap.value)
     )
     return Picture(
         "held-out",
         "Gaps in the held-out part of the log",
-        f"Gaps in {stretch('last', findings.fit.held_out)}, of weights that had not seen what they "
-        f"are judged by: {told}. The dotted line is the tolerance, {share(findings.tolerance)}.",
+        f"Gaps in {stretch('last', findings.fit.held_out_rounds)}, of weights that were not fitted "
+        f"to them: {told}. The dotted line is the tolerance, {share(findings.tolerance)}.",
         figure,
     )
 
@@ -162,19 +167,21 @@ def _price(findings: Findings) -> Picture:
     figure, axes = new_figure(3.9)
     curve = np.array(
         [
-            (point.effective, point.gap)
+            (point.effective_cohort_size, point.gap)
             for point in findings.price.curve
-            if np.isfinite([point.effective, point.gap]).all()
+            if np.isfinite([point.effective_cohort_size, point.gap]).all()
         ]
     ).reshape(-1, 2)
     axes.plot(*curve.T, color=COLOURS["wanted"], linewidth=1.8, zorder=2)
     standings = [
-        one for one in findings.price.standings if np.isfinite([one.effective, one.gap]).all()
+        one
+        for one in findings.price.standings
+        if np.isfinite([one.effective_cohort_size, one.gap]).all()
     ]
     chosen = [one.rule == findings.advice.rule for one in standings]
     for one, best in zip(standings, chosen, strict=True):
         look = {"colour": "attained", "s": 110} if best else {"colour": "plain", "marker": "D"}
-        dots(axes, one.effective, one.gap, **{"s": 30, "zorder": 4 + best, **look})
+        dots(axes, one.effective_cohort_size, one.gap, **{"s": 30, "zorder": 4 + best, **look})
     axes.axhline(findings.tolerance, color=COLOURS["muted"], linewidth=1.2, linestyle=":")
     limit = axes.annotate(
         "tolerance",
@@ -182,44 +189,46 @@ def _price(findings: Findings) -> Picture:
         **{"xycoords": ("axes fraction", "data"), "xytext": (-2, 2)},
         **{"textcoords": "offset points", "ha": "right", "size": 9, "color": COLOURS["muted"]},
     )
-    axes.set(xlabel="effective cohort size: more is steadier", ylabel="gap: less is nearer")
+    axes.set(xlabel="effective cohort size (larger is better)", ylabel="gap (smaller is better)")
     in_percent(axes.yaxis)
     left, right = _make_room(axes, findings.tolerance)
     place_labels(
         axes,
-        [(one.effective, one.gap) for one in standings],
-        [one.rule for one in standings],
+        [(one.effective_cohort_size, one.gap) for one in standings],
+        [label(one.rule) for one in standings],
         bold=chosen,
         avoid=_filled(curve) + _filled([(left, findings.tolerance), (right, findings.tolerance)]),
         taken=[limit],
     )
     told = "; ".join(
-        f"{one.rule}: gap {share(one.gap)} at {number(one.effective)}" for one in standings
+        f"{label(one.rule)}: gap {share(one.gap)} at {number(one.effective_cohort_size)}"
+        for one in standings
     )
     return Picture(
         "price",
-        "The price of being nearer",
-        "Gap against effective cohort size. The line goes from exact to ever softer alignment. "
-        f"{told}. Recommended: {findings.advice.rule}. The dotted line is the tolerance, "
+        "The price of a smaller gap",
+        "Gap against effective cohort size. The line runs from exact to ever softer alignment. "
+        f"{told}. Recommended: {label(findings.advice.rule)}. The dotted line is the tolerance, "
         f"{share(findings.tolerance)}.",
         figure,
     )
 
 
 def _limit(findings: Findings) -> float:
-    """Return where the axis of held-out gaps ends: past all but what is off the scale of shares.
+    """Return the end of the axis of held-out gaps.
 
-    Weights that do not sum to one may be off by any amount, and would press the others together.
+    The gap of weights that do not sum to one may be arbitrarily large, and would squeeze the others
+    together; it may lie beyond the end.
     """
     standings = findings.price.standings
-    shares = [one.held_out for one in findings.fit.scores]
-    shares += [one.held_out for one in standings if one.most <= 1 + NOTHING]
-    most, all_of_them = _end(shares), _end([*shares, *(one.held_out for one in standings)])
+    shares = [one.held_out_gap for one in findings.fit.scores]
+    shares += [one.held_out_gap for one in standings if one.largest_sum_of_weights <= 1 + NOTHING]
+    most, all_of_them = _end(shares), _end([*shares, *(one.held_out_gap for one in standings)])
     return 1.08 * (all_of_them if all_of_them <= WIDER * most or not most else most) or 1.0
 
 
 def _end(gaps: Sequence[Estimate]) -> float:
-    """Return how far values and their intervals go, as far as they are finite."""
+    """Return the largest finite value or upper end of an interval."""
     ends = [end for gap in gaps for end in (gap.value, gap.high) if np.isfinite(end)]
     return max(ends, default=0.0)
 
@@ -227,7 +236,7 @@ def _end(gaps: Sequence[Estimate]) -> float:
 def _intervals(
     axes: Any, rows: Sequence[tuple[str, Estimate]], best: str | None, limit: float
 ) -> None:
-    """Draw a value and its interval in each row; the best one stands out."""
+    """Draw a value and its interval in each row; the best one is highlighted."""
     name_rows(axes, [short(name) for name, _ in rows])
     for row, (name, gap) in enumerate(rows):
         colour = "attained" if name == best else "plain"
@@ -260,7 +269,7 @@ def _make_room(axes: Any, tolerance: float) -> tuple[float, float]:
 
 
 def _filled(line: ArrayLike) -> list[tuple[float, float]]:
-    """Return points close together along a line."""
+    """Return closely spaced points along a line."""
     corners = np.asarray(line, dtype=float)
     if len(corners) < 2:
         return []

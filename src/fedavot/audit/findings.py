@@ -1,7 +1,8 @@
-"""What an audit finds, as data: every output is drawn from this and from nothing else.
+"""What an audit finds, as data. Every output is made from this and from nothing else.
 
-An `Estimate` is a figure of this log, with an interval for the law behind the log. Shares of rounds
-are of the rounds in which anybody took part. Words and pictures are left to `words` and `page`.
+An `Estimate` is a figure of this log with a 95 % interval for its long-run value. Shares of rounds
+refer to the rounds in which at least one client took part. The keys of findings.json and the
+columns of clients.csv are the names of these attributes.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ LawName = Literal["explicit", "independent", "mixture"]
 
 
 class Estimate(NamedTuple):
-    """A figure of this log, and a 95 % interval for what it is in the long run."""
+    """A figure of this log, and a 95 % interval for its long-run value."""
 
     value: float
     low: float
@@ -33,22 +34,23 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """Every client's part, one entry a client or a group.
+    """Shares of the total weight, one entry per client or per group.
 
     Attributes
     ----------
     importance : float array
-        What each should count.
+        The share that each should have.
     owed : float array
-        The same, while its state was known: a client counts only in the rounds it is known in.
-        Equal to the importance where nothing is unknown.
+        The importance, counted only in rounds in which the client's state is known. Equal to the
+        importance if nothing is unknown.
     implied : float array
-        Its mean weight in the plain average of each round: what FedAvg optimises.
+        The mean weight in the plain average of each round: the importance that FedAvg optimises.
     attained : float array
-        Its mean weight under the weights nearest to the importance.
+        The mean weight under the weights that come closest to the importance.
     inclusion : float array
-        The share of rounds it took part in, of those it is known in; NaN if it is known in none.
-        Of a group: the share of rounds with at least one of its clients.
+        The share of rounds in which the client took part, out of those in which its state is
+        known; NaN if there are none. For a group: the share of rounds with at least one of its
+        clients.
     """
 
     importance: Floats
@@ -59,7 +61,7 @@ class Shares:
 
 
 class Reached(NamedTuple):
-    """A set of clients, the importance it holds, and the share of rounds with any of them."""
+    """A set of clients, its importance, and the share of rounds with at least one of them."""
 
     clients: Integers
     importance: float
@@ -68,34 +70,37 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Reach:
-    """Whether weights exist that give every client its importance, and what if not.
+    """Whether weights exist that give every client its importance, and what is missing if not.
 
     Attributes
     ----------
     feasible : bool
-        Whether they do over this log.
+        Whether such weights exist for the rounds of this log.
     proven : bool
-        Whether that is proven; not so of a very large log in which no set that was tried is short.
+        Whether ``feasible`` is proven. It may not be for a very large log in which none of the sets
+        that were tested is deficient.
     sure : bool
-        Whether the log is long enough to say so of the long run.
+        Whether the log is long enough for ``feasible`` to hold in the long run.
     deficiency : Estimate
-        How much importance no weights can deliver; 0 if feasible.
+        The importance that no weights can deliver; 0 if feasible.
     hall_ratio : Estimate
-        How many times too important the worst set is; infinite if it never took part.
+        The largest ratio of a set's importance to its coverage; infinite if a set with importance
+        never took part.
     deficient : Reached
-        The clients wanted more than they can be had; empty if feasible.
+        The set of clients with the largest deficiency; empty if feasible.
     worst : Reached
-        The set behind the Hall ratio; empty if feasible.
-    never : int array
-        Clients with importance that never took part, though known in some round.
+        The set of clients with the largest Hall ratio; empty if feasible.
+    never_seen : int array
+        Clients with importance that never took part although their state is known in some round.
     larger_cohorts : int or None
-        How many times as many clients a round would do: of those available where the log tells,
-        else by merging that many rounds in a row. None if feasible, or if no number that was tried
-        would.
+        The factor by which cohorts would have to grow to make alignment feasible: with more of the
+        available clients if the log has them, otherwise by merging as many consecutive rounds.
+        None if already feasible, or if no factor that was tried is enough.
     tried_cohorts : int
-        The largest such number that was tried.
+        The largest factor that was tried.
     if_all_asked : float or None
-        The deficiency if all who were available took part; None where the log does not tell.
+        The deficiency if all available clients took part; None if the log does not say who was
+        available.
     """
 
     feasible: bool
@@ -105,7 +110,7 @@ class Reach:
     hall_ratio: Estimate
     deficient: Reached
     worst: Reached
-    never: Integers
+    never_seen: Integers
     larger_cohorts: int | None
     tried_cohorts: int
     if_all_asked: float | None
@@ -118,25 +123,26 @@ class Behaviour:
     Attributes
     ----------
     of_available : bool
-        Whether the counts are of clients available; else of those that took part.
+        Whether available clients are counted; otherwise those that took part.
     by_hour : float array, shape (24,), or None
-        Mean number of clients by hour of day, NaN where no round was; None without times.
+        Mean number of clients by hour of day, NaN for hours without rounds; None if the log has no
+        times.
     by_weekday : float array, shape (7,), or None
-        The same from Monday to Sunday; None without dates.
+        Mean number of clients from Monday to Sunday; None if the log has no dates.
     groups_by_hour : float array, shape (n_groups, 24), or None
-        The same by group.
+        Mean number of clients of each group by hour of day.
     dated : bool
-        Whether the hours are of UTC; else of the log's own clock.
-    look : float
-        How many rounds tell as much of a client as one independent look would: 1 if presence in
-        a round tells nothing of the next.
+        Whether hours are in UTC; otherwise they follow the log's own clock.
+    rounds_per_observation : float
+        Rounds per effectively independent observation of a client: 1 if presence in one round says
+        nothing about presence in the next.
     dispersion : float
-        Variance of the number of clients over that of independent ones: 1 if they come
-        independently, more if they come together, less if cohorts are capped.
+        Variance of the number of clients in a round, relative to independent clients: 1 if they are
+        independent, more if they come together, less if cohorts are capped.
     drift : Estimate
-        Total variation between the plain average's shares in the first and the last half.
-    halves : two float arrays, shape (n_clients,)
-        The plain average's shares in either half.
+        Total variation distance between the implied shares of the first and the last half.
+    implied_first_half, implied_last_half : float array, shape (n_clients,)
+        The implied shares in either half of the log.
     """
 
     of_available: bool
@@ -144,18 +150,19 @@ class Behaviour:
     by_weekday: Floats | None
     groups_by_hour: Floats | None
     dated: bool
-    look: float
+    rounds_per_observation: float
     dispersion: float
     drift: Estimate
-    halves: tuple[Floats, Floats]
+    implied_first_half: Floats
+    implied_last_half: Floats
 
 
 class LawScore(NamedTuple):
-    """A law fitted to the first part of the log, and how its weights did in the last."""
+    """A law fitted to the first part of the log, and the gap of its weights in the last part."""
 
     law: LawName
     fitted_gap: float
-    held_out: Estimate
+    held_out_gap: Estimate
 
 
 @dataclass(frozen=True)
@@ -165,20 +172,20 @@ class Fit:
     Attributes
     ----------
     scores : tuple of LawScore
-        Those that were tried.
+        The laws that were tried.
     law : str
-        The one whose weights came nearest in the held-out part.
-    states : int
-        How many parts of the day a mixture has; 0 without a mixture.
-    fitted, held_out : int
-        How many rounds either part has.
+        The law whose weights have the smallest gap in the held-out part.
+    parts_of_day : int
+        Number of parts into which a mixture divides the day; 0 without a mixture.
+    fitted_rounds, held_out_rounds : int
+        Number of rounds in the first and in the last part of the log.
     """
 
     scores: tuple[LawScore, ...]
     law: LawName
-    states: int
-    fitted: int
-    held_out: int
+    parts_of_day: int
+    fitted_rounds: int
+    held_out_rounds: int
 
 
 class Point(NamedTuple):
@@ -186,39 +193,42 @@ class Point(NamedTuple):
 
     softness: float
     gap: float
-    effective: float
+    effective_cohort_size: float
 
 
 class Standing(NamedTuple):
-    """Where a rule stands: over the whole log, and in the part it was not fitted to.
+    """How a rule does over the whole log, and in the part of it that it was not fitted to.
 
-    ``most`` is the largest sum of its weights in a round, 1 but for IPW.
+    ``rule`` is its name, as in `fedavot.rules`. ``largest_sum_of_weights`` is the largest sum of
+    its weights in a round: 1 except for Horvitz–Thompson.
     """
 
     rule: str
     gap: float
-    effective: float
-    held_out: Estimate
-    held_out_effective: float
-    most: float
+    effective_cohort_size: float
+    held_out_gap: Estimate
+    held_out_effective_cohort_size: float
+    largest_sum_of_weights: float
 
 
 @dataclass(frozen=True)
 class Price:
-    """What closeness to the importance costs in evenness of the weights."""
+    """The effective cohort size that a smaller gap costs: over softness, and for every rule."""
 
     curve: tuple[Point, ...]
     standings: tuple[Standing, ...]
 
     def find(self, rule: str) -> Standing | None:
-        """Return a rule's standing, or None for a rule that this log does not have."""
+        """Return a rule's standing, or None if the log has no such rule."""
         return next((one for one in self.standings if one.rule == rule), None)
 
     def of(self, rule: str) -> Standing:
         """Return the standing of a rule that every log has."""
         found = self.find(rule)
         if found is None:
-            raise UnavailableError(f"no rule {rule!r}; find() tells whether there is one")
+            raise UnavailableError(
+                f"there is no rule {rule!r} in this audit; use find(), which returns None then"
+            )
         return found
 
 
@@ -233,14 +243,13 @@ class Advice:
     reason : str
         Why, in sentences.
     rule : str
-        The rule of `Price` that it comes to, the one to use meanwhile where nothing else can be
-        done with weights.
+        The rule of `Price` to use; if weights cannot help, the one to use in the meantime.
     softness : float
-        Of the alignment; 0 for exact.
+        Softness of the alignment; 0 for exact alignment.
     online : bool
-        Whether weights are better learned on the way than taken from the log.
+        Whether to learn weights during training instead of taking them from the log.
     rounds_needed : int or None
-        About how many rounds would tell, where the log is too short.
+        If the log is too short, roughly how many rounds would be enough.
     """
 
     action: Action
@@ -253,35 +262,46 @@ class Advice:
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """All that an audit found.
+    """Everything that an audit found.
 
     Attributes
     ----------
     source : str
-        What the log is called.
+        Name of the log.
     clients : tuple of str
-        Names, in the order of every array.
+        The clients' names, in the order of every array.
     groups : tuple of str
-        Names of the groups, or none.
+        The groups' names; empty without groups.
     group_of : int array, shape (n_clients,), or None
+        Each client's group, as a position in ``groups``.
     rounds, empty_rounds : int
-        Rounds with and without anybody.
+        Number of rounds with and without participants.
     entries : int
-        The cohorts' sizes together.
+        Sum of the cohorts' sizes.
     span : pair of float, or None
         Times of the first and the last round; seconds since 1970 in UTC if ``behaviour.dated``.
-    unknown : float
-        Share of client-rounds whose state is not known.
+    unknown_share : float
+        Share of all pairs of client and round in which the client's state is unknown.
     tolerance : float
-        The gap up to which nothing needs to be done.
+        The largest gap that calls for no action.
     by_client, by_group : Shares
-        Who counts how much; by_group None without groups.
+        Shares per client and per group; ``by_group`` is None without groups.
     gap : Estimate
-        Total variation between the importance and what the plain average optimises.
+        Total variation distance between the importance and what the plain average optimises.
+    reach : Reach
+        Whether exact alignment is possible.
+    behaviour : Behaviour
+        How availability behaves.
+    fit : Fit
+        Which law describes availability best.
+    price : Price
+        What a smaller gap costs.
+    advice : Advice
+        What to do.
     alignment : Alignment
-        The weights to use, for the clients in this order.
+        The weights to use, with the clients' names.
     notes : tuple of str
-        What was odd in the log, and what was left out for size.
+        What was unusual in the log, and what was left out because of its size.
     """
 
     source: str
@@ -292,7 +312,7 @@ class Findings:
     empty_rounds: int
     entries: int
     span: tuple[float, float] | None
-    unknown: float
+    unknown_share: float
     tolerance: float
     by_client: Shares
     by_group: Shares | None
@@ -306,6 +326,6 @@ class Findings:
     notes: tuple[str, ...]
 
     @property
-    def mean_cohort(self) -> float:
-        """Mean number of clients in a round with anybody."""
+    def mean_cohort_size(self) -> float:
+        """Mean cohort size over the rounds with participants."""
         return self.entries / self.rounds

@@ -4,7 +4,9 @@ Three laws are tried: the rounds themselves (explicit), independent clients, and
 independent clients by part of the day. A client's rate is its share of the rounds it is known in,
 drawn towards a broader rate, that of all clients, and for a part of the day the client's own:
 
-    rate_i = (n_i π_i + n_0 broader) / (n_i + n_0),   n_i = rounds i is known in / look.
+    rate_i = (n_i π_i + n_0 broader) / (n_i + n_0),
+
+with n_i for the rounds in which i is known, divided by the rounds per observation.
 
 n_0 is what a beta distribution of the clients' rates amounts to, from the variance that chance does
 not explain: the more alike clients are, the less their own share is believed (empirical Bayes). So
@@ -37,7 +39,7 @@ LEAST_ROUNDS = 20
 MOST_RATES = 200_000
 """Clients times parts of the day beyond which a coarser division is taken."""
 MOST_PRIOR = 1e6
-"""Looks that a broader rate counts for at most, where clients are all alike."""
+"""Observations that a broader rate counts for at most, where clients are all alike."""
 TOLERANCE = 1e-7
 """L1 distance at which a plan for a log is exact enough: a log says nothing finer."""
 
@@ -52,16 +54,16 @@ class Fitting:
         The rounds.
     times : float array, shape (n_rounds,), or None
         When they were.
-    look : float
-        How many rounds tell as much of a client as one independent look.
+    rounds_per_observation : float
+        Rounds per effectively independent observation of a client.
     """
 
     window: Window
     times: Floats | None
-    look: float
+    rounds_per_observation: float
 
     @property
-    def states(self) -> int:
+    def parts_of_day(self) -> int:
         """How many parts of the day the rounds can tell apart; 0 if none."""
         if self.times is None or self.times[-1] - self.times[0] < LEAST_DAYS * DAY:
             return 0
@@ -74,7 +76,7 @@ class Fitting:
 
     def laws(self) -> tuple[LawName, ...]:
         """Return the names of the laws that can be fitted."""
-        return LAWS[1 if self.window.large else 0 : 3 if self.states else 2]
+        return LAWS[1 if self.window.large else 0 : 3 if self.parts_of_day else 2]
 
     def law(self, name: LawName) -> Law:
         """Fit a law."""
@@ -116,7 +118,7 @@ class Fitting:
         """Return how often each client takes part, shape (n_clients,); none is zero."""
         taken, known = self.window.counts()
         mean = np.full(taken.size, taken.sum() / max(known.sum(), 1.0))
-        return _drawn(taken, known, mean, self.look)
+        return _drawn(taken, known, mean, self.rounds_per_observation)
 
     def seen(self) -> Floats:
         """Return each client's share of the rounds it is known in, as if once where never seen."""
@@ -128,27 +130,27 @@ class Fitting:
         return np.asarray(self.times % DAY * count // DAY, dtype=np.int64)
 
     def _by_part(self) -> tuple[list[IndependentClients], Floats]:
-        part, overall = self._parts(self.states), self.rates()
+        part, overall = self._parts(self.parts_of_day), self.rates()
         laws, rounds = [], []
         for state in np.unique(part):
             chosen = np.flatnonzero(part == state)
             taken, known = self.window.part(chosen).counts()
-            laws.append(_independent(_drawn(taken, known, overall, self.look)))
+            laws.append(_independent(_drawn(taken, known, overall, self.rounds_per_observation)))
             rounds.append(float(chosen.size))
         return laws, np.array(rounds)
 
 
-def _drawn(taken: Floats, known: Floats, broader: Floats, look: float) -> Floats:
+def _drawn(taken: Floats, known: Floats, broader: Floats, rounds_per_observation: float) -> Floats:
     """Return shares drawn towards broader ones, as far as chance explains how they differ."""
-    looks = known / look
+    observations = known / rounds_per_observation
     share = taken / np.maximum(known, 1.0)
     chance = broader * (1.0 - broader)
     # Σ n_i (π_i − broader_i)² is Σ chance_i (1 + (n_i − 1)/(n_0 + 1)) on average.
-    more = float((looks * (share - broader) ** 2).sum() - chance[looks > 0].sum())
-    most = float((chance * np.maximum(looks - 1.0, 0.0)).sum())
+    more = float((observations * (share - broader) ** 2).sum() - chance[observations > 0].sum())
+    most = float((chance * np.maximum(observations - 1.0, 0.0)).sum())
     prior = most / more - 1.0 if more > 0 else np.inf
     prior = min(max(prior, 1.0), MOST_PRIOR)
-    drawn = (looks * share + prior * broader) / (looks + prior)
+    drawn = (observations * share + prior * broader) / (observations + prior)
     return np.clip(drawn, 0.0, 1.0)
 
 

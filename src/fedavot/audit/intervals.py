@@ -1,9 +1,9 @@
 """Logs of when each client was available, turned into rounds.
 
-Rounds are every ``period`` seconds, at t_k = first + k·period < last, where first and last are the
-ends of what was observed. A client with the interval [start, end) is available in round k if
-start ≤ t_k < end. Outside the time in which a client was observed its state is not known: an
-interval that ends where observation does says nothing about what came after.
+There is a round every ``period`` seconds, at t_k = first + k·period < last, where first and last
+are the ends of the observation. A client with the interval [start, end) is available in round k if
+start ≤ t_k < end. Outside the time in which a client was observed, its state is unknown: an
+interval that ends with the observation says nothing about what came after.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedavot._checks import Floats, Integers, refuse_if_too_large
+from fedavot._checks import Floats, Integers, enumerated, quoted, refuse_if_too_large
 from fedavot._incidence import Incidence
 from fedavot.audit.blocks import cut_off
 from fedavot.audit.draws import ONE_BY_ONE, some_of
@@ -24,27 +24,27 @@ from fedavot.audit.names import Codes, counted, gathered, lookalikes, ordered
 from fedavot.audit.participation import Participation
 from fedavot.audit.rows import has_all
 from fedavot.audit.tables import Batch
-from fedavot.errors import FileFormatError, OptionError
+from fedavot.errors import FileFormatError, Option, OptionError
 
 MOST_ROUNDS = 5_000_000
-"""Rounds that are made of intervals at most: with more, an audit would take many minutes."""
+"""Largest number of rounds made from intervals: with more, an audit would take many minutes."""
 SLAB = 1 << 20
-"""About how many intervals are sorted at a time, to save memory."""
+"""Approximate number of intervals that are sorted at a time, to save memory."""
 
 
 class Draw(NamedTuple):
-    """How rounds are made of intervals.
+    """How intervals are turned into rounds.
 
     Attributes
     ----------
     period : float
-        Seconds from one round to the next.
+        Seconds between rounds.
     cohort_size : int or None
-        How many of the available take part at most; None for all of them.
+        Largest number of the available clients that take part; None for all of them.
     state : str or None
-        Which state's intervals to read, where a file has several.
+        The state that means available, if a file has several.
     seed : int
-        Of the draws of who takes part.
+        Seed for sampling cohorts.
     """
 
     period: float
@@ -62,7 +62,7 @@ class Spans(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Intervals as they stand in a file, and the names they are of."""
+    """The intervals of a file, the clients' names, and how times are written."""
 
     spans: Spans
     codes: Codes
@@ -72,7 +72,7 @@ class Found(NamedTuple):
 def read_intervals(
     found: Found, coverage: Spans | None, draw: Draw, notes: list[str]
 ) -> Participation:
-    """Make rounds of intervals that were read, with what is known of who was observed when."""
+    """Turn intervals into rounds, with the time in which each client was observed."""
     names, place = ordered(found.codes.names)
     spans = _merged(_placed(found.spans, place), notes)
     told = None if coverage is None else _placed(coverage, place)
@@ -96,7 +96,7 @@ def read_intervals(
 
 
 def collect(source: Path, batches: Iterator[Batch], state: str | None, notes: list[str]) -> Found:
-    """Read a file's intervals, of one state if it has several."""
+    """Read the intervals of a file, those of one state if it has several."""
     codes, clock = Codes(), Clock()
     parts: list[NDArray[np.int32]] = []
     starts, ends, states = [np.empty(0)], [np.empty(0)], Counter[str]()
@@ -125,14 +125,14 @@ def collect(source: Path, batches: Iterator[Batch], state: str | None, notes: li
     spans = Spans(gathered(parts), gathered(starts), gathered(ends))
     if not np.any(spans.ends > spans.starts):
         raise FileFormatError(
-            f"{source} has no interval of any length: nobody was ever available; check that start "
-            "and end are the columns meant"
+            f"{source} has no interval longer than 0, so nobody was ever available; check that "
+            "start and end are the right columns"
         )
     return Found(spans, codes, clock)
 
 
 def collect_coverage(source: Path, batches: Iterator[Batch], found: Found) -> Spans:
-    """Read from when to when each client was observed; NaN for no beginning."""
+    """Read the time in which each client was observed; its start is NaN if there is none."""
     clock, parts, seen = found.clock, list[NDArray[np.int32]](), set[str]()
     logged = set(found.codes.names)
     starts, ends = [np.empty(0)], [np.empty(0)]
@@ -146,7 +146,7 @@ def collect_coverage(source: Path, batches: Iterator[Batch], found: Found) -> Sp
         for row, name in enumerate(batch.columns["client"].to_list()):
             if name in seen:
                 raise FileFormatError(
-                    f"{batch.place(row)}: client {name!r} a second time; keep one"
+                    f"{batch.place(row)}: client {name!r} occurs a second time; keep one row"
                 )
             seen.add(name)
         parts.append(found.codes.encode(batch.columns["client"]))
@@ -156,8 +156,8 @@ def collect_coverage(source: Path, batches: Iterator[Batch], found: Found) -> Sp
         raise FileFormatError(f"{source} has a header and no rows; add a line for each client")
     if seen.isdisjoint(logged):
         raise FileFormatError(
-            f"{source} names nobody of the log: it has {min(seen)!r}, the log {min(logged)!r}; "
-            "spell clients alike"
+            f"{source} has no client of the log: it has {min(seen)!r}, the log {min(logged)!r}; "
+            "use the same names in both"
         )
     return Spans(gathered(parts), gathered(starts), gathered(ends))
 
@@ -167,21 +167,24 @@ def _refuse_backwards(batch: Batch, start: Floats, end: Floats) -> None:
     if bad.size:
         row = int(bad[0])
         raise FileFormatError(
-            f"{batch.place(row)}: it ends at {end[row]:.15g}, before it starts at "
+            f"{batch.place(row)}: the end, {end[row]:.15g}, is before the start, "
             f"{start[row]:.15g}; swap them or remove the {batch.unit}"
         )
 
 
 def _refuse_states(states: Counter[str], state: str | None, source: Path) -> None:
-    listed = ", ".join(f"{word!r} ({counted(n, 'row')})" for word, n in states.most_common(8))
+    usual = [f"{quoted(word)} ({counted(n, 'row')})" for word, n in states.most_common()]
+    listed = enumerated(usual, 8)
     if state is None and len(states) > 1:
         raise OptionError(
-            f"{source} has intervals of {len(states)} states: {listed}; say which is meant by "
-            "available, as in state='...'"
+            f"{source} has intervals of {len(states)} states: {listed}; give the state that means "
+            "available, as in ",
+            Option("state", states.most_common(1)[0][0]),
         )
+    if state is not None and not states:
+        raise OptionError(f"{source} has no column of states; leave out ", Option("state"))
     if state is not None and state not in states:
-        remedy = f"it has {listed}" if listed else "it has no column of states: leave the state out"
-        raise OptionError(f"{source} has no state {state!r}; {remedy}")
+        raise OptionError(f"{source} has no state {state!r}; it has {listed}")
 
 
 def _placed(spans: Spans, place: NDArray[np.int32]) -> Spans:
@@ -213,7 +216,7 @@ def _merged(spans: Spans, notes: list[str]) -> Spans:
 
 
 def _union(spans: Spans) -> tuple[Spans, tuple[int, int, int]]:
-    """Return merged intervals, and how many were repeats, empty, and overlaps."""
+    """Return merged intervals, and how many were repeated, empty and overlapping."""
     order = np.lexsort((spans.ends, spans.starts, spans.clients))
     clients, starts, ends = (part[order] for part in spans)
     same = np.append(False, clients[1:] == clients[:-1])
@@ -235,13 +238,13 @@ def _union(spans: Spans) -> tuple[Spans, tuple[int, int, int]]:
 
 
 def _windows(spans: Spans, coverage: Spans | None, n_clients: int, notes: list[str]) -> Spans:
-    """Return from when to when each client's state is known, shape (n_clients,)."""
+    """Return the time in which each client's state is known, one interval per client."""
     first, last = spans.starts.min(), spans.ends.max()
     clients = np.arange(n_clients, dtype=np.int32)
     if coverage is None:
         notes.append(
-            "no coverage given: every client's state is taken to be known from the log's first "
-            "time to its last, and it to be away outside its intervals"
+            "no coverage was given: every client's state is taken to be known from the log's first "
+            "time to its last, and the client to be unavailable outside its intervals"
         )
         return Spans(clients, np.full(n_clients, first), np.full(n_clients, last))
     starts, ends = np.full(n_clients, np.inf), np.full(n_clients, -np.inf)
@@ -255,12 +258,12 @@ def _windows(spans: Spans, coverage: Spans | None, n_clients: int, notes: list[s
     np.maximum.at(ends, spans.clients, spans.ends)
     if untold:
         notes.append(
-            f"{counted(untold, 'client')} without coverage: taken to be known from the client's "
-            "first interval to its last"
+            f"{counted(untold, 'client')} without coverage: taken to be observed from its first "
+            "interval to its last"
         )
     if beyond:
         words = "interval reaches" if beyond == 1 else "intervals reach"
-        notes.append(f"{beyond} {words} beyond the client's coverage: taken as it stands")
+        notes.append(f"{beyond} {words} beyond the client's coverage: coverage extended")
     never = np.isinf(starts)
     starts[never], ends[never] = last, last
     return Spans(clients, starts, ends)
@@ -271,9 +274,10 @@ def _instants(first: float, last: float, period: float) -> Floats:
         count = np.ceil((last - first) / period) + 1
     if not count <= MOST_ROUNDS:
         raise OptionError(
-            f"a round every {period:g} s makes {count:,.0f} rounds of {last - first:,.0f} s, and "
-            f"an audit takes at most {MOST_ROUNDS:,}; raise the period to "
-            f"{1.001 * (last - first) / MOST_ROUNDS:.4g} s"
+            f"a round every {period:g} s makes {count:,.0f} rounds in {last - first:,.0f} s, and "
+            f"an audit takes at most {MOST_ROUNDS:,}; raise ",
+            Option("period"),
+            f" to {1.001 * (last - first) / MOST_ROUNDS:.4g}",
         )
     times = first + np.arange(int(count), dtype=np.float64) * period
     return times[times < last]
@@ -289,7 +293,7 @@ def _outside(windows: Spans, first: float, last: float) -> Spans:
 
 
 def _rounds_in(spans: Spans, times: Floats, n_clients: int) -> Incidence:
-    """Return which clients' intervals, disjoint for each client, hold each time."""
+    """Return the clients with an interval around each time; a client's intervals are disjoint."""
     low = np.searchsorted(times, spans.starts)
     counts = np.maximum(np.searchsorted(times, spans.ends) - low, 0)
     total = int(counts.sum())
@@ -306,7 +310,7 @@ def _rounds_in(spans: Spans, times: Floats, n_clients: int) -> Incidence:
 
 
 def _drawn(available: Incidence, draw: Draw) -> Incidence:
-    """Draw at most ``cohort_size`` of the available in each round, by seed and round."""
+    """Draw at most ``cohort_size`` available clients in each round, by seed and round."""
     size = draw.cohort_size or 0
     counts = np.minimum(available.sizes, size)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

@@ -1,6 +1,5 @@
-"""JSON lines: one object a line, as a table or as they are."""
+"""JSON lines, one object per line, read as a table or as they are."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from math import isfinite
@@ -9,6 +8,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from fedavot._reading import parse_json
 from fedavot.audit.blocks import Block, Report, cut_off, text_blocks
 from fedavot.audit.columns import find_layout
 from fedavot.audit.tables import Batch, Table
@@ -27,7 +27,7 @@ def objects(source: Path, report: Report, notes: list[str]) -> Iterator[Objects]
     for block in text_blocks(source, report, notes):
         texts = block.data.removesuffix(b"\n").split(b"\n")
         try:
-            found = json.loads(b"[%s]" % b",".join(texts))
+            found = parse_json(b"[%s]" % b",".join(texts), nan=True)
             whole = len(found) == len(texts) and all(type(item) is dict for item in found)
         except (ValueError, RecursionError):
             whole = False
@@ -46,18 +46,18 @@ def _line_by_line(
         if not text.strip():
             continue
         try:
-            found = json.loads(text)
+            found = parse_json(text, nan=True)
         except (ValueError, RecursionError) as cause:
             if not block.ended and line > 1:
                 notes.append(cut_off(line))
                 break
             raise FileFormatError(
-                f"{source}, line {line}: not a JSON object ({_why(text, cause)}"
+                f"{source}, line {line}: not a JSON object ({cause}); {_remedy(text)}"
             ) from None
         if not isinstance(found, dict):
             raise FileFormatError(
-                f"{source}, line {line}: {_called(found)}, not a JSON object; write one object a "
-                "line"
+                f"{source}, line {line}: {_called(found)}, not a JSON object; write one object "
+                "per line"
             )
         objects.append(found)
         lines.append(line)
@@ -65,12 +65,11 @@ def _line_by_line(
         yield Objects(objects, lines)
 
 
-def _why(text: bytes, cause: Exception) -> str:
-    """Return why a line is no object, and what to do."""
+def _remedy(text: bytes) -> str:
+    """Return what to do about a line that is no object."""
     if text.strip() == b"{":
-        return "it goes on in the next line); write one object a line (jq -c . does so)"
-    why = "a number of thousands of digits" if "digits" in str(cause) else str(cause)
-    return f"{why}); mend or remove the line"
+        return "write one object per line (jq -c . does so)"
+    return "correct or remove the line"
 
 
 def _called(value: object) -> str:
@@ -83,7 +82,7 @@ def first_of(stream: Iterator[Objects], source: Path) -> Objects:
     """Return the first objects of a file, or say that not one is whole."""
     first = next(stream, None)
     if first is None:
-        raise FileFormatError(f"{source} has not one whole line; a log needs rows")
+        raise FileFormatError(f"{source} has no complete line; a log needs rows")
     return first
 
 

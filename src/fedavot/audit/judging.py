@@ -45,13 +45,13 @@ def judge(split: Split) -> Fit:
         weights = weights_of(aligned, split.held_out)
         judged = distance(Weighted(split.held_out, weights, split.resampling))
         scores.append(LawScore(name, aligned.gap, judged))
-    best = min(scores, key=lambda score: score.held_out.value)
+    best = min(scores, key=lambda score: score.held_out_gap.value)
     return Fit(
         scores=tuple(scores),
         law=best.law,
-        states=split.fitted.states,
-        fitted=split.fitted.window.n_rounds,
-        held_out=split.held_out.n_rounds,
+        parts_of_day=split.fitted.parts_of_day,
+        fitted_rounds=split.fitted.window.n_rounds,
+        held_out_rounds=split.held_out.n_rounds,
     )
 
 

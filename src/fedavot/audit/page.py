@@ -1,7 +1,8 @@
-"""The report as one page that needs nothing else: no request, no fonts, no build.
+"""The report as one self-contained HTML page: no requests, no fonts, no build.
 
-Words are `words`' affair, pictures `figures`', tables `page_tables`'. Here they are put in order:
-what to do first, then why. Everything is there without the script, which only makes tables sort.
+`words` writes the sentences, `figures` draws the pictures, `page_tables` makes the tables. Here
+they are put in order: what to do first, then why. The page is complete without its script, which
+only makes tables sortable.
 """
 
 from collections.abc import Sequence
@@ -28,13 +29,14 @@ from fedavot.audit.page_tables import (
     laws_table,
     rules_table,
 )
+from fedavot.audit.rules import AS_APPLIED, FEDAVG, ONLINE, SELECT, label
 from fedavot.audit.svg import inline
 from fedavot.audit.telling import interval
 from fedavot.audit.words import headline, sections
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 MOST_NAMES = 60
-"""Clients of a set that are named."""
+"""How many clients of a set are named."""
 TONES = {
     "nothing to do": ("good", "✓"),
     "align": ("act", "→"),
@@ -43,11 +45,11 @@ TONES = {
     "change selection": ("care", "!"),
     "collect more rounds": ("wait", "…"),
 }
-"""How the recommendation looks, by its action."""
+"""Style and sign of the recommendation, by action."""
 
 
 class _Part(NamedTuple):
-    """A section of the page: its anchor, its heading, what the contents call it, its markup."""
+    """A section of the page: anchor, heading, entry in the contents, and markup."""
 
     key: str
     title: str
@@ -63,7 +65,7 @@ def page(findings: Findings, changes: Sequence[Change] = ()) -> str:
     findings : Findings
         What an audit found.
     changes : sequence of Change
-        What is different from an earlier audit.
+        What changed since an earlier audit.
     """
     parts = _parts(findings, changes)
     contents = "".join(f'<li><a href="#{part.key}">{text(part.brief)}</a></li>' for part in parts)
@@ -84,7 +86,7 @@ def page(findings: Findings, changes: Sequence[Change] = ()) -> str:
         f'<nav aria-label="Contents"><ul>{contents}</ul></nav>'
         f'<main id="main">{_verdict(findings)}{written}</main>'
         f"<footer><p>Made by fedavot {text(fedavot.__version__)} from this log alone. This page "
-        "asks nothing of the network.</p></footer>"
+        "makes no network requests.</p></footer>"
         f"<script>\n{_resource('page.js')}</script></body></html>\n"
     )
 
@@ -97,11 +99,11 @@ def _header(findings: Findings) -> str:
     facts = {"Rounds": count(findings.rounds), "Clients": count(len(findings.clients))}
     if findings.groups:
         facts["Groups"] = count(len(findings.groups))
-    facts["Clients a round"] = number(findings.mean_cohort)
+    facts["Clients per round"] = number(findings.mean_cohort_size)
     if findings.span is not None and findings.behaviour.dated:
         facts["From"], facts["To"] = map(_day, findings.span)
-    if findings.unknown > 0:
-        facts["Unknown"] = share(findings.unknown)
+    if findings.unknown_share > 0:
+        facts["Unknown"] = share(findings.unknown_share)
     told = "".join(
         f"<div><dt>{what}</dt><dd>{text(value)}</dd></div>" for what, value in facts.items()
     )
@@ -117,7 +119,7 @@ def _day(seconds: float) -> str:
 
 
 def _verdict(findings: Findings) -> str:
-    """Return the recommendation, its reason, and the figures it rests on."""
+    """Return the recommendation, its reason, and the figures behind it."""
     tone, sign = TONES[findings.advice.action]
     told = "".join(f"<p>{text(one)}</p>" for one in sections(findings)["advice"].sentences)
     return (
@@ -130,22 +132,22 @@ def _verdict(findings: Findings) -> str:
 
 def _tiles(findings: Findings) -> list[str]:
     gap, reach = findings.gap, findings.reach
-    plain, chosen = (findings.price.find(one) for one in ("plain average", findings.advice.rule))
+    plain, chosen = (findings.price.find(one) for one in (FEDAVG, findings.advice.rule))
     tiles = [
-        _tile("The plain average is off by", share(gap.value), interval(gap, share)),
+        _tile("Gap of the plain average", share(gap.value), interval(gap)),
         _tile("Exact alignment", *_possible(reach)),
     ]
     if chosen is not None and chosen is not plain:
-        tiles.append(_tile("Recommended weights are off by", share(chosen.gap), _with(chosen.rule)))
+        tiles.append(_tile("Gap of the recommended weights", share(chosen.gap), _with(chosen.rule)))
     shown = chosen or plain
     if shown is not None:
-        against = f"; {number(plain.effective)} with the plain average" if plain else ""
-        size, there = number(shown.effective), number(findings.mean_cohort)
+        against = f"; {number(plain.effective_cohort_size)} with the plain average" if plain else ""
+        size, there = number(shown.effective_cohort_size), number(findings.mean_cohort_size)
         tiles.append(
             _tile(
-                "A round averages like",
+                "Effective cohort size",
                 f"{size} client{'' if size == '1' else 's'}",
-                f"{_with(shown.rule)}{against if shown is not plain else ''}, of {there} that "
+                f"{_with(shown.rule)}{against if shown is not plain else ''}; {there} "
                 f"{'takes' if there == '1' else 'take'} part",
             )
         )
@@ -155,8 +157,8 @@ def _tiles(findings: Findings) -> list[str]:
 def _possible(reach: Reach) -> tuple[str, str]:
     """Return whether exact alignment is possible, and what that means."""
     if reach.feasible and not reach.proven:
-        return "seems possible", "no set of clients that was tried is short of rounds"
-    sure = "" if reach.sure else ", as far as this log tells"
+        return "seems possible", "none of the sets of clients that were tested has too few rounds"
+    sure = "" if reach.sure else ", as far as this log shows"
     if reach.feasible:
         return "is possible", f"every client can get its importance{sure}"
     lost = share(reach.deficiency.value)
@@ -165,11 +167,11 @@ def _possible(reach: Reach) -> tuple[str, str]:
 
 def _with(rule: str) -> str:
     return {
-        "plain average": "with the plain average",
-        "as applied": "with the weights in use",
-        "online": "with weights learned on the way",
-        "online selection": "choosing whom to ask by weights learned on the way",
-    }.get(rule, f"with {rule}")
+        FEDAVG: "with the plain average",
+        AS_APPLIED: "with the weights in use",
+        ONLINE: "with weights learned during training",
+        SELECT: "with selection by weights learned during training",
+    }.get(rule, f"with {label(rule)}")
 
 
 def _tile(label: str, value: str, note: str) -> str:
@@ -209,7 +211,7 @@ def _parts(findings: Findings, changes: Sequence[Change]) -> list[_Part]:
 
 
 def _pictures(drawn: dict[str, Picture], *names: str) -> str:
-    """Return those pictures that there are, side by side where there is room."""
+    """Return the pictures that exist, side by side if there is room."""
     found = [drawn[one] for one in names if one in drawn]
     shown = "".join(
         f'<figure id="figure-{one.name}"><figcaption>{text(one.title)}</figcaption>'
@@ -220,7 +222,7 @@ def _pictures(drawn: dict[str, Picture], *names: str) -> str:
 
 
 def _beside(told: str, shown: str) -> str:
-    """Return words with something to look at beside them, where there is room."""
+    """Return text with a picture or a table beside it, if there is room."""
     return f'<div class="beside"><div>{told}</div><div>{shown}</div></div>' if shown else told
 
 
@@ -235,23 +237,22 @@ def _objective(findings: Findings) -> str:
 
 
 def _reach(findings: Findings) -> str:
-    """Return who is wanted more than can be had, and how much."""
+    """Return the clients with more importance than their rounds allow, and how much."""
     reach = findings.reach
     parts = []
     if reach.deficient.clients.size:
         parts.append(_meters(reach.deficient))
-        they = "they" if reach.deficient.clients.size > 1 else "it"
-        title = f"Wanted more than {they} can be had"
+        title = "More importance than their rounds allow"
         parts.append(_names(title, findings, reach.deficient.clients))
-    if reach.never.size:
-        parts.append(_names("Never took part", findings, reach.never))
+    if reach.never_seen.size:
+        parts.append(_names("Never took part", findings, reach.never_seen))
     return "".join(parts)
 
 
 def _meters(held: Reached) -> str:
     several = held.clients.size > 1
     rows = (
-        ("Importance they hold" if several else "Importance it holds", held.importance, "wanted"),
+        ("Their importance" if several else "Its importance", held.importance, "wanted"),
         (f"Rounds with {'any of them' if several else 'it'}", held.coverage, "plain"),
     )
     shown = "".join(
@@ -272,7 +273,7 @@ def _names(title: str, findings: Findings, clients: Integers) -> str:
 def _price(findings: Findings) -> str:
     return (
         f"{rules_table(findings)}"
-        f"<details><summary>The line, point by point</summary>{curve_table(findings)}</details>"
+        f"<details><summary>The curve, point by point</summary>{curve_table(findings)}</details>"
     )
 
 

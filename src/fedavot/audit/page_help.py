@@ -1,44 +1,55 @@
-"""What a page says beside what was found: how to use the weights, and how figures were made."""
+"""The page's help: how to use the weights, and how the figures were computed."""
 
 from fedavot.audit.availability_words import has_held_out
 from fedavot.audit.findings import Advice, Findings
 from fedavot.audit.markup import text
+from fedavot.audit.rules import (
+    AS_APPLIED,
+    FEDAVG,
+    HORVITZ_THOMPSON,
+    ONLINE,
+    SELECT,
+    SELF_NORMALISED_IPW,
+    VARIANCE,
+    label,
+)
 from fedavot.audit.telling import stretch
-from fedavot.audit.words import SELECTION
 from fedavot.online import STEP
 
 GLOSSARY = {
-    "Plain average": "FedAvg with equal weights: in each round everyone who took part counts the "
-    "same. Also written 1/|S|.",
-    "Importance": "What each client should count in the model, as a share of the whole.",
-    "Gap": "How much of the weight goes to the wrong clients, from 0 (none) to 1 (all). It is the "
-    "total variation distance between what clients count and what they should.",
-    "Alignment": "Weights that depend on who else took part in the round, made so that over the "
-    "rounds each client counts what it should. FedAVOT finds them by optimal transport.",
-    "Softness": "How much closeness is given up for even weights; 0 is exact alignment.",
-    "Effective cohort size": "How many equally weighted clients average as well. Uneven weights "
-    "average out less noise.",
-    "Hall ratio": "How many times too important the worst set of clients is: the importance it "
-    "holds, over the share of rounds with any of them.",
-    "Held out": "The last part of the log, on which weights made from the first part are judged.",
-    "IPW": "Each client's importance over how often it takes part. The weights of a round need not "
-    "sum to one; self-normalised, they are scaled so that they do.",
-    "Least variance": "Exact alignment with the evenest weights there are.",
-    "Online": "Alignment that learns its weights while training goes on, without a log.",
-    "Online selection": "The server chooses whom of the available to ask, as many as took part, by "
-    "weights learned on the way.",
-    "As applied": "The weights that were really used, as the log tells them.",
+    "Importance": "How much each client should count in the model, as a share of the total.",
+    "Gap": "The share of the weight that goes to the wrong clients: the total variation distance "
+    "between the weights that clients get and their importance.",
+    "Alignment": "Weights that depend on who else took part in the round, chosen so that over all "
+    "rounds each client gets its importance. FedAVOT finds them by optimal transport.",
+    "Softness": "How far the weights may stay from the importance in order to be more even; 0 is "
+    "exact alignment.",
+    "Effective cohort size": "The number of equally weighted clients that would average out as "
+    "much noise. Uneven weights average out less.",
+    "Hall ratio": "The largest ratio, over sets of clients, of the importance of the set to the "
+    "share of rounds with at least one of its clients.",
+    "Held out": "The last part of the log, used to judge weights fitted to the first part.",
 }
-"""Words of the page, explained."""
-SOME = ("IPW", "Least variance", "Online", "Online selection", "As applied")
-"""Words for rules that not every log has."""
+"""Terms of the page and their meaning."""
+RULE_GLOSSARY = {
+    FEDAVG: "FedAvg with equal weights: in each round, all participants count the same.",
+    HORVITZ_THOMPSON: "Inverse probability weighting (IPW): each client's importance divided by "
+    "how often it takes part. The weights of a round need not sum to one.",
+    SELF_NORMALISED_IPW: "The same, scaled to sum to one in each round.",
+    VARIANCE: "Exact alignment with the most even weights.",
+    ONLINE: "Alignment that learns its weights during training, without a log.",
+    SELECT: "The server selects clients among those available, as many as took part, by weights "
+    "learned during training.",
+    AS_APPLIED: "The weights that were used, according to the log.",
+}
+"""Rules and their meaning; a page has those of its log."""
 
 
 def usage(findings: Findings) -> str:
-    """Return how to put the recommendation into practice, with code."""
-    advice, size = findings.advice, max(1, round(findings.mean_cohort))
-    told = "For the clients that took part in a round, in the order of their updates:"
-    if advice.rule == SELECTION:
+    """Return how to apply the recommendation, with code."""
+    advice, size = findings.advice, max(1, round(findings.mean_cohort_size))
+    told = "For the names of the clients that took part in a round, in the order of their updates:"
+    if advice.rule == SELECT:
         told = "In every round, from the names of the clients that are available:"
     return "".join(
         [
@@ -48,7 +59,7 @@ def usage(findings: Findings) -> str:
             "<h3>Anywhere else</h3>",
             f"<p>{told}</p>",
             _code("Python code anywhere else", _elsewhere(advice, size)),
-            "<p>The last update of each client has to be kept beside.</p>"
+            "<p>In addition, keep the last update of each client.</p>"
             if advice.action == "use memory"
             else "",
         ]
@@ -58,61 +69,70 @@ def usage(findings: Findings) -> str:
 def _source(advice: Advice) -> str:
     """Say where the weights come from."""
     if advice.action in ("nothing to do", "collect more rounds"):
-        kept = "weights in use" if advice.rule == "as applied" else "plain average"
+        kept = "weights in use" if advice.rule == AS_APPLIED else "plain average"
         return (
-            f"Keep the {kept} for now. Should you want other weights all the same, these are the "
-            "nearest this log gives."
+            f"Keep the {kept} for now. If you want other weights all the same, these are the "
+            "closest that this log gives."
         )
     if not advice.online:
         until = "Until then, the" if advice.action == "change selection" else "The"
         return f"{until} weights are in <code>alignment.json</code>, beside this page."
     why = (
-        "they are for clients asked as they were, not as they will be"
-        if advice.rule == SELECTION
-        else "made from the first part of this log, they did not carry over well enough to the last"
+        "they belong to the selection of this log, not to the new one"
+        if advice.rule == SELECT
+        else "fitted to the first part of this log, they did not carry over well enough to the last"
     )
     return (
-        "Let the strategy learn the weights while training goes on; it needs the importance alone, "
-        "which is in <code>clients.csv</code>. <strong>Do not fix the weights in "
+        "Let the strategy learn the weights during training; it only needs the importance, which "
+        "is in <code>clients.csv</code>. <strong>Do not use the fixed weights in "
         f"<code>alignment.json</code></strong>: {why}."
     )
 
 
 def method(findings: Findings) -> str:
-    """Return how the figures were made, and the words explained."""
-    fit, rules = findings.fit, {one.rule.lower() for one in findings.price.standings}
+    """Return how the figures were computed, and a glossary."""
+    fit, rules = findings.fit, {one.rule for one in findings.price.standings}
     judged = (
-        "<li>What is said of held-out rounds is of weights that had not seen them: they were made "
-        f"from {stretch('first', fit.fitted)} and judged on {stretch('last', fit.held_out)}. "
-        "Weights learned on the way had seen the rounds before each.</li>"
+        "<li>Held-out figures are for weights fitted to other rounds: to "
+        f"{stretch('first', fit.fitted_rounds)}, and judged on "
+        f"{stretch('last', fit.held_out_rounds)}. Weights learned during training depend on the "
+        "rounds before each round.</li>"
         if has_held_out(findings)
         else ""
     )
+    explained = {
+        **{term: words for term, words in GLOSSARY.items() if judged or term != "Held out"},
+        **{_heading(rule): words for rule, words in RULE_GLOSSARY.items() if rule in rules},
+    }
     terms = "".join(
-        f"<div><dt>{text(term)}</dt><dd>{text(meaning)}</dd></div>"
-        for term, meaning in GLOSSARY.items()
-        if (term not in SOME or term.lower() in rules) and (judged or term != "Held out")
+        f"<div><dt>{text(term)}</dt><dd>{text(words)}</dd></div>"
+        for term, words in explained.items()
     )
     return (
         '<ul class="told">'
-        "<li>Figures are of this log. An interval is where the figure would be in the long run, "
-        "with 95\u202f% confidence: rounds are drawn again in blocks that follow each other, so "
-        "that what lasts over several rounds is drawn together.</li>"
-        "<li>Rounds in which nobody took part are left out. Where it is not known whether a client "
-        "was there, it is neither counted as there nor as absent; only to judge what is possible "
-        "its state is drawn.</li>"
+        "<li>Figures describe this log. An interval contains the figure's long-run value with "
+        "95\u202f% confidence. It comes from a bootstrap of blocks of consecutive rounds, so that "
+        "rounds that resemble each other are drawn together.</li>"
+        "<li>Rounds without participants are left out. A client in an unknown state counts neither "
+        "as present nor as absent; only to judge whether exact alignment is possible is its state "
+        "drawn at random.</li>"
         f"{judged}</ul>"
-        f'<h3>Words used here</h3><dl class="glossary">{terms}</dl>'
+        f'<h3>Glossary</h3><dl class="glossary">{terms}</dl>'
     )
 
 
+def _heading(rule: str) -> str:
+    """Return a rule's label with a capital."""
+    return label(rule)[0].upper() + label(rule)[1:]
+
+
 def _flower(advice: Advice, size: int) -> str:
-    """Return the lines that a Flower server needs."""
+    """Return the code for a Flower server."""
     memory = advice.action == "use memory"
     options = []
     if memory:
         options.append("memory=True")
-    if advice.rule == SELECTION:
+    if advice.rule == SELECT:
         options.append(f"cohort_size={size}")
     if advice.online and advice.softness > 0:
         options.append(f"softness={advice.softness:.3g}")
@@ -127,8 +147,8 @@ def _flower(advice: Advice, size: int) -> str:
     names = "FedAVOT, Weighting" if any("Weighting" in one for one in arguments) else "FedAVOT"
     lines = "".join(f"    {one},\n" for one in ["FedAvg()", *arguments])
     return (
-        "# Clients must have the log's names: register nodes under them, or add\n"
-        "# introduce(app) of fedavot.flower to the ClientApp.\n"
+        "# Clients need the names they have in the log: register nodes under them,\n"
+        "# or add fedavot.flower.introduce(app) to the ClientApp.\n"
         "from flwr.serverapp.strategy import FedAvg\n"
         f"from fedavot.flower import {names}\n\n"
         f"strategy = FedAVOT(\n{lines})"
@@ -136,38 +156,33 @@ def _flower(advice: Advice, size: int) -> str:
 
 
 def _elsewhere(advice: Advice, size: int) -> str:
-    """Return the lines that weigh a round without Flower."""
+    """Return the code that weights a round without Flower."""
     if not advice.online:
         return (
-            "import json\n"
             "import fedavot as fa\n\n"
             'alignment = fa.Alignment.load("alignment.json")\n'
-            'with open("alignment.json", encoding="utf-8") as file:\n'
-            '    place = {name: at for at, name in enumerate(json.load(file)["clients"])}\n'
-            "weights = alignment.weights([place[name] for name in who_took_part])"
+            "weights = alignment.weights(who_took_part)"
         )
     soft = f"softness={advice.softness:.3g}, " if advice.softness > 0 else ""
     start = (
         "import numpy as np\n"
         "import fedavot as fa\n\n"
-        'importance = fa.importance.read_mapping("clients.csv")  # beside this page\n'
-        "place = {name: at for at, name in enumerate(importance)}\n"
-        "shares = fa.importance.from_mapping(importance, list(place))\n"
-        "start = np.log(np.maximum(shares, 1e-12))\n"
+        'importance = fa.importance.read_mapping("clients.csv")\n'
+        "start = np.log(np.maximum(list(importance.values()), 1e-12))\n"
         f"aligner = fa.{'Soft' if soft else ''}OnlineAligner(\n"
-        f"    shares, {soft}step={STEP:g}, potentials=start\n"
+        f"    importance, {soft}step={STEP:g}, potentials=start\n"
         ")\n\n"
-        "# in every round; aligner.save(path) keeps what it has learned\n"
+        "# In every round; aligner.save(path) keeps what was learned.\n"
     )
-    if advice.rule != SELECTION:
-        return f"{start}weights = aligner.observe([place[name] for name in who_took_part])"
+    if advice.rule != SELECT:
+        return f"{start}weights = aligner.observe(who_took_part)"
     return (
         f"{start}"
-        "there = [place[name] for name in who_is_available]\n"
-        f"chosen, weights = fa.select(aligner.weights(there), {size}, np.random.default_rng())\n"
-        "asked = [who_is_available[at] for at in chosen]\n"
-        "# should some not reply, observe those who did, with their weights scaled to sum to one\n"
-        "aligner.observe([place[name] for name in asked], weights)"
+        "shares = aligner.weights(who_is_available)\n"
+        f"chosen, weights = fa.select(shares, {size}, np.random.default_rng())\n"
+        "selected = [who_is_available[at] for at in chosen]\n"
+        "# If some do not reply, observe the others, with their weights scaled to sum to one.\n"
+        "aligner.observe(selected, weights)"
     )
 
 

@@ -1,4 +1,4 @@
-"""The page's tables, drawn from findings."""
+"""The page's tables, made from findings."""
 
 from collections.abc import Sequence
 
@@ -9,16 +9,17 @@ from fedavot.audit.availability_words import LAWS, has_held_out
 from fedavot.audit.findings import Estimate, Findings, Shares
 from fedavot.audit.markup import Cell, Column, figures, name, table, text, words
 from fedavot.audit.numerals import ABSENT, NARROW, digits_of, number, share
+from fedavot.audit.rules import label
 
 MOST_CLIENTS = 500
-"""Rows of the tables of all clients and groups: more are slow to open, and stand in files."""
+"""Rows of the tables of clients and groups: more would be slow to open, and are in the files."""
 MOST_EXTREME = 10
-"""Clients in each of the tables of those that count too much and too little."""
+"""Rows of the tables of clients with too much and with too little weight."""
 _EXACT = 1e-9
 
 
 def groups_table(findings: Findings) -> str:
-    """Return what each group should count, and what it counts."""
+    """Return each group's importance and weight."""
     shares = findings.by_group
     assert shares is not None
     rows = np.arange(len(findings.groups))
@@ -30,17 +31,17 @@ def groups_table(findings: Findings) -> str:
         *_shares(shares, rows, "Rounds with any"),
     ]
     whole = rows.size == len(findings.groups)
-    caption = "Groups" if whole else f"The {rows.size} groups that are farthest off"
+    caption = "Groups" if whole else f"The {rows.size} groups with the largest deviations"
     return table(caption, columns, key="groups-caption")
 
 
 def extreme_tables(findings: Findings) -> str:
-    """Return the clients that count most too much, and most too little."""
+    """Return the clients with far too much and with far too little weight."""
     excess = findings.by_client.implied - findings.by_client.owed
     parts = []
     for sign, caption, key in (
-        (1, "Clients that count too much", "over-caption"),
-        (-1, "Clients that count too little", "under-caption"),
+        (1, "Clients with too much weight", "over-caption"),
+        (-1, "Clients with too little weight", "under-caption"),
     ):
         order = np.argsort(-sign * excess, kind="stable")[:MOST_EXTREME]
         rows = order[sign * excess[order] > _EXACT]
@@ -51,46 +52,46 @@ def extreme_tables(findings: Findings) -> str:
 
 
 def clients_table(findings: Findings) -> str:
-    """Return all clients, or those farthest off where they are too many."""
+    """Return all clients, or those with the largest deviations if there are too many."""
     excess = np.abs(findings.by_client.implied - findings.by_client.owed)
     rows = np.argsort(-excess, kind="stable")[:MOST_CLIENTS]
     columns = [_clients(findings, rows)]
     if findings.group_of is not None:
         belongs = [findings.groups[at] for at in findings.group_of[rows]]
         columns.append(Column("Group", [Cell(name(one), one) for one in belongs]))
-    columns += _shares(findings.by_client, rows, "Takes part in")
+    columns += _shares(findings.by_client, rows, "Rounds with it")
     whole = rows.size == len(findings.clients)
-    caption = "All clients" if whole else f"The {rows.size} clients that are farthest off"
+    caption = "All clients" if whole else f"The {rows.size} clients with the largest deviations"
     return table(caption, columns, key="clients-caption", find="Find a client")
 
 
 def rules_table(findings: Findings) -> str:
-    """Return where each rule stands; the recommended one is marked."""
+    """Return how each rule does; the recommended one is marked."""
     standings = findings.price.standings
     chosen = [one.rule == findings.advice.rule for one in standings]
     badge = ' <span class="badge">recommended</span>'
     rules = [
-        Cell(text(one.rule) + (badge if best else ""), one.rule)
+        Cell(text(label(one.rule)) + (badge if best else ""), label(one.rule))
         for one, best in zip(standings, chosen, strict=True)
     ]
     columns = [
         Column("Rule", rules),
         Column("Gap", _percents([one.gap for one in standings])),
-        Column("Effective cohort", _sizes([one.effective for one in standings])),
+        Column("Effective cohort", _sizes([one.effective_cohort_size for one in standings])),
     ]
     if has_held_out(findings):
-        later = _sizes([one.held_out_effective for one in standings])
+        later = _sizes([one.held_out_effective_cohort_size for one in standings])
         columns += [
             Column(
                 "Gap, held out",
-                _estimates([one.held_out for one in standings]),
-                "In the last part of the log, with weights made from the first",
+                _estimates([one.held_out_gap for one in standings]),
+                "In the last part of the log, with weights fitted to the first",
             ),
             Column("Effective cohort, held out", later),
         ]
-    if any(one.most > 1 + 1e-6 for one in standings):
-        most = _sizes([one.most for one in standings])
-        columns.append(Column("Largest sum of weights", most, "1 where weights are an average"))
+    if any(one.largest_sum_of_weights > 1 + 1e-6 for one in standings):
+        most = _sizes([one.largest_sum_of_weights for one in standings])
+        columns.append(Column("Largest sum of weights", most, "1 if the weights are an average"))
     marked = chosen.index(True) if any(chosen) else None
     return table("Rules", columns, key="rules-caption", marked=marked)
 
@@ -102,19 +103,19 @@ def curve_table(findings: Findings) -> str:
     columns = [
         Column("Softness", figures(softness, map(number, softness))),
         Column("Gap", _percents([point.gap for point in curve])),
-        Column("Effective cohort", _sizes([point.effective for point in curve])),
+        Column("Effective cohort", _sizes([point.effective_cohort_size for point in curve])),
     ]
     return table("Softness", columns, key="curve-caption")
 
 
 def laws_table(findings: Findings) -> str:
-    """Return how well each law did in the part of the log it was not fitted to."""
+    """Return each law's gap, in the part of the log it was fitted to and in the other."""
     scores = findings.fit.scores
     laws: list[str] = [one.law for one in scores]
     columns = [
         Column("Description", [words(LAWS.get(law, law)) for law in laws]),
-        Column("Gap where fitted", _percents([one.fitted_gap for one in scores])),
-        Column("Gap, held out", _estimates([one.held_out for one in scores])),
+        Column("Gap, fitted", _percents([one.fitted_gap for one in scores])),
+        Column("Gap, held out", _estimates([one.held_out_gap for one in scores])),
     ]
     marked = laws.index(findings.fit.law) if findings.fit.law in laws else None
     return table("Descriptions of availability", columns, key="laws-caption", marked=marked)
@@ -126,24 +127,24 @@ def _clients(findings: Findings, rows: Integers) -> Column:
 
 
 def _shares(shares: Shares, rows: Integers, inclusion: str) -> list[Column]:
-    """Return the columns of all a table says about clients or groups."""
+    """Return the columns with the shares of clients or groups."""
     owed, implied = shares.owed[rows], shares.implied[rows]
     digits = _digits(owed, implied)
-    columns = [Column("Should count", _percents(owed, digits))]
+    columns = [Column("Importance", _percents(owed, digits))]
     if np.abs(shares.owed - shares.importance).max(initial=0.0) > _EXACT:
         wanted = _percents(shares.importance[rows], digits)
-        note = "Of all rounds; it should count only while its state is known"
-        columns = [Column("Importance", wanted, note), *columns]
+        note = "The importance, counted only in rounds in which its state is known"
+        columns = [Column("Importance", wanted), Column("Owed", columns[0].cells, note)]
     return [
         *columns,
         Column("Plain average", _percents(implied, digits)),
         Column(
-            "Off by",
+            "Deviation",
             _differences(implied - owed, digits),
-            "Plain average less what it should count",
+            "Plain average minus importance",
         ),
         Column(
-            "Nearest possible", _percents(shares.attained[rows], digits), "With the best weights"
+            "Closest possible", _percents(shares.attained[rows], digits), "With the best weights"
         ),
         Column(inclusion, _percents(shares.inclusion[rows]), "Share of rounds"),
     ]
@@ -153,25 +154,25 @@ def _brief(shares: Shares, rows: Integers) -> list[Column]:
     owed, implied = shares.owed[rows], shares.implied[rows]
     digits = _digits(owed, implied)
     return [
-        Column("Should count", _percents(owed, digits)),
-        Column("Counts", _percents(implied, digits)),
-        Column("Off by", _differences(implied - owed, digits)),
+        Column("Importance", _percents(owed, digits)),
+        Column("Plain average", _percents(implied, digits)),
+        Column("Deviation", _differences(implied - owed, digits)),
     ]
 
 
 def _digits(*shares: Floats) -> int:
-    """Return how many digits after the point columns have that are read against each other."""
+    """Return the number of decimals for columns that are compared with each other."""
     return max(1, *(digits_of(one) for one in shares))
 
 
 def _percents(values: Floats | Sequence[float], digits: int | None = None) -> list[Cell]:
-    """Return shares with equally many digits, so that they line up."""
+    """Return shares with the same number of decimals."""
     digits = max(digits_of(values), 1) if digits is None else digits
     return figures(values, (share(value, digits) for value in values))
 
 
 def _sizes(values: Sequence[float]) -> list[Cell]:
-    """Return numbers with two digits after the point, so that they line up."""
+    """Return numbers with two decimals."""
     written = (f"{value:.2f}" if abs(value) < 99.95 else number(value) for value in values)
     return figures(values, written)
 
@@ -197,7 +198,7 @@ def _range(estimate: Estimate, digits: int) -> str:
 
 
 def _differences(values: Floats, digits: int) -> list[Cell]:
-    """Return signed shares with a bar: to the right too much, to the left too little."""
+    """Return signed shares with a bar: to the right for too much, to the left for too little."""
     most = float(np.abs(values).max(initial=0.0)) or 1.0
     return [
         Cell(

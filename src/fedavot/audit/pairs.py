@@ -4,14 +4,14 @@ A participation log is a record, and is read as far as it goes; these tables are
 wrote, so that whatever is odd in them is refused, with its line and what to do.
 """
 
-import csv
-import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from fedavot._cells import unguarded
+from fedavot._checks import enumerated, quoted
 from fedavot._files import PathLike
+from fedavot._reading import column, csv_table
 from fedavot.audit.blocks import GZIP, kind_of, silent, text_blocks
 from fedavot.errors import FileFormatError
 
@@ -37,18 +37,9 @@ def read_pairs(path: PathLike, key: str, value: str) -> list[Pair]:
         formula is taken off.
     """
     source = Path(path)
-    read = _Csv(source)
-    places = [read.place(name) for name in (key, value)]
-    for name, place in zip((key, value), places, strict=True):
-        if place is None:
-            raise FileFormatError(
-                f"{source}, line 1: the columns are {named(read.header)}; it must have {key} and "
-                f"{value}, separated by a comma: there is no {name}; rename the columns"
-            )
-    found = [
-        Pair(unguarded(row[places[0] or 0]), unguarded(row[places[1] or 0]), line)
-        for row, line in read.rows()
-    ]
+    table = csv_table(_text(source), source)
+    first, second = (_place(table.header, name, (key, value), source) for name in (key, value))
+    found = [Pair(unguarded(row[first]), unguarded(row[second]), line) for row, line in table.rows]
     if not found:
         raise FileFormatError(f"{source} has a header and no rows; add a line for each {key}")
     seen: dict[str, int] = {}
@@ -66,7 +57,8 @@ def read_pairs(path: PathLike, key: str, value: str) -> list[Pair]:
 
 def columns_of(path: PathLike) -> tuple[str, ...]:
     """Return the names of a CSV file's columns, in small letters."""
-    return tuple(_Csv(Path(path)).header)
+    source = Path(path)
+    return tuple(csv_table(_text(source), source).header)
 
 
 def refuse_packed(path: PathLike) -> None:
@@ -79,61 +71,20 @@ def refuse_packed(path: PathLike) -> None:
             raise FileFormatError(f"{source} is compressed by gzip; unpack it first")
 
 
-def named(names: Iterable[str], most: int = 5) -> str:
-    """List names for a message: the first few, shortened, and how many more there are."""
-    every = list(names)
-    if not every:
-        return "none"
-    shown = ", ".join(repr(name if len(name) <= 60 else f"{name[:59]}…") for name in every[:most])
-    return shown if len(every) <= most else f"{shown} and {len(every) - most} more"
+def named(names: Iterable[str]) -> str:
+    """List names for a message, in quotes."""
+    return enumerated(map(quoted, names))
 
 
-class _Csv:
-    def __init__(self, source: Path) -> None:
-        self._source = source
-        text = _text(source)
-        # Not splitlines, which also ends lines at characters that a name may have.
-        self._reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-        self._records = self._numbered()
-        first, _ = next(self._records, ([], 0))
-        self.header = [column.strip().lower() for column in first]
-        if not self.header:
-            raise FileFormatError(f"{source} is empty; it needs a header line and rows")
-
-    def place(self, name: str) -> int | None:
-        """Return where a column is; None if there is none."""
-        places = [place for place, column in enumerate(self.header) if column == name]
-        if len(places) > 1:
-            raise FileFormatError(
-                f"{self._source}, line 1: {len(places)} columns are called {name!r}; rename all "
-                "but one"
-            )
-        return places[0] if places else None
-
-    def rows(self) -> Iterator[tuple[Sequence[str], int]]:
-        """Yield the rows after the header, and their lines."""
-        for row, line in self._records:
-            if len(row) != len(self.header):
-                raise FileFormatError(
-                    f"{self._source}, line {line}: {len(row)} fields where the header has "
-                    f"{len(self.header)}; put quotes around a field that has a comma in it"
-                )
-            yield row, line
-
-    def _numbered(self) -> Iterator[tuple[list[str], int]]:
-        """Yield what is not empty, with the line it begins on."""
-        while True:
-            line = self._reader.line_num + 1
-            try:
-                row = next(self._reader, None)
-            except csv.Error as cause:
-                raise FileFormatError(
-                    f"{self._source}, line {line}: {cause}; mend the line's quotes"
-                ) from None
-            if row is None:
-                return
-            if row:
-                yield row, line
+def _place(header: list[str], name: str, wanted: tuple[str, str], source: Path) -> int:
+    """Return the position of a column that must be there."""
+    place = column(header, name, source)
+    if place is None:
+        raise FileFormatError(
+            f"{source}, line 1: the columns are {named(header)}, without {name}; it must have "
+            f"{wanted[0]} and {wanted[1]}, separated by a comma: rename the columns"
+        )
+    return place
 
 
 def _text(source: Path) -> str:

@@ -18,6 +18,17 @@ from fedavot.audit.estimates import Resampling, Weighted, distance
 from fedavot.audit.findings import LawName, Point, Price, Standing
 from fedavot.audit.fitting import TOLERANCE, Fitting
 from fedavot.audit.replay import chosen, learned
+from fedavot.audit.rules import (
+    AS_APPLIED,
+    FEDAVG,
+    FEDAVOT,
+    HORVITZ_THOMPSON,
+    ONLINE,
+    SELECT,
+    SELF_NORMALISED_IPW,
+    SOFT,
+    VARIANCE,
+)
 from fedavot.audit.weighing import inverse, normalised, weights_of
 from fedavot.audit.window import Window
 from fedavot.solve import align
@@ -118,22 +129,22 @@ def price(split: Split, *, law: LawName, points: tuple[Point, ...], softness: fl
         return inverse(windows[part], seen[part])
 
     rows = [
-        _standing("plain average", split, split.log.plain(), split.held_out.plain()),
-        _standing("IPW", split, ipw(0), ipw(1)),
+        _standing(FEDAVG, split, split.log.plain(), split.held_out.plain()),
+        _standing(HORVITZ_THOMPSON, split, ipw(0), ipw(1)),
         _standing(
-            "self-normalised IPW", split, *(normalised(windows[part], ipw(part)) for part in (0, 1))
+            SELF_NORMALISED_IPW, split, *(normalised(windows[part], ipw(part)) for part in (0, 1))
         ),
     ]
-    for name, amount in (("FedAVOT", 0.0), ("FedAVOT, soft", softness)):
+    for name, amount in ((FEDAVOT, 0.0), (SOFT, softness)):
         rows.append(_aligned(name, split, *(f.align(law, softness=amount) for f in fittings)))
     if has_least_variance(split.whole):
-        rows.append(_aligned("least variance", split, *map(_least_variance, fittings)))
-    rows.append(_running("online", split, split.log, learned(split.log)))
+        rows.append(_aligned(VARIANCE, split, *map(_least_variance, fittings)))
+    rows.append(_running(ONLINE, split, split.log, learned(split.log)))
     if split.choice is not None:
         asked, weights = chosen(split.log, split.choice, split.rng)
-        rows.append(_running("online selection", split, asked, weights))
+        rows.append(_running(SELECT, split, asked, weights))
     if split.applied is not None:
-        rows.append(_running("as applied", split, split.log, split.applied))
+        rows.append(_running(AS_APPLIED, split, split.log, split.applied))
     return Price(points, tuple(rows))
 
 
@@ -166,8 +177,8 @@ def _placed(name: str, log: Window, weights: Floats, held_out: Weighted) -> Stan
     return Standing(
         rule=name,
         gap=gap(log, weights),
-        effective=effective(log, weights),
-        held_out=distance(held_out),
-        held_out_effective=effective(held_out.window, held_out.weights),
-        most=float(log.sum_by_round(weights).max()),
+        effective_cohort_size=effective(log, weights),
+        held_out_gap=distance(held_out),
+        held_out_effective_cohort_size=effective(held_out.window, held_out.weights),
+        largest_sum_of_weights=float(log.sum_by_round(weights).max()),
     )

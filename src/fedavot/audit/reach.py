@@ -60,7 +60,7 @@ def reach(
     found = shortfall(window, prove=True)
     # A share of which the part u is drawn has the variance of 1 / (1/(1 − u) + u) as many rounds.
     drawn = 1.0 / seen.known + 1.0 - seen.known if seen.known > 0 else np.inf
-    low, lowest_ratio = _from_below(window, resampling, fitting.look * drawn)
+    low, lowest_ratio = _from_below(window, resampling, fitting.rounds_per_observation * drawn)
     high, highest_ratio = _from_above(window, found, resampling, float(np.sqrt(drawn)))
     if seen.unknown is not None:
         # States drawn one by one come together less than they do; as seen, they come too seldom.
@@ -82,7 +82,7 @@ def reach(
         hall_ratio=_around(found.hall_ratio, lowest_ratio, highest_ratio),
         deficient=_reached(window, found.deficient),
         worst=_reached(window, found.worst),
-        never=never,
+        never_seen=never,
         larger_cohorts=larger,
         tried_cohorts=tried,
         if_all_asked=None if everyone is None else shortfall(everyone).deficiency,
@@ -98,16 +98,18 @@ def _reached(window: Window, clients: Integers) -> Reached:
     return Reached(clients, float(window.owed[clients].sum()), covered)
 
 
-def _from_below(window: Window, resampling: Resampling, look: float) -> tuple[float, float]:
+def _from_below(
+    window: Window, resampling: Resampling, per_observation: float
+) -> tuple[float, float]:
     """Return lower limits of deficiency and Hall ratio."""
-    if not resampling.tells or not np.isfinite(look):
+    if not resampling.tells or not np.isfinite(per_observation):
         return 0.0, 1.0
     odd = resampling.block % 2 == 1
     halves = [(shortfall(window.part(np.flatnonzero(mask))), ~mask) for mask in (odd, ~odd)]
     short = [(found.deficient, rest) for found, rest in halves]
     worst = [(found.worst, rest) for found, rest in halves]
-    wanted, most = _crossed(window, short, resampling, look)
-    ratio_wanted, ratio_most = _crossed(window, worst, resampling, look)
+    wanted, most = _crossed(window, short, resampling, per_observation)
+    ratio_wanted, ratio_most = _crossed(window, worst, resampling, per_observation)
     return max(0.0, wanted - most), max(1.0, ratio_wanted / ratio_most) if ratio_most > 0 else 1.0
 
 
@@ -115,7 +117,7 @@ def _crossed(
     window: Window,
     sets: list[tuple[Integers, NDArray[np.bool_]]],
     resampling: Resampling,
-    look: float,
+    per_observation: float,
 ) -> tuple[float, float]:
     """Return the mean importance of sets, and the most their coverage may be in other rounds."""
     wanted, hit = np.zeros(window.n_rounds), np.zeros(window.n_rounds)
@@ -124,17 +126,17 @@ def _crossed(
         values[clients] = 1.0
         wanted[rest] = window.owed_by_round(values)[rest]
         hit[rest] = touched(window.incidence, clients)[rest]
-    return float(wanted.mean()), _upper_limit(hit, resampling, look)
+    return float(wanted.mean()), _upper_limit(hit, resampling, per_observation)
 
 
-def _upper_limit(hit: Floats, resampling: Resampling, look: float) -> float:
+def _upper_limit(hit: Floats, resampling: Resampling, per_observation: float) -> float:
     """Return the upper confidence limit of a share, for rounds that depend on one another."""
     from scipy.special import betaincinv
 
     share = float(hit.mean())
     spread = float(np.var(resampling.deviations(hit)))
     binomial = share * (1 - share) / hit.size
-    alike = max(1.0, look, spread / binomial if binomial > 0 else 1.0)
+    alike = max(1.0, per_observation, spread / binomial if binomial > 0 else 1.0)
     rounds = hit.size / alike
     hits = share * rounds
     if rounds - hits <= 0:

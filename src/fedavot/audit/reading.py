@@ -1,7 +1,7 @@
-"""Reading a participation log, of whatever kind and however large.
+"""Read a participation log of any kind and size.
 
-The kind of file is told by its first bytes, the kind of log by its columns. What cannot be read is
-refused with its line; what can be read in one way alone is read, and a note says how.
+The first bytes of a file decide which kind of file it is, the columns which kind of log. What
+cannot be read is refused with its line; what is unusual but unambiguous is read, with a note.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,17 +19,17 @@ from fedavot.audit.parquet import open_parquet
 from fedavot.audit.participation import Participation
 from fedavot.audit.rows import read_rows
 from fedavot.audit.tables import Table, open_csv
-from fedavot.errors import OptionError
+from fedavot.errors import Option, OptionError
 
 
-def read_log(  # noqa: PLR0913
+def read_log(
     path: PathLike,
     *,
     columns: Mapping[str, str] | None = None,
     period: float | None = None,
     cohort_size: int | None = None,
     state: str | None = None,
-    coverage: PathLike | None = None,
+    observed: PathLike | None = None,
     seed: int = 0,
     progress: Callable[[int, int], object] | None = None,
 ) -> Participation:
@@ -43,34 +43,38 @@ def read_log(  # noqa: PLR0913
         intervals (client, start, end), with or without state; or the Flower strategy's
         participation log.
     columns : mapping of str, optional
-        The columns' names where they are not recognised, by what they mean, such as
-        ``{"client": "device_id"}``. An empty name keeps a column from being read.
+        Names of columns that are not recognised, by their meaning, such as
+        ``{"client": "device_id"}``. An empty name leaves a column out.
     period : float, optional
-        Intervals only, and needed there: seconds from one round to the next.
+        Required for interval logs, and only used there: seconds between rounds.
     cohort_size : int, optional
-        Intervals only: how many take part in a round at most, drawn uniformly from the available.
-        By default all of them.
+        For interval logs: the largest number of clients per round, drawn uniformly from those
+        available. By default all of them take part.
     state : str, optional
-        Intervals only: the state that means available, where the file has several.
-    coverage : path, optional
-        Intervals only: a table (client, known_until), or with known_from, of when each client was
-        observed. Outside, its state is not known. The names first_event_s, obs_start_s and
-        last_event_s are recognised as well.
+        For interval logs: the state that means available, if the file has several.
+    observed : path, optional
+        For interval logs: a table with client, known_until and optionally known_from, the time in
+        which each client was observed. Outside it, the client's state is unknown. The names
+        first_event_s, obs_start_s and last_event_s are recognised as well.
     seed : int
-        Of the draws of who takes part.
+        Seed for sampling cohorts.
     progress : function, optional
-        Called with the bytes read so far and the bytes in all.
+        Called with the number of bytes read so far and in total.
 
     Returns
     -------
     Participation
-        The cohorts by round, and notes on what was odd.
+        The cohort of each round, and notes on what was unusual.
     """
     source, notes = Path(path), list[str]()
     named = check_named(columns)
     draw = None if period is None else _draw(period, cohort_size, state, seed)
-    if draw is None and (cohort_size, state, coverage) != (None, None, None):
-        raise OptionError("cohort_size, state and coverage are of intervals, which need a period")
+    if draw is None and (cohort_size, state, observed) != (None, None, None):
+        given = {"cohort_size": cohort_size, "state": state, "observed": observed}
+        first = next(name for name, value in given.items() if value is not None)
+        raise OptionError(
+            Option(first), " only applies to interval logs; give ", Option("period"), " as well"
+        )
     report = progress or silent
     if kind_of(source) == "json" and is_flower_log(source):
         _refuse_draw(draw, source)
@@ -82,14 +86,14 @@ def read_log(  # noqa: PLR0913
         return read_rows(source, table.batches, notes)
     if draw is None:
         raise OptionError(
-            f"{source} has intervals; say how many seconds there are from one round to the next, "
-            "as in period=600"
+            f"{source} has availability intervals; give the seconds between rounds, as in ",
+            Option("period", 600),
         )
     found = collect(source, table.batches, draw.state, notes)
     covered = None
-    if coverage is not None:
-        known = _open(Path(coverage), named, ("coverage",), silent, notes)
-        covered = collect_coverage(Path(coverage), known.batches, found)
+    if observed is not None:
+        known = _open(Path(observed), named, ("coverage",), silent, notes)
+        covered = collect_coverage(Path(observed), known.batches, found)
     return read_intervals(found, covered, draw, notes)
 
 
@@ -115,6 +119,7 @@ def _open(
 def _refuse_draw(draw: Draw | None, source: Path) -> None:
     if draw is not None:
         raise OptionError(
-            f"{source} has rounds of its own; period, cohort_size, state and coverage are of "
-            "intervals: leave them out"
+            f"{source} has rounds of its own; leave out ",
+            Option("period"),
+            ", which only applies to interval logs",
         )

@@ -1,6 +1,6 @@
-"""Logs with a row for each client in each round, with or without what came of it.
+"""Logs with one row per client and round, with or without a status.
 
-A client that the log names twice in a round took part if any of its rows says so.
+If a client has several rows in one round, it took part if any of them says so.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fedavot._checks import Floats, Integers
+from fedavot._checks import Floats, Integers, enumerated, quoted
 from fedavot._incidence import Incidence
 from fedavot.audit.blocks import cut_off
 from fedavot.audit.moments import Clock
@@ -19,10 +19,10 @@ from fedavot.audit.names import Codes, counted, gathered, keys, lookalikes, orde
 from fedavot.audit.participation import Participation
 from fedavot.audit.rounds import order_rounds
 from fedavot.audit.tables import Batch
-from fedavot.errors import FileFormatError
+from fedavot.errors import FileFormatError, Option
 
 UNKNOWN, ABSENT, FAILED, IDLE, TOOK_PART = range(5)
-"""What a row says of its client; of several rows of one client in a round, the most counts."""
+"""What a row says about its client; of several rows for a round, the largest counts."""
 
 STATUSES = {
     TOOK_PART: (
@@ -37,16 +37,16 @@ STATUSES = {
     ABSENT: ("offline", "unavailable", "absent", "unreachable", "not_available"),
     UNKNOWN: ("", "unknown", "n/a", "na", "nan", "null", "none", "?"),
 }
-"""Any other status is of a client that was asked, and whose update was not used. A log with any of
-a client that was idle names all who could have been asked."""
+"""Any other status means that the client was asked and its update not used. A log with a status for
+idle clients is taken to list all clients that could have been asked."""
 SAID = {
     TOOK_PART: "took part",
-    FAILED: "was there without taking part",
-    IDLE: "was there and not asked",
-    ABSENT: "was not there",
-    UNKNOWN: "is not known",
+    FAILED: "was asked without taking part",
+    IDLE: "was available and not asked",
+    ABSENT: "was not available",
+    UNKNOWN: "unknown",
 }
-"""What statuses are read as, in words."""
+"""How statuses are read, in words."""
 _STATUS_OF = {word: status for status, words in STATUSES.items() for word in words}
 
 
@@ -62,7 +62,7 @@ def read_rows(source: Path, batches: Iterator[Batch], notes: list[str]) -> Parti
 
 
 def has_all(batch: Batch, roles: tuple[str, ...]) -> None:
-    """Refuse a row with an empty field, by its line."""
+    """Refuse a row with an empty field, and name its line."""
     for role in roles:
         empty = batch.columns[role].str.strip_chars() == ""
         if empty.any():
@@ -83,7 +83,7 @@ class _Rows:
         self._has_times = False
 
     def takes(self, batch: Batch) -> bool:
-        """Tell whether a last line without a line end can be taken to be whole."""
+        """Return whether a last line without a line end seems to be complete."""
         try:
             has_all(batch, ("round", "client"))
             if "time" in batch.columns:
@@ -149,7 +149,7 @@ class _Rows:
     def _split(
         self, key: Integers, n_rounds: int, n_clients: int, notes: list[str]
     ) -> tuple[Incidence, Incidence | None, Incidence | None]:
-        """Return who took part, who was there, and whose state is not known."""
+        """Return who took part, who was available, and whose state is unknown."""
         n_rows = key.size
         if not self._status_parts:
             key = _distinct(key)
@@ -163,7 +163,7 @@ class _Rows:
         key, status = key[last], status[last]
         _note_duplicates(n_rows - key.size, notes)
         notes.append(self._reading_of_statuses())
-        # Where the log tells who was not asked, who failed could not have taken part either.
+        # If the log lists clients that were not asked, those that failed could not have taken part.
         there = status >= (IDLE if np.any(status == IDLE) else FAILED)
         parts = (key[status == TOOK_PART], key[there], key[status == UNKNOWN])
         cohorts, available, unknown = (
@@ -175,13 +175,14 @@ class _Rows:
         words: dict[int, list[str]] = {}
         for word, count in self._counts.items():
             meaning = _STATUS_OF.get(word.strip().lower(), FAILED)
-            words.setdefault(meaning, []).append(f"{word[:60]!r} ({counted(count, 'row')})")
-        listed = {meaning: _first(found) for meaning, found in words.items()}
+            words.setdefault(meaning, []).append(f"{quoted(word)} ({counted(count, 'row')})")
+        listed = {meaning: enumerated(found, 8) for meaning, found in words.items()}
         if TOOK_PART not in listed:
             raise FileFormatError(
-                f"{self._source}: no status says that a client took part; found "
-                f"{'; '.join(listed.values())}, and 'ok' or 'replied' would: rename one of them, "
-                'or keep the column from being read with columns={"status": ""}'
+                f"{self._source}: no status means that a client took part; found "
+                f"{'; '.join(listed.values())}; rename one of them to 'ok' or 'replied', or leave "
+                "the column out with ",
+                Option("columns", {"status": ""}),
             )
         return "status: " + "; ".join(
             f"{listed[meaning]} read as '{SAID[meaning]}'" for meaning in SAID if meaning in listed
@@ -191,11 +192,6 @@ class _Rows:
         times = np.full(n_rounds, np.inf)
         np.minimum.at(times, place, self._times)
         return times
-
-
-def _first(words: list[str], most: int = 8) -> str:
-    shown = ", ".join(words[:most])
-    return shown if len(words) <= most else f"{shown} and {len(words) - most} more"
 
 
 def _distinct(key: Integers) -> Integers:

@@ -6,7 +6,6 @@ row by row by Python's strict parser, whose word on a bad line is the one the ca
 """
 
 import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -17,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from fedavot._checks import Integers
+from fedavot._reading import OpenQuoteError, after_lines, csv_rows, refuse_width
 from fedavot.audit.blocks import Block, Report, cut_off, text_blocks
 from fedavot.audit.columns import Layout, called, find_layout, unread
 from fedavot.errors import FileFormatError
@@ -93,7 +93,7 @@ def _header(
             headers[delimiter] = next(csv.reader([line], delimiter=delimiter, strict=True))
             find_layout(headers[delimiter], named, kinds, source)
         except csv.Error as cause:
-            failure = FileFormatError(f"{source}, line 1: {cause}; mend the header's quotes")
+            failure = FileFormatError(f"{source}, line 1: {cause}; correct the header's quotes")
         except FileFormatError:
             continue
         else:
@@ -148,21 +148,21 @@ class _Csv:
                 yield Batch(self.source, frame, range(line, line + data.count(b"\n")))
                 continue
             try:
-                rows, lines, used = self._row_by_row(data.decode(), line, block.ended)
+                text = data.decode()
+                rows, lines, opened = self._row_by_row(text, line, block.ended)
             except FileFormatError:
                 if block.ended or pending:
                     raise
                 self.notes.append(cut_off(line))
                 return
-            since, pending = line + used, self._after(data, used)
+            pending = b""
+            if opened is not None:
+                since, pending = opened, after_lines(text, opened - line).encode()
             cut_in = None if block.ended else self._last_column()
             if rows:
                 yield Batch(self.source, self._columns(rows), lines, cut_in=cut_in)
         if pending:
-            raise FileFormatError(
-                f"{self.source}, line {since}: a quote is opened and not closed; close it, or "
-                "write it twice, in quotes, where it belongs to a name"
-            )
+            raise OpenQuoteError(self.source, since)
 
     def _regular(self, data: bytes) -> dict[str, pl.Series] | None:
         """Return the columns of a block that is a plain grid of fields, or None."""
@@ -191,45 +191,26 @@ class _Csv:
 
     def _row_by_row(
         self, text: str, line: int, ended: bool
-    ) -> tuple[list[list[str]], list[int], int]:
-        """Return rows, their lines, and how many lines are used: not those of an open quote."""
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=self.delimiter, strict=True)
+    ) -> tuple[list[list[str]], list[int], int | None]:
+        """Return rows, their lines, and the line on which a quote is opened and not closed."""
         rows: list[list[str]] = []
         lines: list[int] = []
-        used = 0
-        while True:
-            try:
-                row = next(reader, None)
-            except csv.Error as cause:
-                if ended and str(cause) == "unexpected end of data":
-                    return rows, lines, used
-                raise FileFormatError(
-                    f"{self.source}, line {line + used}: {cause}; mend the line's quotes"
-                ) from None
-            if row is None:
-                return rows, lines, used
-            if row and len(row) != len(self.header):
-                raise FileFormatError(
-                    f"{self.source}, line {line + used}: {len(row)} fields where the header has "
-                    f"{len(self.header)}; put quotes around a field that has a delimiter in it"
-                )
-            if row:
+        try:
+            for row, at in csv_rows(text, self.source, delimiter=self.delimiter, line=line):
+                refuse_width(row, len(self.header), self.source, at)
                 rows.append(row)
-                lines.append(line + used)
-            used = reader.line_num
+                lines.append(at)
+        except OpenQuoteError as found:
+            if not ended:
+                raise
+            return rows, lines, found.line
+        return rows, lines, None
 
     def _columns(self, rows: list[list[str]]) -> dict[str, pl.Series]:
         return {
             role: pl.Series([row[at] for row in rows], dtype=pl.String)
             for role, at in self.layout.places.items()
         }
-
-    def _after(self, data: bytes, used: int) -> bytes:
-        """Return what follows the first lines, as Python counts lines."""
-        stream = io.StringIO(data.decode(), newline="")
-        for _ in range(used):
-            stream.readline()
-        return stream.read().encode()
 
     def _last_column(self) -> str | None:
         last = len(self.header) - 1

@@ -1,26 +1,28 @@
-"""Numbers and names in sentences: rounded, counted, and harmless on a terminal.
+"""Numbers and names in sentences: rounded, counted, and safe to print on a terminal.
 
-How shares and whole numbers are written is `numerals`' affair.
+`numerals` formats shares and whole numbers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from math import isfinite, isnan
 from unicodedata import bidirectional
 
+from fedavot._checks import enumerated
 from fedavot.audit.findings import Estimate
-from fedavot.audit.numerals import NARROW, number
+from fedavot.audit.numerals import NARROW, number, share
 from fedavot.audit.numerals import count as whole
 
 LONGEST = 48
-"""Letters of a name that are shown; the files have all of them."""
+"""Characters of a name that are shown; the files have all of them."""
 JOINERS = "\u200c\u200d"
-"""Characters that are not printed and still belong to how names and emoji are written."""
+"""Invisible characters that names in some scripts, and emoji, are written with."""
 ISOLATE, ISOLATED = "\u2068", "\u2069"
-"""Characters between which a direction of writing is of no effect on what is around."""
+"""Characters that keep the writing direction of a name from affecting the text around it."""
 
 
 def amount(value: float) -> str:
-    """Return a gap or a ratio to two decimals, or to one digit where that would be none.
+    """Return a ratio with two decimals, or with one significant digit if it is small.
 
     >>> amount(0.283), amount(0.0031), amount(1e-9), amount(3.574), amount(49.7)
     ('0.28', '0.003', '0', '3.57', '49.7')
@@ -41,27 +43,27 @@ def size(value: float) -> str:
     return f"{value:.1f}" if abs(value) < 99.95 else number(value)
 
 
-def interval(found: Estimate, told: Callable[[float], str] = amount) -> str:
+def interval(found: Estimate, told: Callable[[float], str] = share) -> str:
     r"""Return the interval of an estimate.
 
     >>> interval(Estimate(0.28, 0.25, 0.31))
-    '95\u202f% interval 0.25 to 0.31'
+    '95\u202f% interval 25\u202f% to 31\u202f%'
     """
     return f"95{NARROW}% interval {ends(found, told)}"
 
 
-def ends(found: Estimate, told: Callable[[float], str] = amount) -> str:
-    """Return where an interval begins and where it ends, if it does.
+def ends(found: Estimate, told: Callable[[float], str] = share) -> str:
+    r"""Return the two ends of an interval, or its lower end if it has no upper one.
 
-    >>> ends(Estimate(0.28, 0.25, 0.31)), ends(Estimate(4.0, 1.5, float("inf")))
-    ('0.25 to 0.31', '1.50 upwards')
+    >>> ends(Estimate(0.28, 0.25, 0.31)), ends(Estimate(4.0, 1.5, float("inf")), amount)
+    ('25\u202f% to 31\u202f%', '1.50 upwards')
     """
     high = f"to {told(found.high)}" if isfinite(found.high) else "upwards"
     return f"{told(found.low)} {high}"
 
 
 def stretch(place: str, rounds: int) -> str:
-    """Return so many rounds at one end of a log.
+    """Return the words for the first or the last rounds of a log.
 
     >>> stretch("first", 200), stretch("last", 1)
     ('the first 200 rounds', 'the last round')
@@ -70,7 +72,7 @@ def stretch(place: str, rounds: int) -> str:
 
 
 def count(amount_of: int, what: str = "") -> str:
-    """Return a whole number, with what it is of in the singular or the plural.
+    """Return a whole number with its noun in the singular or the plural.
 
     >>> count(1, "round"), count(12, "round"), count(3)
     ('1 round', '12 rounds', '3')
@@ -79,19 +81,12 @@ def count(amount_of: int, what: str = "") -> str:
     return f"{words}s" if what and amount_of != 1 else words
 
 
-def listed(words: Sequence[str], most: int) -> str:
-    """Return words in a row, those past ``most`` counted.
-
-    >>> listed(["a", "b", "c"], 3), listed(["a", "b", "c"], 2)
-    ('a, b and c', 'a, b and 1 more')
-    """
-    if len(words) > most:
-        return f"{', '.join(words[:most])} and {whole(len(words) - most)} more"
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+listed = partial(enumerated, number=whole)
+"""`enumerated` with numbers as everywhere in a report."""
 
 
 def shown(name: str, longest: int = LONGEST) -> str:
-    r"""Return a name with nothing in it that a terminal would obey, cut if it is long.
+    r"""Return a name without control characters, cut if it is long.
 
     >>> shown("phone-1"), shown("\x1b[2Jphone"), shown("aaaaaaaa", 4)
     ('phone-1', '\\x1b[2Jphone', 'aaa…')
@@ -106,7 +101,7 @@ def shown(name: str, longest: int = LONGEST) -> str:
 
 
 def told_name(name: str) -> str:
-    r"""Return a name for a sentence, which goes on from left to right whatever the name does.
+    r"""Return a name for a sentence that runs from left to right, even if the name does not.
 
     >>> told_name("phone-1"), told_name("\u05d0") == "\u2068\u05d0\u2069"
     ('phone-1', True)

@@ -1,8 +1,8 @@
-"""What the clients of a log should count: by name, uniformly, or by shares of groups.
+"""The importance of a log's clients: by name, uniform, or by shares of groups.
 
-The clients of an audit are those of the log and those with importance whom it never names: a client
-that never took part is a finding, not an omission. Whom the log names and the importance does not
-is a question only the caller can answer, and is refused until `unlisted` answers it.
+An audit covers the clients of the log and all clients with importance: that a client with
+importance never took part is a finding. Clients in the log that have no importance are refused
+unless ``unlisted`` says what they should count, since only the caller can know.
 """
 
 import os
@@ -22,13 +22,13 @@ from fedavot.audit.names import counted, ordered
 from fedavot.audit.pairs import columns_of, named, read_pairs, refuse_packed
 from fedavot.audit.participation import Participation
 from fedavot.audit.roster import with_clients
-from fedavot.errors import FileFormatError, ImportanceError, OptionError
+from fedavot.errors import FileFormatError, ImportanceError, Option, OptionError
 from fedavot.importance import by_group, from_mapping, read_mapping
 
 NOTHING = 1e-10
-"""A share of the importance that no log could tell from none, and that solvers stumble over."""
+"""Shares of the importance below this are taken as 0: no log is long enough for them."""
 NO_GROUP = "(no group)"
-"""What clients without a group are listed under."""
+"""Label of the clients without a group."""
 
 
 def federation_of(
@@ -39,7 +39,7 @@ def federation_of(
     targets: PathLike | Mapping[str, float] | None = None,
     unlisted: float | None = None,
 ) -> Federation:
-    """Say what each client of a log should count.
+    """Combine a log with the importance of its clients.
 
     Parameters
     ----------
@@ -47,24 +47,23 @@ def federation_of(
         Who took part.
     importance : "uniform", path or mapping from client to number
         Uniform over the clients of the log and of ``groups``; or a file with the columns client and
-        importance (or examples), or JSON, as `fedavot.importance.read_mapping` reads; or the same
-        as a mapping. On any scale. A column ``group`` of the file is taken where no groups are
-        given.
+        importance (or examples), or JSON, as `fedavot.importance.read_mapping` reads it; or a
+        mapping. On any scale. A column ``group`` of the file is used if no groups are given.
     groups : path or mapping from client to group, optional
-        A CSV file with the columns client and group, or the same as a mapping.
+        A CSV file with the columns client and group, or a mapping.
     targets : path or mapping from group to number, optional
-        What each group should count, in place of an importance: a CSV file with the columns group
-        and share, or the same as a mapping. The shares sum to one, and each is split equally among
-        the group's clients.
+        The share of each group, instead of an importance: a CSV file with the columns group and
+        share, or a mapping. The shares sum to one, and each is split equally among the group's
+        clients.
     unlisted : float, optional
-        What a client of the log counts that the importance does not name, on the importance's
-        scale. With targets only 0, for clients without a group and for groups without a share. By
+        The importance of clients in the log that have none, on the scale of the others. With
+        targets only 0 is possible, for clients without a group and groups without a share. By
         default such clients are refused.
 
     Returns
     -------
     Federation
-        The log over all clients, with a note on those added, and their importance.
+        The log over all clients, with a note on those that were added, and their importance.
     """
     rest = None if unlisted is None else as_amount(unlisted, what="unlisted")
     _refuse_contradictions(importance, groups, targets, rest)
@@ -75,13 +74,11 @@ def federation_of(
     idle = {*wanted.group_of} - known - {*added}
     if added:
         log = with_clients(log, added)
-        words = _clients(
-            len(added), "has importance and never appears", "have importance and never appear"
-        )
-        notes.append(f"{words} in the log: {named(added)}")
+        words = _clients(len(added), "has importance but is", "have importance but are")
+        notes.append(f"{words} not in the log: {named(added)}")
     if idle:
         words = _clients(len(idle), "has a group, but", "have a group, but")
-        notes.append(f"{words} no importance and no row in the log: left out")
+        notes.append(f"{words} neither importance nor a row in the log: left out")
     shares, more = _told_apart(
         from_mapping({name: amounts[name] for name in log.clients}, log.clients)
     )
@@ -91,18 +88,18 @@ def federation_of(
 
 
 def _told_apart(shares: Floats) -> tuple[Floats, list[str]]:
-    """Return shares in which none is too small to be told from nothing, and a note on them."""
+    """Set shares that are too small to 0, and return a note on them."""
     small = (shares > 0) & (shares < NOTHING)
     if not small.any():
         return shares, []
     kept = np.where(small, 0.0, shares)
     words = _clients(int(small.sum()), "has", "have")
-    note = f"{words} less than {NOTHING:g} of the importance: taken to count 0"
+    note = f"{words} less than {NOTHING:g} of the importance: taken as 0"
     return np.asarray(kept / kept.sum()), [note]
 
 
 class _Wanted(NamedTuple):
-    """Importance by client on any scale, groups by client and in order, and where it is from."""
+    """Importance by client on any scale, groups by client and in order, and their source."""
 
     amounts: dict[str, float]
     group_of: dict[str, str]
@@ -140,37 +137,42 @@ def _refuse_contradictions(
         omitted = given is None and what != "importance"
         if not omitted and not isinstance(given, str | os.PathLike | Mapping):
             raise OptionError(
-                f"{what} is a {type(given).__name__}; it must be a file's path or a mapping by name"
+                f"{what} is a {type(given).__name__}; it must be the path of a file, or a mapping"
             )
     uniform = _is_uniform(importance)
     if targets is not None and not uniform:
         raise OptionError(
-            "importance and targets both say what clients should count; give one of them "
-            "(--importance, or --targets with --groups)"
+            Option("importance"),
+            " and ",
+            Option("targets"),
+            " both set the clients' importance; give only one of them",
         )
     if targets is not None and groups is None:
         raise OptionError(
-            "targets are shares of groups: say as well which client is in which group (--groups)"
+            Option("targets"), " are shares of groups; give the clients' ", Option("groups"), " too"
         )
     if targets is not None and unlisted:
         raise OptionError(
-            f"unlisted is {unlisted:g}, but with targets a client without a group can only count "
-            "0: say 0, or give it a group"
+            Option("unlisted"),
+            f" is {unlisted:g}, but with targets a client without a group can only count 0; give "
+            "it a group, or use ",
+            Option("unlisted", 0),
         )
     if targets is None and uniform and unlisted is not None:
         raise OptionError(
-            "unlisted is of clients that an importance or targets leave out, and a uniform "
-            "importance leaves out nobody: omit it"
+            Option("unlisted"),
+            " only applies to clients without importance, and a uniform importance leaves out "
+            "nobody; leave it out",
         )
 
 
 def _called(given: object, otherwise: str) -> str:
-    """Return what to call an input in messages: a file by its path."""
+    """Return an input's name for messages: a file's path, or the parameter."""
     return f"the mapping {otherwise}" if isinstance(given, Mapping) else str(given)
 
 
 def _amounts(importance: PathLike | Mapping[str, float]) -> tuple[dict[str, float], dict[str, str]]:
-    """Return importance by client, and the groups that a file of it has beside."""
+    """Return importance by client, and groups if the file has them."""
     if isinstance(importance, Mapping):
         given = _spelt(importance, "importance")
         return {name: _amount(given[name], f"importance of client {name!r}") for name in given}, {}
@@ -217,7 +219,7 @@ def _targets(targets: PathLike | Mapping[str, float]) -> dict[str, float]:
     if not abs(total - 1.0) <= SUM_SLACK:
         raise ImportanceError(
             f"{_called(targets, 'targets')}: the shares of {counted(len(shares), 'group')} sum to "
-            f"{total:.10g}, not 1; divide each by the sum if that is meant"
+            f"{total:.10g}, not 1; divide each by their sum if that is intended"
         )
     return shares
 
@@ -239,8 +241,8 @@ def _split(
     extra = dict.fromkeys(label for label in group_of.values() if label not in shares)
     if extra and unlisted is None:
         raise ImportanceError(
-            f"{asked} has no share for {counted(len(extra), 'group')}, {named(extra)}; it has "
-            f"{named(shares)}: add what is missing, with 0 if it should not count"
+            f"{asked} has no share for {counted(len(extra), 'group')}: {named(extra)}; it has "
+            f"{named(shares)}. Add the missing shares, 0 if a group should not count"
         )
     every: dict[Hashable, float] = {label: shares.get(label, 0.0) for label in (*shares, *extra)}
     values = by_group(list(group_of.values()), every)
@@ -250,7 +252,7 @@ def _split(
 def _with_unlisted(
     wanted: _Wanted, clients: Sequence[str], unlisted: float | None
 ) -> tuple[dict[str, float], list[str]]:
-    """Return the importance of clients left out as well, and a note on them; or refuse them."""
+    """Add the importance of clients without any, with a note; or refuse them."""
     amounts = wanted.amounts
     missing = [name for name in clients if name not in amounts]
     if not missing:
@@ -259,36 +261,37 @@ def _with_unlisted(
     if unlisted is None:
         hint = _hint(missing, amounts, some=len(missing) < len(clients))
         raise ImportanceError(
-            f"{words}: {named(missing)}{hint}; add what is missing, or say unlisted=0 "
-            "(--unlisted 0) if it should not count"
+            f"{words}: {named(missing)}{hint}; add what is missing, or use ",
+            Option("unlisted", 0),
+            " if they should not count",
         )
-    note = f"{words}, and so taken to count {unlisted:g}: {named(missing)}"
+    note = f"{words}: {named(missing)}; given an importance of {unlisted:g}"
     return {**amounts, **dict.fromkeys(missing, unlisted)}, [note]
 
 
 def _hint(missing: Sequence[str], listed: Iterable[str], *, some: bool) -> str:
-    """Point out a name that is there but for capitals or spaces; else, if none is, what is."""
+    """Point out a name that differs only in case or spaces or, if all differ, what there is."""
     spelling = {name.strip().casefold(): name for name in listed}
     for name in missing:
         other = spelling.get(name.strip().casefold())
         if other is not None:
-            return f" (it has {other!r} for {name!r}: spell them alike)"
-    return "" if some else f" (it names nobody of the log; it has {named(spelling.values())})"
+            return f" (it has {other!r} for {name!r}: use the same spelling)"
+    return "" if some or not spelling else f" (it has {named(spelling.values())} instead)"
 
 
 def _spelt(mapping: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Return the same with names spelt as those of a log are."""
+    """Return the mapping with names spelt as in a log."""
     for name in mapping:
         if not isinstance(name, str) or not name.strip():
-            raise OptionError(f"{what} names {name!r}; a name must be text, and not empty")
+            raise OptionError(f"{what} has the name {name!r}; a name must be text and not empty")
     spelt = {plain(name): value for name, value in mapping.items()}
     if len(spelt) < len(mapping):
-        raise OptionError(f"{what} has names that are the same once written as UTF-8; rename one")
+        raise OptionError(f"{what} has two names that are the same in UTF-8; rename one")
     return spelt
 
 
 def _numbered(wanted: _Wanted, clients: Sequence[str]) -> tuple[tuple[str, ...], Integers | None]:
-    """Return the groups that have clients, and the number of each client's."""
+    """Return the groups that have clients, and the position of each client's group."""
     if not wanted.group_of:
         return (), None
     of_client = [wanted.group_of.get(name, NO_GROUP) for name in clients]

@@ -1,7 +1,7 @@
-"""What an audit found, in plain sentences: for the terminal and for the page alike.
+"""What an audit found, in sentences, for the terminal and the page alike.
 
-Each section is a title and sentences, drawn from `Findings` alone. What is None or not known has no
-sentence; what the log is too short to say is said with its doubt.
+Each section has a title and sentences, made from `Findings` alone. There is no sentence for what is
+None or unknown; where the log is too short for certainty, the sentence says so.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,34 +15,45 @@ from fedavot.audit.availability_words import LAWS, behaviour, has_held_out
 from fedavot.audit.findings import Advice, Findings, Standing
 from fedavot.audit.numerals import NOTHING, share
 from fedavot.audit.reach_words import reach
+from fedavot.audit.rules import (
+    AS_APPLIED,
+    FEDAVG,
+    FEDAVOT,
+    HORVITZ_THOMPSON,
+    ONLINE,
+    SELECT,
+    SELF_NORMALISED_IPW,
+    SOFT,
+    VARIANCE,
+    label,
+)
 from fedavot.audit.telling import amount, count, interval, listed, size, told_name
 
-PLAIN, EXACT, SELECTION, APPLIED = "plain average", "FedAVOT", "online selection", "as applied"
 MEANT = {
-    PLAIN: "the plain average",
-    "IPW": "weighting by inverse probability",
-    "self-normalised IPW": "weighting by inverse probability, scaled to sum to one,",
-    EXACT: "alignment",
-    "FedAVOT, soft": "soft alignment",
-    "least variance": "alignment with the evenest weights",
-    "online": "alignment learned on the way",
-    SELECTION: "choosing whom to ask by weights learned on the way",
-    APPLIED: "what was applied",
+    FEDAVG: "the plain average",
+    HORVITZ_THOMPSON: "weighting by inverse probability",
+    SELF_NORMALISED_IPW: "weighting by inverse probability, scaled to sum to one,",
+    FEDAVOT: "alignment",
+    SOFT: "soft alignment",
+    VARIANCE: "alignment with the most even weights",
+    ONLINE: "alignment learned during training",
+    SELECT: "selection by weights learned during training",
+    AS_APPLIED: "the weighting that was applied",
 }
-"""What the rules are, in words."""
+"""The rules within a sentence."""
 EXPLAINED = {
-    SELECTION: "Choosing whom to ask by weights learned on the way, as many clients a round as now",
-    APPLIED: "The weights that were really used",
+    SELECT: "Selecting as many clients per round as now, by weights learned during training",
+    AS_APPLIED: "The weights that were applied",
 }
-"""Rules that not every log has, explained."""
+"""Explanations of the rules that not every log has."""
 EXTREMES = 3
-"""How many clients, or groups, are told that count too much, and too little."""
+"""How many clients or groups with too much weight, and with too little, are named."""
 NOTICEABLE = 0.1
-"""How much a client must be off by, as a part of what it should count, to be told of."""
+"""Deviation from what a client should count, relative to that, from which on it is named."""
 
 
 class Section(NamedTuple):
-    """A heading and what stands below it."""
+    """A heading and the sentences below it."""
 
     title: str
     sentences: tuple[str, ...]
@@ -51,19 +62,19 @@ class Section(NamedTuple):
 def headline(findings: Findings) -> str:
     """Return the recommendation in a few words."""
     advice = findings.advice
-    way = ", with weights learned on the way" if advice.online else ""
+    way = ", with weights learned during training" if advice.online else ""
     goal = (
         "give each client its importance"
         if findings.reach.feasible
-        else "come as near to the importance as can be"
+        else "come as close to the importance as possible"
     )
     about = f": about {count(advice.rounds_needed)}" if advice.rounds_needed else ""
-    near = "the weights in use are" if advice.rule == APPLIED else "the plain average is"
+    close = "the weights in use are" if advice.rule == AS_APPLIED else "the plain average is"
     words = {
-        "nothing to do": f"Nothing to do: {near} near enough",
+        "nothing to do": f"Nothing to do: {close} close enough",
         "align": f"Align{way or f': use weights that {goal}'}",
         "align softly": f"Align softly, with softness {advice.softness:.3g}{way}",
-        "use memory": f"Use memory: let the last update of an absent client stand in for it{way}",
+        "use memory": f"Use memory: reuse the last update of each absent client{way}",
         "change selection": f"Change which clients are selected{_selected(advice)}",
         "collect more rounds": f"Collect more rounds first{about}",
     }
@@ -71,11 +82,11 @@ def headline(findings: Findings) -> str:
 
 
 def _selected(advice: Advice) -> str:
-    if advice.rule == SELECTION:
-        return ": choose whom to ask by weights learned on the way"
+    if advice.rule == SELECT:
+        return ": select them by weights learned during training"
     if advice.online:
-        return "; until then use weights learned on the way"
-    return ": weights alone cannot do it"
+        return "; until then, use weights learned during training"
+    return ": weights alone are not enough"
 
 
 def sections(findings: Findings) -> dict[str, Section]:
@@ -105,33 +116,26 @@ def sections(findings: Findings) -> dict[str, Section]:
 def _advice(findings: Findings) -> Iterator[str]:
     advice = findings.advice
     yield advice.reason
-    plain, chosen = findings.price.find(PLAIN), findings.price.find(advice.rule)
-    if plain and chosen and chosen is not plain and not _has_said(advice, chosen):
+    plain, chosen = findings.price.find(FEDAVG), findings.price.find(advice.rule)
+    if plain and chosen and chosen is not plain:
         alone = ", without memory," if advice.action == "use memory" else ""
         yield (
             f"Over this log, {MEANT.get(chosen.rule, chosen.rule)}{alone} leaves a gap of "
-            f"{amount(chosen.gap)}, where the plain average has {amount(plain.gap)}."
+            f"{share(chosen.gap)}; the plain average leaves {share(plain.gap)}."
         )
-
-
-def _has_said(advice: Advice, chosen: Standing) -> bool:
-    """Say whether the reason has told the gap of weights fitted to the log."""
-    gap = amount(chosen.gap)
-    told = (f"off by {gap}, ", f"at a gap of {gap};")
-    return not advice.online and any(one in advice.reason for one in told)
 
 
 def _objective(findings: Findings) -> Iterator[str]:
     gap = findings.gap
     yield (
-        "With the plain average (FedAvg), a client counts by how often it takes part, and with how "
-        "many others, whatever its importance."
+        "In the plain average (FedAvg), the weight of a client depends on how often it takes part "
+        "and with how many others, whatever its importance."
     )
     side = "within" if gap.value <= findings.tolerance else "above"
     yield (
-        f"Over this log, {share(gap.value)} of the weight went to clients that should not have had "
-        f"it: a gap of {_told_apart(gap.value, findings.tolerance)} ({interval(gap)}), {side} the "
-        f"tolerance of {findings.tolerance:.3g}."
+        f"Over this log, {_told_apart(gap.value, findings.tolerance)} of the weight went to the "
+        f"wrong clients. This gap ({interval(gap)}) is {side} the tolerance of "
+        f"{share(findings.tolerance)}."
     )
     by_group, by_client = findings.by_group, findings.by_client
     if by_group is not None:
@@ -140,7 +144,7 @@ def _objective(findings: Findings) -> Iterator[str]:
 
 
 def _extremes(owed: Floats, implied: Floats, names: Sequence[str], what: str) -> Iterator[str]:
-    """Say who counts too much and who too little, the furthest off first."""
+    """Name those with too much and with too little weight, the largest deviation first."""
     excess = implied - owed
     for sign, word in ((1.0, "much"), (-1.0, "little")):
         off = np.flatnonzero(sign * excess > NOTICEABLE * owed + NOTHING)
@@ -150,67 +154,66 @@ def _extremes(owed: Floats, implied: Floats, names: Sequence[str], what: str) ->
                 f"{told_name(names[i])} ({share(implied[i])} instead of {share(owed[i])})"
                 for i in first.tolist()
             ]
-            most = ", most of all" if off.size > first.size else ":"
-            yield (
-                f"{count(off.size, what)} {'count' if off.size > 1 else 'counts'} too {word}{most} "
-                f"{listed(told, EXTREMES)}."
-            )
+            has = f"{count(off.size, what)} {'have' if off.size > 1 else 'has'} too {word} weight"
+            most = ", above all" if off.size > first.size else ":"
+            yield f"{has}{most} {listed(told, EXTREMES)}."
 
 
 def _price(findings: Findings) -> Iterator[str]:
-    plain, exact = findings.price.find(PLAIN), findings.price.find(EXACT)
+    plain, exact = findings.price.find(FEDAVG), findings.price.find(FEDAVOT)
     yield (
-        "Weights nearer to the importance are less even, and uneven weights average out less "
-        "noise. The effective cohort size says how many equally weighted clients average as well."
+        "Weights that come closer to the importance are less even, and uneven weights average out "
+        "less noise. The effective cohort size is the number of equally weighted clients that "
+        "would average out as much."
     )
     if plain and exact:
         yield (
-            f"It is {size(plain.effective)} for the plain average, at a gap of "
-            f"{amount(plain.gap)}, and {size(exact.effective)} for alignment (FedAVOT), at a gap "
-            f"of {amount(exact.gap)}."
+            f"It is {size(plain.effective_cohort_size)} for the plain average, with a gap of "
+            f"{share(plain.gap)}, and {size(exact.effective_cohort_size)} for alignment (FedAVOT), "
+            f"with a gap of {share(exact.gap)}."
         )
     for_rates = tuple(_made_for_rates(findings, exact)) if exact else ()
     yield from for_rates
     near = [point for point in findings.price.curve if point.gap <= findings.tolerance]
-    best = max(near, key=lambda point: point.effective, default=None)
+    best = max(near, key=lambda point: point.effective_cohort_size, default=None)
     if best is None:
         least = min((point.gap for point in findings.price.curve), default=np.nan)
         yield (
-            f"No softness brings the gap within the tolerance of {findings.tolerance:.3g}; the "
-            f"least is {_told_apart(least, findings.tolerance)}."
+            f"No softness brings the gap within the tolerance of {share(findings.tolerance)}; the "
+            f"smallest gap is {_told_apart(least, findings.tolerance)}."
         )
     elif best.softness > 0:
-        such = "With weights made for these very rounds, a" if for_rates else "A"
+        such = "With weights fitted to these very rounds, a" if for_rates else "A"
         yield (
-            f"{such} softness of {best.softness:.3g} trades closeness for evenness: an effective "
-            f"cohort size of {size(best.effective)}, at a gap of {amount(best.gap)}, within the "
-            "tolerance."
+            f"{such} softness of {best.softness:.3g} gives an effective cohort size of "
+            f"{size(best.effective_cohort_size)} with a gap of {share(best.gap)}, which is within "
+            "the tolerance."
         )
-    for rule in (SELECTION, APPLIED):
+    for rule in (SELECT, AS_APPLIED):
         if one := findings.price.find(rule):
             yield (
-                f"{EXPLAINED[rule]} ({rule}): a gap of {amount(one.gap)}, and an effective cohort "
-                f"size of {size(one.effective)}."
+                f"{EXPLAINED[rule]} ({label(rule)}): a gap of {share(one.gap)} and an effective "
+                f"cohort size of {size(one.effective_cohort_size)}."
             )
     for one in findings.price.standings:
-        if one.most > 1.05:
+        if one.largest_sum_of_weights > 1.05:
             yield (
-                f"{one.rule} gives weights that do not sum to one: up to {amount(one.most)} in a "
-                "round, which makes training unsteady."
+                f"The weights of {label(one.rule)} do not sum to one: up to "
+                f"{amount(one.largest_sum_of_weights)} in a round, which makes training unstable."
             )
 
 
 def _made_for_rates(findings: Findings, exact: Standing) -> Iterator[str]:
-    """Say why weights are off by more over the log than weights can be, where they are."""
-    law, nearest = findings.fit.law, findings.price.curve[0].gap
-    unseen = {score.law: amount(score.held_out.value) for score in findings.fit.scores}
+    """Explain why the gap over the log is larger than it could be, if it is."""
+    law, least = findings.fit.law, findings.price.curve[0].gap
+    unseen = {score.law: share(score.held_out_gap.value) for score in findings.fit.scores}
     made_for_rounds = law == "explicit" or "explicit" not in unseen
-    if made_for_rounds or not has_held_out(findings) or exact.gap < nearest + 0.005:
+    if made_for_rounds or not has_held_out(findings) or exact.gap < least + 0.005:
         return
     yield (
-        f"Weights made for these very rounds would be off by {amount(nearest)}. FedAVOT is made "
-        f"for {LAWS[law]} instead, which carries over better: in rounds that neither had seen it "
-        f"was off by {unseen[law]}, the others by {unseen['explicit']}."
+        f"Weights fitted to these very rounds would have a gap of {share(least)}. FedAVOT is "
+        f"fitted to {LAWS[law]} instead, because that carries over better: in rounds that neither "
+        f"was fitted to, its gap was {unseen[law]}, that of the others {unseen['explicit']}."
     )
 
 
@@ -218,24 +221,24 @@ def _log(findings: Findings) -> Iterator[str]:
     groups = f" in {count(len(findings.groups), 'group')}" if findings.groups else ""
     yield (
         f"{told_name(findings.source)} has {count(findings.rounds, 'round')} of "
-        f"{count(len(findings.clients), 'client')}{groups}, with {size(findings.mean_cohort)} "
-        "clients in a round on average."
+        f"{count(len(findings.clients), 'client')}{groups}, with {size(findings.mean_cohort_size)} "
+        "clients per round on average."
     )
     if findings.span is not None and findings.behaviour.dated:
         first, last = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}" for at in findings.span)
-        yield f"It goes from {first} to {last} UTC."
+        yield f"It covers {first} to {last} UTC."
     if findings.empty_rounds:
         rounds = count(findings.empty_rounds, "more round")
-        yield f"In {rounds} nobody took part; that is left out of every figure."
-    if findings.unknown > 0:
+        yield f"Nobody took part in {rounds}; they are left out of every figure."
+    if findings.unknown_share > 0:
         yield (
-            f"For {share(findings.unknown)} of clients and rounds it is not known whether the "
-            "client was there. That counts neither for it nor against it."
+            f"In {share(findings.unknown_share)} of all pairs of client and round, it is unknown "
+            "whether the client was available. These pairs count neither as present nor as absent."
         )
     yield from findings.notes
 
 
 def _told_apart(value: float, limit: float) -> str:
-    """Return an amount, with one more digit where it would read as the limit does."""
-    told = amount(value)
-    return f"{value:.3f}" if told == amount(limit) else told
+    """Return a share, with more digits if it would otherwise read the same as the limit."""
+    told = share(value)
+    return share(value, 2) if told == share(limit) else told

@@ -1,4 +1,4 @@
-"""Names of files and folders as options take them."""
+"""Types of options that are files and folders."""
 
 from pathlib import Path
 from typing import Any
@@ -7,24 +7,24 @@ import click
 
 
 class _File(click.Path):
-    """A file that is there; not a pipe, which is empty when it is read again."""
+    """An existing file; not a pipe, which cannot be read twice."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read a name."""
+        """Check a path."""
         found = super().convert(value, param, ctx)
         if not Path(value).is_file():
-            words = "is not a file on disk; write it to one, as it is read more than once"
+            words = "is not a file on disk; save it as one, since it is read more than once"
             self.fail(f"{value} {words}", param, ctx)
         return found
 
 
 class _Folder(click.Path):
-    """A folder's name; not the empty one, which a variable that is not set leaves."""
+    """A folder; not an empty name, as an unset shell variable leaves it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read a name."""
+        """Check a path."""
         if value == "":
-            self.fail("the name is empty; name a folder, or . for this one", param, ctx)
+            self.fail("the name is empty; give a folder, or . for the current one", param, ctx)
         return super().convert(value, param, ctx)
 
 

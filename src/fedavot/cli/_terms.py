@@ -1,30 +1,24 @@
-"""The library's remedies as one types them: its options have other names on the command line."""
+"""The options that the library names in its messages, as flags of the command line."""
 
-import re
 import shlex
+from collections.abc import Mapping
 
-_COLUMN = re.compile(r'columns=\{"(\w+)": "(.*?)"\}')
-_WORDS: tuple[tuple[str, str], ...] = (
-    ("as in period=600", "as in --period 600"),
-    ("as in state='...'", "as in --state charging"),
-    ("unlisted=0 (--unlisted 0)", "--unlisted 0"),
-    (
-        "period, cohort_size, state and coverage are of intervals",
-        "--period, --cohort-size, --state and --coverage are of intervals",
-    ),
-)
+from fedavot.errors import FedavotError, Option
 
 
-def as_typed(message: str) -> str:
-    """Return a message of the library with its options as the command line has them.
+def typed(error: FedavotError) -> str:
+    """Return the message of an error with flags in place of the library's options.
 
-    >>> as_typed('name them, as in columns={"client": "device id"}')
-    "name them, as in --column 'client=device id'"
+    >>> typed(FedavotError("name it, as in ", Option("columns", {"client": "device id"})))
+    "name it, as in --column 'client=device id'"
     """
-    for library, typed in _WORDS:
-        message = message.replace(library, typed)
-    return _COLUMN.sub(_option, message)
+    return error.written(_flag)
 
 
-def _option(found: re.Match[str]) -> str:
-    return f"--column {shlex.quote(f'{found[1]}={found[2]}')}"
+def _flag(option: Option) -> str:
+    if option.name == "columns":
+        given = option.value if isinstance(option.value, Mapping) else {}
+        pairs = [f"--column {shlex.quote(f'{role}={name}')}" for role, name in given.items()]
+        return " ".join(pairs) or "--column"
+    flag = f"--{option.name.replace('_', '-')}"
+    return flag if option.value is None else f"{flag} {shlex.quote(str(option.value))}"

@@ -1,4 +1,4 @@
-"""The commands that audit a participation log, and that write a sample of one."""
+"""The commands that audit a participation log, and that write a sample log."""
 
 import errno
 import shlex
@@ -15,7 +15,7 @@ from rich.console import Console
 from fedavot.cli._group import INTERRUPTED, Refusal, orderly
 from fedavot.cli._paths import FILE, FOLDER
 from fedavot.cli._progress import of_bytes, of_stages
-from fedavot.cli._terms import as_typed
+from fedavot.cli._terms import typed
 from fedavot.errors import FedavotError
 
 if TYPE_CHECKING:
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from fedavot.audit.findings import Findings
 
 ROLES = ("round", "client", "status", "time", "start", "end", "state", "known_from", "known_until")
-"""What a column may mean."""
+"""What a column can mean."""
 LEAST_TOLERANCE = 1e-4
-"""A gap that no log of any length could tell from none."""
+"""The smallest tolerance: no log is long enough to resolve a smaller gap."""
 ABOVE_0 = click.FloatRange(min=0, min_open=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Asked:
-    """What was typed, apart from the log."""
+    """The options of the command."""
 
     importance: Path | str
     groups: Path | None
@@ -42,37 +42,35 @@ class _Asked:
     period: float | None
     cohort_size: int | None
     state: str | None
-    coverage: Path | None
+    observed: Path | None
     tolerance: float
     seed: int
     compare: Path | None
 
     def refuse_contradictions(self) -> None:
-        """Refuse options that do not go together, before anything is read."""
+        """Refuse options that contradict each other, before anything is read."""
         if self.targets is not None and self.importance != "uniform":
             raise click.UsageError(
-                "--importance and --targets both say what clients should count; give one of them"
+                "--importance and --targets both set the clients' importance; give only one of them"
             )
         if self.targets is not None and self.groups is None:
-            raise click.UsageError(
-                "--targets are shares of groups; say with --groups who is in which"
-            )
+            raise click.UsageError("--targets are shares of groups; give the clients' --groups too")
         of_intervals = {
             "--cohort-size": self.cohort_size,
             "--state": self.state,
-            "--coverage": self.coverage,
+            "--observed": self.observed,
         }
         given = [name for name, value in of_intervals.items() if value is not None]
         if self.period is None and given:
             raise click.UsageError(
-                f"{' and '.join(given)}: only for availability intervals, which need --period"
+                f"{' and '.join(given)} only apply to interval logs; give --period as well"
             )
 
 
 def _columns(
     context: click.Context, parameter: click.Parameter, pairs: Sequence[str]
 ) -> dict[str, str]:
-    """Read ROLE=NAME."""
+    """Parse MEANING=NAME."""
     named: dict[str, str] = {}
     for pair in pairs:
         role, equals, name = pair.partition("=")
@@ -82,13 +80,15 @@ def _columns(
                 f"{', '.join(ROLES[:-1])} or {ROLES[-1]}"
             )
         if role in named:
-            raise click.BadParameter(f"the {role} is named twice: {named[role]!r} and {name!r}")
+            raise click.BadParameter(
+                f"the {role} has two columns, {named[role]!r} and {name!r}; give only one"
+            )
         named[role] = name
     return named
 
 
 def _importance(context: click.Context, parameter: click.Parameter, value: str) -> Path | str:
-    """Read the name of a file, or the word uniform."""
+    """Parse the path of a file, or the word uniform."""
     if value == "uniform":
         return value
     found: Path = FILE.convert(value, parameter, context)
@@ -103,47 +103,54 @@ def _importance(context: click.Context, parameter: click.Parameter, value: str) 
     show_default=True,
     metavar="FILE",
     callback=_importance,
-    help="What each client should count: a CSV file with the columns client and importance (or "
-    "examples), and group if there are groups; or the word uniform.",
+    help="Importance of each client: a CSV file with the columns client and importance (or "
+    "examples) and optionally group; or the word uniform.",
 )
-@click.option("--groups", type=FILE, help="Who is in which group: CSV with client, group.")
+@click.option(
+    "--groups", type=FILE, help="Group of each client: CSV with the columns client and group."
+)
 @click.option(
     "--targets",
     type=FILE,
-    help="What each group should count, instead of --importance: CSV with group, share.",
+    help="Share of each group, instead of --importance: CSV with the columns group and share.",
 )
 @click.option(
     "--unlisted",
     type=click.FloatRange(min=0),
     metavar="NUMBER",
-    help="What clients count that --importance or --groups leave out.  [default: refuse them]",
+    help="Importance of clients in the log that have none.  [default: refuse them]",
 )
-@click.option("--out", type=FOLDER, help="Where the files go.  [default: audit-NAME of the log]")
+@click.option(
+    "--out", type=FOLDER, help="Folder for the files.  [default: audit- and the name of the log]"
+)
 @click.option(
     "--column",
     "columns",
     multiple=True,
     metavar="MEANING=NAME",
     callback=_columns,
-    help="A column that is not recognised, as in client=device_id; nothing after = leaves a "
-    "column out. Again for each.",
+    help="Name of a column that is not recognised, as in client=device_id; an empty name leaves a "
+    "column out. May be repeated.",
 )
 @click.option(
-    "--period", type=ABOVE_0, metavar="SECONDS", help="For intervals: from one round to the next."
+    "--period", type=ABOVE_0, metavar="SECONDS", help="For interval logs: time between rounds."
 )
 @click.option(
     "--cohort-size",
     type=click.IntRange(min=1),
     metavar="NUMBER",
-    help="For intervals: how many take part at most.  [default: all who are available]",
+    help="For interval logs: largest number of clients per round.  [default: all available]",
 )
 @click.option(
-    "--state", metavar="WORD", help="For intervals: the state that means available, as in charging."
+    "--state",
+    metavar="WORD",
+    help="For interval logs: the state that means available, as in charging.",
 )
 @click.option(
-    "--coverage",
+    "--observed",
     type=FILE,
-    help="For intervals: when each client was observed, a table with client, known_until.",
+    help="For interval logs: when each client was observed, as CSV with the columns client, "
+    "known_until and optionally known_from.",
 )
 @click.option(
     "--tolerance",
@@ -151,7 +158,7 @@ def _importance(context: click.Context, parameter: click.Parameter, value: str) 
     metavar="GAP",
     default=0.05,
     show_default=True,
-    help="The gap, between 0 and 1, up to which nothing needs to be done.",
+    help="Largest gap, between 0 and 1, that calls for no action.",
 )
 @click.option(
     "--seed",
@@ -159,17 +166,17 @@ def _importance(context: click.Context, parameter: click.Parameter, value: str) 
     metavar="NUMBER",
     default=0,
     show_default=True,
-    help="Of the draws: of who takes part, and of the intervals' bounds.",
+    help="Seed for sampling cohorts and for the bootstrap.",
 )
 @click.option(
-    "--compare", type=FILE, help="findings.json of an earlier audit: tell what has changed."
+    "--compare", type=FILE, help="The findings.json of an earlier audit, to report what changed."
 )
 def audit_command(log: Path, **chosen: Any) -> None:
-    """Say what a federation really optimises, from its participation LOG.
+    """Report what a federation really optimises, from its participation LOG.
 
-    LOG is CSV, JSON lines (either may be gzipped) or Parquet: rows of round and client, with or
-    without status and time; or intervals of client, start and end in which clients were available;
-    or the log that fedavot.flower writes.
+    LOG is a CSV, JSON lines (either may be gzipped) or Parquet file. It has one row per round and
+    client, optionally with status and time; or one row per interval in which a client was
+    available, with client, start and end; or it is the log that fedavot.flower writes.
 
     \b
     Try it on a sample:
@@ -177,11 +184,11 @@ def audit_command(log: Path, **chosen: Any) -> None:
       fedavot audit sample/log.csv --importance sample/importance.csv
 
     \b
-    Rounds every ten minutes, of up to ten of the phones charging:
+    Rounds every ten minutes, with up to ten of the phones that are charging:
       fedavot audit phones.csv --period 600 --cohort-size 10 --state charging
 
-    A summary is printed. The folder gets report.html, a page to read or print; alignment.json, the
-    weights to use; findings.json and clients.csv, all numbers; and figures.
+    Prints a summary and writes a folder with report.html, a page to read or print; alignment.json,
+    the weights to use; findings.json and clients.csv with all numbers; and the figures.
     """  # noqa: D301
     from fedavot.audit.outputs import check_folder, write_audit
     from fedavot.cli.summary import show
@@ -204,7 +211,7 @@ def audit_command(log: Path, **chosen: Any) -> None:
 
 @contextmanager
 def _refused(log: Path, folder: Path) -> Iterator[None]:
-    """Turn what can go wrong with a log into one line."""
+    """Turn errors about a log into one line."""
     from polars.exceptions import PanicException, PolarsError
 
     try:
@@ -214,12 +221,12 @@ def _refused(log: Path, folder: Path) -> Iterator[None]:
         click.echo("Interrupted; nothing was written.", err=True)
         sys.exit(INTERRUPTED)
     except FedavotError as error:
-        raise Refusal(as_typed(str(error))) from None
+        raise Refusal(typed(error)) from None
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise Refusal(
-            f"no room for {folder} on its disk; make some, or name another folder with --out "
+            f"the disk of {folder} is full; free some space, or name another folder with --out "
             "(nothing was written)"
         ) from None
     except MemoryError:
@@ -230,7 +237,7 @@ def _refused(log: Path, folder: Path) -> Iterator[None]:
 
 
 def _find(log: Path, asked: _Asked) -> "tuple[Findings, tuple[Change, ...] | None]":
-    """Read, audit and compare; the changes are None where there is nothing to compare with."""
+    """Read, audit and compare; the changes are None without an earlier audit."""
     from fedavot.audit.auditing import audit
     from fedavot.audit.comparison import compare
     from fedavot.audit.document import read_findings
@@ -245,7 +252,7 @@ def _find(log: Path, asked: _Asked) -> "tuple[Findings, tuple[Change, ...] | Non
             period=asked.period,
             cohort_size=asked.cohort_size,
             state=asked.state,
-            coverage=asked.coverage,
+            observed=asked.observed,
             seed=asked.seed,
             progress=read,
         )
@@ -268,23 +275,40 @@ def _find(log: Path, asked: _Asked) -> "tuple[Findings, tuple[Change, ...] | Non
 
 
 def _stem(log: Path) -> str:
-    """Return a log's name without what says how it is written."""
+    """Return a log's name without its suffixes."""
     name = Path(log.name.removesuffix(".gz"))
     return name.stem or log.name
 
 
 @click.command("sample-log")
 @click.argument("folder", type=FOLDER)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--days", type=click.IntRange(min=1, max=366), default=14, show_default=True)
 @click.option(
-    "--clients", "n_clients", type=click.IntRange(min=20, max=500), default=120, show_default=True
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed for the random draws.",
+)
+@click.option(
+    "--days",
+    type=click.IntRange(min=1, max=366),
+    default=14,
+    show_default=True,
+    help="Length of the log.",
+)
+@click.option(
+    "--n-clients",
+    "n_clients",
+    type=click.IntRange(min=20, max=500),
+    default=120,
+    show_default=True,
+    help="Number of clients.",
 )
 def sample_log(folder: Path, **sizes: int) -> None:
-    """Write a made-up federation into FOLDER, to try an audit on.
+    """Write a synthetic federation into FOLDER, to try an audit on.
 
-    Phones in three time zones that charge at night, and a few clinics that matter much and are
-    there in office hours alone. README.txt says what is true of it, for an audit to find.
+    It has phones in three time zones that charge at night, and a few important clinics that are
+    online in office hours only. Its README.txt gives the true figures that an audit should find.
     """
     from fedavot.audit.sample import write_sample
 
@@ -300,5 +324,5 @@ def sample_log(folder: Path, **sizes: int) -> None:
 
 
 def _argument(path: Path) -> str:
-    """Return a path that is not taken for an option."""
+    """Return a path that cannot be mistaken for an option."""
     return f"./{path}" if str(path).startswith("-") else str(path)

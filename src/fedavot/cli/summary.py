@@ -1,7 +1,7 @@
-"""What an audit found, on a terminal: the recommendation first, then what it rests on.
+"""The summary of an audit on a terminal: the recommendation first, then the findings behind it.
 
-Names of clients and groups come from a log and are printed as text: never as markup, nor with
-characters that a terminal would obey.
+Names of clients and groups come from a log. They are printed as plain text, without markup and
+without control characters.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,22 +20,23 @@ from fedavot.audit.availability_words import has_held_out
 from fedavot.audit.comparison import Change
 from fedavot.audit.findings import Findings, Shares
 from fedavot.audit.numerals import NARROW, NOTHING, share
-from fedavot.audit.telling import ISOLATE, ISOLATED, amount, count, ends, shown, size
+from fedavot.audit.rules import label
+from fedavot.audit.telling import ISOLATE, ISOLATED, count, ends, shown, size
 from fedavot.audit.words import headline, sections
 
 MOST_ROWS = 12
-"""Groups in the table; without groups, the clients furthest off."""
+"""Rows of the table of groups or, without groups, of the clients with the largest deviations."""
 OBJECTIVE = 2
-"""Sentences on the objective that the table below them does not repeat."""
+"""Sentences on the objective; the table below them has the rest."""
 WIDEST = 100
-"""Columns that text fills at most: longer lines are hard to read."""
+"""Largest width of the text: longer lines are hard to read."""
 NARROWEST = 40
-"""Columns below which a terminal breaks lines better than we do; some say they have none."""
+"""Smallest width that is used; some terminals report a width of zero."""
 BULLET = "  - "
 STAND_IN = "\ue000"
-"""For a space that a line must not break at: Rich breaks at any."""
+"""Stands in for a space at which a line must not break, since Rich breaks at any space."""
 LONGEST = 30
-"""Letters of a name that leave room for the numbers in 80 columns."""
+"""Longest name that leaves room for the numbers in 80 columns."""
 
 
 def show(
@@ -49,13 +50,13 @@ def show(
     Parameters
     ----------
     console : Console
-        Where to.
+        Where to print.
     findings : Findings
         What was found.
     changes : sequence of Change, or None
-        What is not as it was; None without an earlier audit.
+        What changed; None without an earlier audit.
     files : iterable of path
-        What was written.
+        The files that were written.
     """
     console.width = max(console.width, NARROWEST)
     told = sections(findings)
@@ -95,7 +96,7 @@ def _say(console: Console, title: str, sentences: Sequence[str]) -> None:
 
 
 def _wrapped(console: Console, words: str, width: int) -> list[str]:
-    """Return the lines of a sentence, none of which ends between a number and its unit."""
+    """Break a sentence into lines, never between a number and its unit."""
     for mark in (ISOLATE, ISOLATED):  # Rich takes them to be as wide as letters.
         words = words.replace(mark, "")
     lines = Text(words.replace(NARROW, STAND_IN)).wrap(console, max(8, width))
@@ -112,12 +113,12 @@ def _width(console: Console) -> int:
 
 
 def _parts(findings: Findings) -> Table:
-    """Return who counts how much, by group if there are groups, the furthest off first."""
+    """Return importance and weights by group, or by client, the largest deviations first."""
     grouped = findings.by_group is not None
     parts = findings.by_group or findings.by_client
     names = findings.groups if grouped else findings.clients
     chosen = _furthest(parts)
-    headings = ("should\ncount", "counts\nnow", "if\naligned", "rounds\nwith it")
+    headings = ("importance", "plain\naverage", "closest\npossible", "rounds\nwith it")
     table = _table("group" if grouped else "client", *headings)
     for at in chosen.tolist():
         values = (parts.owed, parts.implied, parts.attained, parts.inclusion)
@@ -126,12 +127,12 @@ def _parts(findings: Findings) -> Table:
         )
     if chosen.size < len(names):
         more = count(len(names) - chosen.size, "group" if grouped else "client")
-        _caption(table, f"The furthest off; {more} more in the report.")
+        _caption(table, f"The largest deviations; {more} more in the report.")
     return table
 
 
 def _furthest(parts: Shares) -> Integers:
-    """Return whose parts are the furthest off either way, those that count too little first."""
+    """Return the rows with the largest deviations, those with too little weight first."""
     excess = parts.implied - parts.owed
     order = np.argsort(excess, kind="stable")
     if order.size <= MOST_ROWS:
@@ -143,18 +144,18 @@ def _furthest(parts: Shares) -> Integers:
 
 
 def _rules(findings: Findings) -> Table:
-    """Return where every rule stands, the recommended one marked."""
+    """Return how every rule does; the recommended one is marked."""
     judged = has_held_out(findings)
-    held_out = ("gap in rounds\nnot fitted to", "95 % interval") if judged else ()
+    held_out = ("gap,\nheld out", "95 % interval") if judged else ()
     table = _table("rule", "gap", "effective\ncohort size", *held_out)
     for one in findings.price.standings:
         chosen = one.rule == findings.advice.rule
-        held = one.held_out
+        held = one.held_out_gap
         table.add_row(
-            Text(f"{one.rule} *" if chosen else one.rule),
-            amount(one.gap),
-            _plain(size(one.effective)),
-            *((amount(held.value), _plain(ends(held))) if judged else ()),
+            Text(f"{label(one.rule)} *" if chosen else label(one.rule)),
+            _plain(share(one.gap)),
+            _plain(size(one.effective_cohort_size)),
+            *((_plain(share(held.value)), _plain(ends(held))) if judged else ()),
             style="bold" if chosen else "",
         )
     _caption(table, "* recommended")
@@ -174,5 +175,5 @@ def _caption(table: Table, words: str) -> None:
 
 
 def _plain(words: str) -> str:
-    """Return words with ordinary spaces, which every terminal has."""
+    """Return words with ordinary spaces, which every terminal can print."""
     return words.replace(NARROW, " ")

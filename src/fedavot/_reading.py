@@ -1,0 +1,202 @@
+"""Text files that people and programs write: UTF-8, CSV and JSON.
+
+Whatever cannot be read raises a `FileFormatError` that names the file, the line if there is one,
+and what to do. What columns and keys mean is left to the callers.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedavot.errors import FileFormatError
+
+MOST_DIGITS = 300
+"""Digits of the longest integer read: any such number is also a finite float."""
+
+
+class OpenQuoteError(FileFormatError):
+    """A quote is opened on ``line`` and not closed by the end of the text."""
+
+    def __init__(self, source: object, line: int) -> None:
+        super().__init__(
+            f"{source}, line {line}: a quote is opened and not closed; close it, or write a quote "
+            "that belongs to a name twice, within quotes"
+        )
+        self.line = line
+
+
+class Table(NamedTuple):
+    """A CSV file: the names of its columns in lower case, and its rows with their lines."""
+
+    header: list[str]
+    rows: Iterator[tuple[list[str], int]]
+
+
+def read_text(path: Path) -> str:
+    """Read a UTF-8 file, with or without a byte order mark; line ends stay as they are."""
+    return decoded(path.read_bytes().removeprefix(b"\xef\xbb\xbf"), path)
+
+
+def decoded(data: bytes, source: object, line: int = 1) -> str:
+    """Decode UTF-8, or name the line of the first byte that is not.
+
+    Parameters
+    ----------
+    data : bytes
+        Whole lines.
+    source : path
+        The file, for messages.
+    line : int
+        The number of the first line.
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError as cause:
+        byte = data[cause.start : cause.start + 1]
+        at = line + data.count(b"\n", 0, cause.start)
+        raise FileFormatError(
+            f"{source}, line {at}: byte 0x{byte.hex()} is not UTF-8; in Latin-1 it would be "
+            f"{byte.decode('latin-1')!r}: save the file as UTF-8 (iconv -f LATIN1 -t UTF-8)"
+        ) from None
+
+
+def csv_rows(
+    text: str, source: object, *, delimiter: str = ",", line: int = 1
+) -> Iterator[tuple[list[str], int]]:
+    """Yield the rows of strict CSV that are not empty, with the lines they begin on.
+
+    Parameters
+    ----------
+    text : str
+        Whole lines, whose ends a name in quotes keeps.
+    source : path
+        The file, for messages.
+    delimiter : str
+        One character.
+    line : int
+        The number of the first line.
+    """
+    # Not splitlines, which also ends lines at characters that a name may have.
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    while True:
+        used = reader.line_num
+        try:
+            row = next(reader, None)
+        except csv.Error as cause:
+            if _is_open(after_lines(text, used), delimiter):
+                raise OpenQuoteError(source, line + used) from None
+            raise FileFormatError(
+                f"{source}, line {line + used}: {cause}; correct the quotes in this line"
+            ) from None
+        if row is None:
+            return
+        if row:
+            yield row, line + used
+
+
+def csv_table(text: str, source: object) -> Table:
+    """Return the header and the rows of a CSV file, every row as wide as the header."""
+    rows = csv_rows(text, source)
+    header = next(rows, ([], 0))[0]
+    if not header:
+        raise FileFormatError(f"{source} is empty; it needs a header line and rows")
+    return Table([name.strip().lower() for name in header], _of_width(rows, len(header), source))
+
+
+def column(header: list[str], name: str, source: object) -> int | None:
+    """Return the position of a column, None if it is missing; refuse a name that occurs twice."""
+    places = [place for place, found in enumerate(header) if found == name]
+    if len(places) > 1:
+        raise FileFormatError(
+            f"{source}, line 1: {len(places)} columns are called {name!r}; rename all but one"
+        )
+    return places[0] if places else None
+
+
+def refuse_width(row: list[str], width: int, source: object, line: int) -> None:
+    """Refuse a row that does not have as many fields as the header."""
+    if len(row) != width:
+        raise FileFormatError(
+            f"{source}, line {line}: {len(row)} fields, but the header has {width}; put quotes "
+            "around a field that contains a delimiter"
+        )
+
+
+def after_lines(text: str, count: int) -> str:
+    """Return what follows the first lines, as a CSV reader counts them."""
+    stream = io.StringIO(text, newline="")
+    for _ in range(count):
+        stream.readline()
+    return stream.read()
+
+
+def parse_json(text: bytes | str, *, nan: bool = False) -> Any:
+    """Return the content of JSON; refuse repeated keys, NaN and integers of over 300 digits.
+
+    Raises ValueError, or RecursionError if it is nested too deeply.
+
+    Parameters
+    ----------
+    text : bytes or str
+        In UTF-8, if bytes.
+    nan : bool
+        Whether to read NaN and infinities, which JSON does not have but Python writes.
+    """
+    return json.loads(
+        text.decode() if isinstance(text, bytes) else text,
+        object_pairs_hook=_distinct,
+        parse_int=_integer,
+        parse_constant=None if nan else _constant,
+    )
+
+
+def json_in(text: bytes | str, source: object) -> Any:
+    """Return the content of JSON as `parse_json` does, or name the file and why it has none."""
+    try:
+        return parse_json(text)
+    except json.JSONDecodeError as cause:
+        why, place = f"{cause.msg}, column {cause.colno}", f", line {cause.lineno}"
+    except (ValueError, RecursionError) as cause:
+        why, place = str(cause), ""
+    raise FileFormatError(f"{source}{place}: not valid JSON ({why}); correct it, or write it again")
+
+
+def _of_width(
+    rows: Iterator[tuple[list[str], int]], width: int, source: object
+) -> Iterator[tuple[list[str], int]]:
+    for row, line in rows:
+        refuse_width(row, width, source, line)
+        yield row, line
+
+
+def _is_open(text: str, delimiter: str) -> bool:
+    """Tell whether it is a missing quote at the end that keeps a text from being CSV."""
+    closed = io.StringIO(f'{text}"', newline="")
+    try:
+        for _ in csv.reader(closed, delimiter=delimiter, strict=True):
+            pass
+    except csv.Error:
+        return False
+    return True
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {repeated[:60]!r} occurs more than once in one object")
+    return content
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"an integer has {len(digits)} digits, more than {MOST_DIGITS}")
+    return int(digits)
+
+
+def _constant(word: str) -> Any:
+    raise ValueError(f"{word} is not a JSON number")
