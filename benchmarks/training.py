@@ -164,7 +164,7 @@ def _ours(problem: FederatedProblem) -> tuple[Contender, list[float]]:
         "the weights",
         "nothing",
         choose=lambda cohorts, rng: list(map(Asked, cohorts, problem.weights)),
-        step=add_updates,
+        aggregate=add_updates,
     )
     training = Training(
         rounds=problem.rounds,

@@ -33,7 +33,7 @@ def test_arrays_that_do_not_make_a_task_are_refused(tmp_path, changes, where, ma
         ("n_clients = 3", "kind = 'two-digits'", "task.examples", r"'two-digits' needs it"),
         ("n_clients = 3", "kind = 'dirichlet'", "partition.concentration", r"'dirichlet' needs"),
         ("n_clients = 2\nexamples = 3", "kind = 'two-digits'", "partition.kind = 'two-digits'",
-         r"size is 3; it must be a multiple"),
+         r"examples_per_client is 3; it must be a multiple"),
         ("n_clients = 2", "kind = 'iid'\nconcentration = 1", "partition.concentration",
          r"belongs to kind = 'dirichlet'"),
     ],

@@ -1,8 +1,8 @@
-"""How labelled examples are dealt out to clients.
+"""Split labelled examples among clients.
 
-Every function returns one array of positions a client, no example given twice. `iid` splits evenly
+Every function returns one array of positions per client, and no example twice. `iid` splits evenly
 at random, `two_digits` gives each client a few classes, `dirichlet` a random mix of all, and
-`by_group` follows what the data says, such as who wrote it.
+`by_group` follows the data, such as the writer of each example.
 """
 
 from typing import Any
@@ -20,11 +20,11 @@ def iid(n_examples: int, n_clients: int, *, rng: np.random.Generator) -> list[In
     Parameters
     ----------
     n_examples : int
-        How many examples there are.
+        Number of examples.
     n_clients : int
-        How many clients, at most as many as examples.
+        Number of clients, at most that of examples.
     rng : numpy.random.Generator
-        Source of the order.
+        Source of randomness.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def two_digits(
     examples_per_client : int
         Number of examples of each client; a multiple of ``classes_per_client``.
     rng : numpy.random.Generator
-        Source of everything random.
+        Source of randomness.
     classes_per_client : int
         Number of classes that each client holds.
 
@@ -116,12 +116,12 @@ def two_digits(
         )
     holders = _level(rooms, clients * each)
     taken = np.zeros(len(pools), dtype=np.int64)
-    dealt = []
-    for kinds in _deal_classes(holders, clients, each, rng):
+    split = []
+    for kinds in _assign_classes(holders, clients, each, rng):
         portions = [pools[kind][taken[kind] : taken[kind] + share] for kind in kinds]
         taken[kinds] += share
-        dealt.append(np.concatenate(portions))
-    return dealt
+        split.append(np.concatenate(portions))
+    return split
 
 
 def dirichlet(
@@ -151,7 +151,7 @@ def dirichlet(
     examples_per_client : int or None
         Number of examples of each client, or None for clients of different sizes.
     rng : numpy.random.Generator
-        Source of everything random.
+        Source of randomness.
 
     Returns
     -------
@@ -184,12 +184,12 @@ def _divide_classes(
         cuts = np.minimum(np.round(ends * pool.size), pool.size).astype(np.int64)
         for part, piece in zip(parts, np.split(pool, cuts), strict=True):
             part.append(piece)
-    dealt = [np.concatenate(part) for part in parts]
+    split = [np.concatenate(part) for part in parts]
     for client in range(n_clients):
-        if not dealt[client].size:
-            largest = max(range(n_clients), key=lambda other: dealt[other].size)
-            dealt[client], dealt[largest] = dealt[largest][-1:], dealt[largest][:-1]
-    return dealt
+        if not split[client].size:
+            largest = max(range(n_clients), key=lambda other: split[other].size)
+            split[client], split[largest] = split[largest][-1:], split[largest][:-1]
+    return split
 
 
 def _fill_clients(
@@ -197,16 +197,15 @@ def _fill_clients(
 ) -> list[Integers]:
     n_clients, size = shape
     left = np.array([pool.size for pool in pools])
-    dealt = [np.zeros(0, dtype=np.int64)] * n_clients
-    # In random order, so that who comes last and takes what is left has nothing to do with its
-    # number.
+    split = [np.zeros(0, dtype=np.int64)] * n_clients
+    # In random order, so that the client that gets what is left does not depend on its index.
     for client in rng.permutation(n_clients):
         counts = _draw_counts(rng.dirichlet(np.full(left.size, alpha)), size, left, rng)
-        dealt[client] = np.concatenate(
+        split[client] = np.concatenate(
             [pool[end - count : end] for pool, end, count in zip(pools, left, counts, strict=True)]
         )
         left -= counts
-    return dealt
+    return split
 
 
 def _draw_counts(mix: Floats, size: int, left: Integers, rng: np.random.Generator) -> Integers:
@@ -221,7 +220,7 @@ def _draw_counts(mix: Floats, size: int, left: Integers, rng: np.random.Generato
     return counts
 
 
-def _deal_classes(
+def _assign_classes(
     holders: Integers, n_clients: int, each: int, rng: np.random.Generator
 ) -> list[Integers]:
     """Draw every client's classes, all different, so that class c goes to holders[c] clients.
@@ -230,7 +229,7 @@ def _deal_classes(
     they still need. No class then ever needs more holders than there are clients left.
     """
     need = holders.copy()
-    dealt = []
+    split = []
     for remaining in range(n_clients, 0, -1):
         forced = np.flatnonzero(need == remaining)
         chances = np.where(need < remaining, need, 0)
@@ -241,8 +240,8 @@ def _deal_classes(
             )
         kinds = np.concatenate([forced, drawn])
         need[kinds] -= 1
-        dealt.append(kinds)
-    return dealt
+        split.append(kinds)
+    return split
 
 
 def _level(rooms: Integers, total: int) -> Integers:
