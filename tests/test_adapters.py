@@ -1,9 +1,9 @@
-"""The adapters do in the frameworks what they say: examples, laws, and the page's blocks.
+"""The adapters give the right weights in the frameworks: examples, laws, and the page's blocks.
 
-The frameworks lie in a folder of their own beside the interpreter, where `make test` installs
-them, for they would bring packages of their own into every other test. So this file runs twice:
-pytest finds the first part only, and that part runs the second, `INSIDE`, in a process whose path
-has the frameworks. Nothing is skipped once the folder exists.
+`make test` installs the frameworks into a separate folder, because they would add their own
+packages to every other test. Therefore this file runs twice: pytest collects only the first part,
+which runs the second part, `INSIDE`, in a process whose path includes the frameworks. Nothing is
+skipped once the folder exists.
 """
 
 import gc
@@ -24,10 +24,10 @@ PAGE = ROOT / "docs" / "adapters.md"
 FRAMEWORKS = Path(sys.prefix) / "adapters"
 INSIDE = os.environ.get("FEDAVOT_TESTS") == "inside the frameworks"
 LONGEST = 300
-"""Seconds that an example may take, many times what it needs on a busy machine."""
+"""Seconds after which an example is stopped; it needs far fewer on a busy machine."""
 
 EXAMPLES = ["nvflare_aggregator.py", "appfl_aggregator.py", "pfl_weighting.py"]
-ROW = re.compile(r"(\w+) +\[(.*?)\](?: gap (.*))?")
+ROW = re.compile(r"(\w+) +\[(.*?)\](?: gap (.*)%)?")
 
 needs_frameworks = pytest.mark.skipif(
     not FRAMEWORKS.is_dir(), reason="the frameworks are not installed: make .venv/ready-adapters"
@@ -64,7 +64,7 @@ if not INSIDE:
         for label, (weights, gap) in rows.items():
             assert weights.sum() == pytest.approx(1, abs=0.002)  # three decimals are printed
             gaps[label] = np.abs(weights - importance).sum() / 2
-            assert gaps[label] == pytest.approx(float(gap), abs=0.002)
+            assert gaps[label] == pytest.approx(float(gap) / 100, abs=0.002)
         (ours,) = [label for label in gaps if label.startswith("FedAVOT")]
         (plain,) = [label for label in gaps if not label.startswith("FedAVOT")]
         assert gaps[ours] < gaps[plain] / 2
@@ -120,7 +120,7 @@ def expected(weigh):
 
 def with_levels(tmp_path):
     """Return an alignment of two levels, and where it was saved."""
-    law = fa.Cohorts([[0], [1, 2], [0, 1]], [0.5, 0.25, 0.25])
+    law = fa.Cohorts([[0], [1, 2], [0, 1]], [0.5, 0.25, 0.25], clients=NAMES)
     alignment = fa.align([0.1, 0.6, 0.3], law)
     assert alignment.levels.any()
     alignment.save(tmp_path / "alignment.json")
@@ -170,7 +170,7 @@ if INSIDE:
 
     def test_nvflare_refuses_an_alignment_for_fewer_sites(tmp_path):
         _, path = with_levels(tmp_path)
-        with pytest.raises(ValueError, match=r"is for 3 sites, but 4 are named"):
+        with pytest.raises(ValueError, match="dee"):
             replied(ForNVFLARE({**IMPORTANCE, "dee": 1.0}, alignment=path), [0, 1])
 
     @pytest.mark.parametrize("kind", list(ParamsType))
@@ -196,18 +196,18 @@ if INSIDE:
 
     def test_nvflare_refuses_a_site_without_importance():
         model = FLModel(params={"total": np.ones(3)}, meta={"client_name": "eve"})
-        with pytest.raises(ValueError, match=r"eve has no importance"):
+        with pytest.raises(ValueError, match="'eve' has no importance"):
             ForNVFLARE(IMPORTANCE).accept_model(model)
 
     def test_nvflare_refuses_models_among_differences():
         aggregator = ForNVFLARE(IMPORTANCE)
         for name, kind in zip(NAMES, ParamsType, strict=False):
             aggregator.accept_model(FLModel(kind, {"x": np.ones(1)}, meta={"client_name": name}))
-        with pytest.raises(ValueError, match=r"whole models and others differences"):
+        with pytest.raises(ValueError, match="models and others differences"):
             aggregator.aggregate_model()
 
     def test_nvflare_refuses_the_controller_that_does_not_name_senders():
-        with pytest.raises(NotImplementedError, match=r"use the FedAvg controller"):
+        with pytest.raises(NotImplementedError, match="FedAvg controller"):
             ForNVFLARE(IMPORTANCE).accept(None, None)
 
     def averaged(aggregator, cohort, **options):
@@ -236,7 +236,7 @@ if INSIDE:
 
     def test_appfl_refuses_an_alignment_for_fewer_clients(tmp_path):
         _, path = with_levels(tmp_path)
-        with pytest.raises(ValueError, match=r"is for 3 clients, but 4 are named"):
+        with pytest.raises(ValueError, match="dee"):
             for_appfl(importance={**IMPORTANCE, "dee": 1.0}, alignment=path)
 
     def test_appfl_weighs_all_chunks_of_a_round_alike():
@@ -252,7 +252,7 @@ if INSIDE:
     def test_appfl_refuses_chunks_of_other_clients():
         aggregator = for_appfl()
         averaged(aggregator, [0, 1])
-        with pytest.raises(ValueError, match=r"a later chunk is not from the clients"):
+        with pytest.raises(ValueError, match="chunk"):
             averaged(aggregator, [0, 2], _chunk_idx={"ann": 1, "cy": 1})
 
     def test_appfl_takes_no_notice_of_a_size_announced_between_two_chunks():
@@ -268,7 +268,7 @@ if INSIDE:
             for_appfl().aggregate({"eve": {"total": torch.zeros(1)}})
 
     def test_appfl_refuses_secure_aggregation():
-        with pytest.raises(ValueError, match=r"set use_secure_agg off"):
+        with pytest.raises(ValueError, match="use_secure_agg"):
             for_appfl(use_secure_agg=True)
 
     def round_of(weighting, cohort):
@@ -285,54 +285,54 @@ if INSIDE:
         stats.average()
         return stats["total"]
 
-    def test_pfl_gives_the_weights_of_the_online_aligner_from_one_number_a_user():
-        weighting = FedAVOTWeighting(NAMES, fa.OnlineAligner(SHARES, step=0.7))
+    def test_pfl_gives_the_weights_of_the_online_aligner_from_one_number_per_user():
+        weighting = FedAVOTWeighting(fa.OnlineAligner(SHARES, step=0.7, clients=NAMES))
         given = [round_of(weighting, cohort) for cohort in COHORTS]
         np.testing.assert_allclose(
             given, expected(fa.OnlineAligner(SHARES, step=0.7).observe), atol=1e-12
         )
 
     def test_pfl_counts_a_user_as_often_as_it_was_drawn():
-        aligner = fa.OnlineAligner(SHARES, step=0.7)
-        given = [round_of(FedAVOTWeighting(NAMES, aligner), cohort) for cohort in [[0, 0, 1]] * 5]
+        aligner = fa.OnlineAligner(SHARES, step=0.7, clients=NAMES)
+        given = [round_of(FedAVOTWeighting(aligner), cohort) for cohort in [[0, 0, 1]] * 5]
         np.testing.assert_allclose(aligner.realised, np.mean(given, axis=0), atol=1e-12)
 
     def test_pfl_gives_the_weights_of_an_alignment_of_one_level():
-        alignment = fa.align(SHARES, fa.IndependentClients([0.7, 0.8, 0.9]))
-        weighting = FedAVOTWeighting(NAMES, alignment)
+        alignment = fa.align(SHARES, fa.IndependentClients([0.7, 0.8, 0.9], clients=NAMES))
+        weighting = FedAVOTWeighting(alignment)
         given = [round_of(weighting, cohort) for cohort in COHORTS]
         np.testing.assert_allclose(given, expected(alignment.weights), atol=1e-12)
 
     def test_pfl_refuses_levels(tmp_path):
         with pytest.raises(ValueError, match=r"no product form"):
-            FedAVOTWeighting(NAMES, with_levels(tmp_path)[0])
+            FedAVOTWeighting(with_levels(tmp_path)[0])
 
     def test_pfl_refuses_the_variance_objective():
         law = fa.Cohorts([[0, 1], [1, 2], [0, 1, 2]], [0.3, 0.3, 0.4])
         with pytest.raises(ValueError, match=r"no product form"):
-            FedAVOTWeighting(NAMES, fa.align(SHARES, law, objective="variance"))
+            FedAVOTWeighting(fa.align(SHARES, law, objective="variance", clients=NAMES))
 
     def test_pfl_refuses_importance_zero():
         with pytest.raises(ValueError, match=r"no product form"):
-            FedAVOTWeighting(NAMES, fa.OnlineAligner([0.5, 0.5, 0.0], step=1.0))
+            FedAVOTWeighting(fa.OnlineAligner([0.5, 0.5, 0.0], step=1.0, clients=NAMES))
 
-    def test_pfl_refuses_more_users_than_potentials():
-        with pytest.raises(ValueError, match=r"4 users, but potentials of 3 clients"):
-            FedAVOTWeighting([*NAMES, "eve"], fa.OnlineAligner(SHARES, step=1.0))
+    def test_pfl_refuses_an_aligner_without_names():
+        with pytest.raises(ValueError, match=r"clients=\[...\]"):
+            FedAVOTWeighting(fa.OnlineAligner(SHARES, step=1.0))
 
     def test_pfl_refuses_a_user_without_importance():
         context = UserContext(num_datapoints=1, seed=0, user_id="eve", metrics=Metrics())
-        weighting = FedAVOTWeighting(NAMES, fa.OnlineAligner(SHARES, step=1.0))
+        weighting = FedAVOTWeighting(fa.OnlineAligner(SHARES, step=1.0, clients=NAMES))
         with pytest.raises(ValueError, match=r"user 'eve' has no importance"):
             weighting.postprocess_one_user(stats=None, user_context=context)
 
     def test_pfl_refuses_a_round_that_was_weighed_elsewhere_too():
-        weighting = FedAVOTWeighting(NAMES, fa.OnlineAligner(SHARES, step=1.0))
+        weighting = FedAVOTWeighting(fa.OnlineAligner(SHARES, step=1.0, clients=NAMES))
         context = UserContext(num_datapoints=1, seed=0, user_id="ann", metrics=Metrics())
         stats = MappedVectorStatistics({"total": np.ones(3)})
         weighting.postprocess_one_user(stats=stats, user_context=context)
         stats.reweight(7.0)
-        with pytest.raises(RuntimeError, match=r"weighs 7.0, but 1.0 was given here"):
+        with pytest.raises(RuntimeError, match=r"7\.0.*1\.0"):
             weighting.postprocess_server(
                 stats=stats, central_context=None, aggregate_metrics=Metrics()
             )

@@ -1,7 +1,7 @@
 """Weights of fedavot in APPFL: an aggregator for its synchronous scheduler.
 
-APPFL's `FedAvgAggregator` can weigh clients by the sizes they announce. The adapter puts the
-weights of the round in the place of those sizes, and leaves the averaging to APPFL.
+APPFL's `FedAvgAggregator` can average by the sample sizes that clients announce. The adapter
+replaces those sizes by the weights of the round, and leaves the averaging to APPFL.
 """
 
 import logging
@@ -26,13 +26,13 @@ class FedAVOTAggregator(FedAvgAggregator):
     Parameters
     ----------
     model : torch.nn.Module, optional
-        The model that clients start from. APPFL gives none to an aggregator that it loads from
+        The initial model. APPFL passes none to an aggregator that it loads from
         ``aggregator_path``: set ``server.aggregator.model = server.model`` before clients connect.
     aggregator_configs : DictConfig
-        ``importance``, a mapping of client id to how much the client counts, on any scale;
-        ``step`` of `fedavot.OnlineAligner`, 2 by default; or ``alignment``, the path of a
-        `fedavot.Alignment` for the clients in the order of ``importance``, and then nothing is
-        learned. What `FedAvgAggregator` reads is read too, but for ``client_weights_mode``.
+        ``importance``, a mapping from client id to the importance of the client, on any scale;
+        ``step`` of `fedavot.OnlineAligner`, 2 by default; or ``alignment``, the path of a saved
+        `fedavot.Alignment` whose clients have these ids, with which nothing is learned. The options
+        of `FedAvgAggregator` apply too, except for ``client_weights_mode``.
     logger : object, optional
         APPFL's logger.
     """
@@ -45,52 +45,54 @@ class FedAVOTAggregator(FedAvgAggregator):
     ) -> None:
         configs = OmegaConf.create({}) if aggregator_configs is None else aggregator_configs
         if configs.get("use_secure_agg", False):
-            raise ValueError("masks cancel in a plain sum only; set use_secure_agg off")
+            raise ValueError("masks only cancel in an unweighted sum; set use_secure_agg to false")
         super().__init__(model, configs, logger)
         self.client_weights_mode = "sample_size"
         self.client_sample_size: dict[str, float] = {}
-        importance = configs.importance
-        self._numbers = {str(client): number for number, client in enumerate(importance)}
+        self._importance = {str(client): amount for client, amount in configs.importance.items()}
         if configs.get("alignment") is None:
-            total = sum(importance.values())
-            shares = [share / total for share in importance.values()]
+            total = sum(self._importance.values())
+            shares = {client: amount / total for client, amount in self._importance.items()}
             self.weigh = OnlineAligner(shares, step=configs.get("step", 2.0)).observe
         else:
             loaded = Alignment.load(configs.alignment)
-            if loaded.n_clients != len(importance):
+            if set(loaded.clients or ()) != set(self._importance):
                 raise ValueError(
-                    f"{configs.alignment} is for {loaded.n_clients} clients, but "
-                    f"{len(importance)} are named"
+                    f"the clients of {configs.alignment} are {loaded.clients}; they must be those "
+                    f"of importance, {list(self._importance)}"
                 )
             self.weigh = loaded.weights
 
     def set_client_sample_size(self, client_id: str | int, sample_size: int) -> None:
-        """Ignore the size that a client announces: importance takes its place."""
+        """Ignore the sample size that a client announces; weights replace it."""
 
     def aggregate(self, local_models: Mapping[str | int, State], **kwargs: Any) -> State:
-        """Weigh the clients of the round, once even if their models come in chunks, and average."""
+        """Average models by weight; if they come in chunks, with the weights of the first."""
         clients = [str(client) for client in local_models]
-        unknown = [client for client in clients if client not in self._numbers]
+        unknown = [client for client in clients if client not in self._importance]
         if unknown:
-            raise ValueError(
-                f"clients {unknown} have no importance; name them in the configuration"
-            )
+            raise ValueError(f"clients {unknown} have no importance; add them to the configuration")
         chunks = kwargs.get("_chunk_idx", {})
         if not any(chunks.get(client, 0) for client in local_models):
-            weights = self.weigh([self._numbers[client] for client in clients])
+            weights = self.weigh(clients)
             self.client_sample_size = dict(zip(local_models, weights.tolist(), strict=True))
         elif set(self.client_sample_size) != set(local_models):
-            raise ValueError("a later chunk is not from the clients that the first was from")
+            raise ValueError("a later chunk is not from the same clients as the first")
         return super().aggregate(local_models, **kwargs)
 
 
 IMPORTANCE = {"north": 4.0, "east": 3.0, "south": 2.0, "west": 1.0}
-SLOWNESS = {"north": 4.0, "east": 3.0, "south": 2.0, "west": 1.0}  # who matters most is slowest
+SLOWNESS = {
+    "north": 4.0,
+    "east": 3.0,
+    "south": 2.0,
+    "west": 1.0,
+}  # the most important client is the slowest
 ROUNDS, FASTEST = 400, 3
 
 
 class Client:
-    """A client that adds one to its own coordinate: the model sums the weights that were given."""
+    """A client that adds one to its own coordinate, so that the model sums the weights."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -105,16 +107,16 @@ class Client:
         self._total = parameters["total"]
 
     def train(self) -> None:
-        """Step along the own coordinate."""
+        """Add one to the client's own coordinate."""
         self._total = self._total + self._unit
 
     def get_parameters(self) -> tuple[State, dict[str, int]]:
-        """Return the model, and how many steps it took."""
+        """Return the model and the number of local steps."""
         return {"total": self._total}, {"current_local_steps": 1}
 
 
 class Server:
-    """As much of APPFL's server agent as its simulation needs."""
+    """The part of APPFL's server agent that its simulation needs."""
 
     def __init__(self, aggregator: FedAvgAggregator) -> None:
         configs = OmegaConf.create({"num_clients": len(IMPORTANCE), "optimize_memory": False})
@@ -124,30 +126,30 @@ class Server:
     def global_update(
         self, client_id: str, local_model: State, blocking: bool, **meta: Any
     ) -> None:
-        """Hand a client's model to the scheduler, which aggregates once it has all of a round."""
+        """Pass a client's model to the scheduler, which aggregates at the end of the round."""
         self.scheduler.schedule(client_id, local_model, **meta)
 
     def training_finished(self) -> bool:
-        """Leave the end to the driver, who counts the rounds."""
+        """Return False: the driver counts the rounds."""
         return False
 
 
 class Device(ClientProfile):
-    """A device that takes a random while."""
+    """A device whose computing time is random."""
 
     def __init__(self, slowness: float, rng: np.random.Generator) -> None:
         super().__init__(compute_factor=slowness)
         self._rng = rng
 
     def compute_time(self, *args: Any, **kwargs: Any) -> float:
-        """Return the time of the profile, times an exponential draw."""
+        """Return the time of the profile, multiplied by an exponential draw."""
         return super().compute_time(*args, **kwargs) * self._rng.exponential()
 
 
 def mean_weights(kind: type[FedAvgAggregator], **configs: Any) -> np.ndarray:
-    """Return the mean weights of a run, shape (n_clients,), read off the model."""
+    """Return the mean weights of a run, shape (n_clients,), from the final model."""
     model = torch.nn.ParameterDict({"total": torch.zeros(len(IMPORTANCE))})
-    # APPFL saves memory by collecting garbage several times a round, which takes long.
+    # With optimize_memory, APPFL collects garbage several times per round, which is slow.
     server = Server(kind(model, OmegaConf.create({"optimize_memory": False, **configs})))
     rng = np.random.default_rng(0)
     driver = SyncSimDriver(
@@ -165,7 +167,7 @@ def mean_weights(kind: type[FedAvgAggregator], **configs: Any) -> np.ndarray:
 
 
 def main() -> None:
-    """Print how far either aggregator's mean weights are from the importance."""
+    """Print the mean weights of both aggregators and their gaps to the importance."""
     importance = np.array(list(IMPORTANCE.values())) / sum(IMPORTANCE.values())
     print(f"{'importance':18} {importance}")
     for kind, configs in (
@@ -174,7 +176,7 @@ def main() -> None:
     ):
         weights = mean_weights(kind, **configs)
         gap = np.abs(weights - importance).sum() / 2
-        print(f"{kind.__name__:18} {weights.round(3)} gap {gap:.3f}")
+        print(f"{kind.__name__:18} {weights.round(3)} gap {gap:.1%}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Weights of fedavot in NVFLARE: a `ModelAggregator` for its FedAvg controller and recipes.
 
-NVFLARE hands every reply to `accept_model`, asks for `aggregate_model` once the round is over and
-calls `reset_stats` before the next. A weight depends on who else replied, so replies are held
-until then: as many models in memory as clients reply, where NVFLARE's own average holds one.
+NVFLARE passes every reply to `accept_model`, calls `aggregate_model` at the end of the round and
+`reset_stats` before the next. A weight depends on which other clients replied, so replies are kept
+until the end of the round: one model in memory per reply, where NVFLARE's own average keeps one.
 """
 
 import tempfile
@@ -25,18 +25,18 @@ from fedavot import Alignment, OnlineAligner
 class FedAVOTAggregator(ModelAggregator):
     """Average the replies of a round with weights whose mean is the importance.
 
-    A job is submitted as JSON, so everything here is a number, a name or a path; the attributes
-    of the same names are what NVFLARE writes into the job.
+    A job is submitted as JSON, so all parameters are numbers, names or paths; NVFLARE writes the
+    attributes of the same names into the job.
 
     Parameters
     ----------
     importance : mapping of str to float
-        How much each site counts, on any scale. Sites that are not named are refused.
+        Importance of each site, on any scale. Sites without importance are refused.
     step : float
-        Step of `fedavot.OnlineAligner`, which learns from who replies.
+        Step size of `fedavot.OnlineAligner`, which learns from who replies.
     alignment : str, optional
-        Path, on the server, of a `fedavot.Alignment` for the sites in the order of `importance`;
-        nothing is learned then, and ``step`` is not used.
+        Path, on the server, of a saved `fedavot.Alignment` whose clients have the names of the
+        sites. Nothing is learned then, and ``step`` is not used.
     """
 
     def __init__(
@@ -48,27 +48,28 @@ class FedAVOTAggregator(ModelAggregator):
         self.weigh = None
         if alignment is None:
             total = sum(importance.values())
-            shares = [share / total for share in importance.values()]
+            shares = {name: amount / total for name, amount in importance.items()}
             self.weigh = OnlineAligner(shares, step=step).observe
 
     def accept_model(self, model: FLModel) -> None:
-        """Hold a reply, under the name that the FedAvg controller knows its sender by."""
+        """Keep a reply under the name that the FedAvg controller gives its sender."""
         name = model.meta["client_name"]
         if name not in self.importance:
-            raise ValueError(f"{name} has no importance; name it, or do not let it take part")
+            raise ValueError(f"site {name!r} has no importance; add it to importance, or remove it")
         self.replies[name] = model
 
     def aggregate_model(self) -> FLModel:
-        """Average the replies, and their metrics if every one has some."""
-        if not self.replies:  # an empty difference leaves the global model as it is
+        """Average the replies, and their metrics if every reply has some."""
+        if not self.replies:  # an empty difference leaves the global model unchanged
             return FLModel(params={}, params_type=ParamsType.DIFF)
         types = {reply.params_type for reply in self.replies.values()}
         if len(types) > 1:
-            raise ValueError("some sites sent whole models and others differences; let all agree")
-        if self.weigh is None:  # not before: whoever submits the job need not have the file
+            raise ValueError(
+                "some sites sent models and others differences; all must send the same kind"
+            )
+        if self.weigh is None:  # not earlier, because only the server has the file
             self.weigh = self._loaded().weights
-        numbers = {name: number for number, name in enumerate(self.importance)}
-        weights = self.weigh([numbers[name] for name in self.replies]).tolist()
+        weights = self.weigh(list(self.replies)).tolist()
         self.info(f"weights {dict(zip(self.replies, weights, strict=True))}")
         params, metrics = WeightedAggregationHelper(), WeightedAggregationHelper()
         for (name, reply), weight in zip(self.replies.items(), weights, strict=True):
@@ -84,37 +85,41 @@ class FedAVOTAggregator(ModelAggregator):
         )
 
     def reset_stats(self) -> None:
-        """Forget the replies, not what was learned."""
+        """Discard the replies, but not what was learned."""
         self.replies = {}
 
     def _loaded(self) -> Alignment:
         alignment = Alignment.load(self.alignment)
-        if alignment.n_clients != len(self.importance):
+        if set(alignment.clients or ()) != set(self.importance):
             raise ValueError(
-                f"{self.alignment} is for {alignment.n_clients} sites, but "
-                f"{len(self.importance)} are named"
+                f"the clients of {self.alignment} are {alignment.clients}; they must be the sites "
+                f"of importance, {list(self.importance)}"
             )
         return alignment
 
     def accept(self, shareable: object, fl_ctx: object) -> bool:
-        """Refuse the ScatterAndGather controller, which leaves a sender's name to the sender."""
-        raise NotImplementedError("use the FedAvg controller, which names the sender of a reply")
+        """Refuse the ScatterAndGather controller, with which senders choose their own names."""
+        raise NotImplementedError("use the FedAvg controller, which sets the sender of a reply")
 
 
 IMPORTANCE = {"north": 5.0, "east": 3.0, "south": 2.0}
-CHANCES = {"north": 0.7, "east": 0.8, "south": 1.0}  # who matters most is there least
+CHANCES = {
+    "north": 0.7,
+    "east": 0.8,
+    "south": 1.0,
+}  # the most important site is available least often
 ROUNDS = 20
 
 
 def mean_weights(rules: dict[str, ModelAggregator | None], folder: str) -> dict[str, np.ndarray]:
-    """Return each rule's mean weights, shape (n_sites,), read off the models of one simulated job.
+    """Return the mean weights of each rule, shape (n_sites,), from the models of a simulated job.
 
-    The rules take turns, and sites are there in the same rounds of each.
+    The rules run one after the other, with the same sites available in each round.
     """
     from nvflare_site import Site
 
     job = FedJob("importance", min_clients=len(CHANCES))
-    # The simulator's sites ask for work every other second, and so would pass most of the time.
+    # By default the sites of the simulator ask for work only every two seconds.
     job.to_server({"server": {"task_request_interval": 0.2}})
     for name, aggregator in rules.items():
         start = NPModelPersistor(model=[0.0] * len(CHANCES), model_name=f"{name}.npy")
@@ -134,8 +139,8 @@ def mean_weights(rules: dict[str, ModelAggregator | None], folder: str) -> dict[
 
 
 def main() -> None:
-    """Print how far either rule's mean weights are from the importance."""
-    # NVFLARE ships a class with the job by its module's name, and __main__ is not one.
+    """Print the mean weights of both rules and their gaps to the importance."""
+    # NVFLARE ships a class with the job by the name of its module, which must not be __main__.
     from nvflare_aggregator import FedAVOTAggregator
 
     importance = np.array(list(IMPORTANCE.values())) / sum(IMPORTANCE.values())
@@ -145,7 +150,7 @@ def main() -> None:
     print(f"{'importance':18} {importance}")
     for name, weights in results.items():
         gap = np.abs(weights - importance).sum() / 2
-        print(f"{name:18} {weights.round(3)} gap {gap:.3f}")
+        print(f"{name:18} {weights.round(3)} gap {gap:.1%}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A site of the NVFLARE example, which is there with a given chance."""
+"""A site of the NVFLARE example, which is available with a given probability."""
 
 from zlib import crc32
 
@@ -14,12 +14,12 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
 
 class Site(Executor):
-    """Reply with one in the own coordinate: the model sums the weights that were given.
+    """Reply with one in the site's own coordinate, so that the model sums the weights.
 
     Parameters
     ----------
     chances : mapping of str to float
-        How likely each site is to be there. An empty reply is an absence, which NVFLARE skips.
+        Probability that each site is available. An empty reply is an absence, which NVFLARE skips.
     """
 
     def __init__(self, chances: dict[str, float]) -> None:
@@ -29,10 +29,10 @@ class Site(Executor):
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
-        """Reply to a task, the same way whichever rule the server averages by."""
+        """Reply to a task, in the same way for every rule of the server."""
         name = fl_ctx.get_identity_name()
         seed = (crc32(name.encode()), shareable.get_header(AppConstants.CURRENT_ROUND))
-        there = np.random.default_rng(seed).random() < self.chances[name]
+        available = np.random.default_rng(seed).random() < self.chances[name]
         unit = np.array([float(site == name) for site in self.chances])
-        params = {NPConstants.NUMPY_KEY: unit} if there else {}
+        params = {NPConstants.NUMPY_KEY: unit} if available else {}
         return FLModelUtils.to_shareable(FLModel(params=params, params_type=ParamsType.DIFF))

@@ -1,14 +1,13 @@
 """Weights of fedavot in Apple's pfl: a `WeightingStrategy`, in product form.
 
-A weighting strategy is asked for the weight of one user without being told of the others. That is
-enough: in every cohort the weights are in proportion to exp(xᵢ), so each user is weighed exp(xᵢ),
-and pfl divides by the sum when it averages. The same object is a postprocessor on the server, and
-there learns, after each round, from who was weighed.
+A weighting strategy computes the weight of one user without knowing the others. That is sufficient:
+in every cohort the weights are proportional to exp(xᵢ), so each user gets the weight exp(xᵢ), and
+pfl divides by the sum when it averages. The same object is a postprocessor on the server, where it
+learns from the users of each round.
 """
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 from pfl.aggregate.simulate import SimulatedBackend
@@ -27,40 +26,39 @@ from fedavot import Alignment, OnlineAligner
 
 
 class FedAVOTWeighting(WeightingStrategy):
-    """Weigh each user by the exponential of its potential.
+    """Weight each user by the exponential of its potential.
 
     Parameters
     ----------
-    users : sequence of str
-        The users' ids, in the order of the importance the aligner was given.
     aligner : OnlineAligner or Alignment
-        Where the potentials come from. An alignment must give all clients positive importance,
-        and have one level and the entropy objective: other weights have no product form.
+        Source of the potentials, whose clients have the users' ids as names. All clients must have
+        positive importance; an alignment must have one level and the objective "entropy". Other
+        weights have no product form.
     """
 
-    def __init__(self, users: Sequence[str], aligner: OnlineAligner | Alignment) -> None:
+    def __init__(self, aligner: OnlineAligner | Alignment) -> None:
         if isinstance(aligner, Alignment):
             product = aligner.objective == "entropy" and not aligner.levels.any()
         else:
             product = bool((aligner.importance > 0).all())
         if not product:
-            raise ValueError("these weights have no product form: see the adapters' page, limits")
-        if len(users) != aligner.n_clients:
-            raise ValueError(f"{len(users)} users, but potentials of {aligner.n_clients} clients")
+            raise ValueError("these weights have no product form; see docs/adapters.md, limits")
+        if aligner.clients is None:
+            raise ValueError("the aligner's clients have no names; pass clients=[...] to it")
         self.aligner = aligner
-        self._numbers = {user: number for number, user in enumerate(users)}
-        self._weighed: Counter[int] = Counter()
+        self._indices = {user: index for index, user in enumerate(aligner.clients)}
+        self._weighted: Counter[int] = Counter()
         self._compute_odds()
 
     def postprocess_one_user(
         self, *, stats: WeightedStatistics, user_context: UserContext
     ) -> tuple[WeightedStatistics, Metrics]:
-        """Give one user its weight, which needs no other user's."""
-        number = self._numbers.get(user_context.user_id)
-        if number is None:
+        """Apply the weight of one user, which does not depend on the other users."""
+        index = self._indices.get(user_context.user_id)
+        if index is None:
             raise ValueError(f"user {user_context.user_id!r} has no importance")
-        self._weighed[number] += 1  # pfl may draw one user twice in a round
-        stats.reweight(float(self._odds[number]))
+        self._weighted[index] += 1  # pfl may draw one user twice in a round
+        stats.reweight(float(self._odds[index]))
         return stats, Metrics()
 
     def postprocess_server(
@@ -70,18 +68,18 @@ class FedAVOTWeighting(WeightingStrategy):
         central_context: CentralContext,
         aggregate_metrics: Metrics,
     ) -> tuple[WeightedStatistics, Metrics]:
-        """Learn from who was weighed in the round."""
-        cohort, times = np.array(list(self._weighed)), np.array(list(self._weighed.values()))
+        """Learn from the users of the round."""
+        cohort, times = np.array(list(self._weighted)), np.array(list(self._weighted.values()))
         sums = self._odds[cohort] * times
         if not math.isclose(float(stats.weight), float(sums.sum()), rel_tol=1e-5):
             raise RuntimeError(
-                f"the round weighs {stats.weight}, but {sums.sum()} was given here; let no other "
-                "postprocessor weigh after this one, and simulate in one process"
+                f"the total weight of the round is {stats.weight}, but {sums.sum()} was given "
+                "here; use no other postprocessor that weights, and simulate in one process"
             )
         if isinstance(self.aligner, OnlineAligner):
             self.aligner.observe(cohort, sums / sums.sum())
             self._compute_odds()
-        self._weighed.clear()
+        self._weighted.clear()
         return stats, Metrics()
 
     def _compute_odds(self) -> None:
@@ -92,7 +90,7 @@ class FedAVOTWeighting(WeightingStrategy):
 
 USERS = ("north", "east", "south", "west")
 IMPORTANCE = np.array([0.4, 0.3, 0.2, 0.1])
-CHANCES = np.array([0.15, 0.2, 0.25, 0.4])  # who matters most is drawn least
+CHANCES = np.array([0.15, 0.2, 0.25, 0.4])  # the most important user is drawn least often
 COHORT_SIZE, ROUNDS = 4, 400
 
 
@@ -107,7 +105,7 @@ class Sum(StatefulModel):
         return MappedVectorStatistics({"total": self.total.copy()})
 
     def set_parameters(self, w: MappedVectorStatistics) -> None:
-        """Take over."""
+        """Replace the sum."""
         self.total = w["total"]
 
     def apply_model_update(self, statistics: MappedVectorStatistics) -> tuple["Sum", Metrics]:
@@ -116,32 +114,32 @@ class Sum(StatefulModel):
         return self, Metrics()
 
     def evaluate(self, *_: object) -> Metrics:
-        """There is nothing to evaluate."""
+        """Return no metrics."""
         return Metrics()
 
     def get_model_difference(self, *_: object) -> MappedVectorStatistics:
-        """Raise: pfl asks for this method, as for the next two, but nobody calls it here."""
+        """Raise: pfl requires this method and the next two, but does not call them here."""
         raise NotImplementedError
 
     save = load = get_model_difference
 
 
 class UnitUpdates(FederatedAveraging):
-    """Federated averaging where each user's update is one in its own coordinate, else zero.
+    """Federated averaging in which a user's update is one in its own coordinate, else zero.
 
-    So the average of a round is the weights given in it, and the model is the sum of them.
+    The average of a round is then the weights of that round, and the model is their sum.
     """
 
     def train_one_user(
         self, initial_model_state: object, model: Sum, user_dataset: Dataset, _: object
     ) -> tuple[MappedVectorStatistics, Metrics]:
-        """Step along the user's own coordinate."""
+        """Return one in the user's own coordinate."""
         unit = np.array([float(user == user_dataset.user_id) for user in USERS])
         return MappedVectorStatistics({"total": unit}), Metrics()
 
 
 def mean_weights(weighting: WeightingStrategy) -> np.ndarray:
-    """Return the mean weights of a run, shape (n_users,), read off the model."""
+    """Return the mean weights of a run, shape (n_users,), from the final model."""
     rng = np.random.default_rng(0)
     users = FederatedDataset(
         make_dataset_fn=lambda user: Dataset((np.zeros(1),), user_id=user),
@@ -160,13 +158,13 @@ def mean_weights(weighting: WeightingStrategy) -> np.ndarray:
 
 
 def main() -> None:
-    """Print how far either weighting's mean weights are from the importance."""
+    """Print the mean weights of both weightings and their gaps to the importance."""
     print(f"{'importance':18} {IMPORTANCE}")
-    aligner = OnlineAligner(IMPORTANCE, step=1.0)
-    for weighting in (WeightByUser(), FedAVOTWeighting(USERS, aligner)):
+    aligner = OnlineAligner(IMPORTANCE, step=1.0, clients=USERS)
+    for weighting in (WeightByUser(), FedAVOTWeighting(aligner)):
         weights = mean_weights(weighting)
         gap = np.abs(weights - IMPORTANCE).sum() / 2
-        print(f"{type(weighting).__name__:18} {weights.round(3)} gap {gap:.3f}")
+        print(f"{type(weighting).__name__:18} {weights.round(3)} gap {gap:.1%}")
 
 
 if __name__ == "__main__":
