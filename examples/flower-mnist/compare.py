@@ -2,9 +2,9 @@
 
 python compare.py                    6 runs: two rules, seeds 0 to 2
 python compare.py --rules fedavg fedavot fedavot-soft fedavot-memory
-python compare.py --redraw           the table and the figure again, without a run
+python compare.py --redraw           only the table and the figure, from saved runs
 
-A run that is in the folder already, with the same configuration, is not run again.
+A run that is already in the folder, with the same configuration, is not repeated.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from simulation import APP, Simulation, simulation
 
 
 def main() -> None:
-    """Do what the command line asks for."""
+    """Run what is missing, and write the comparison."""
     options = _options()
     out = Path(options.out).resolve()
     wanted = list(_wanted(options, out))
@@ -41,7 +41,7 @@ def main() -> None:
 
 def _run(flower: Simulation, config: Mapping[str, Any]) -> None:
     folder = Path(config["folder"])
-    # FedAVOT does not write over an earlier run; what is here was interrupted, or set otherwise.
+    # FedAVOT does not overwrite a run. One that is here was interrupted, or configured otherwise.
     shutil.rmtree(folder, ignore_errors=True)
     begun = time.monotonic()
     print(f"{config['rule']}, seed {config['seed']} ... ", end="", flush=True)
@@ -50,7 +50,7 @@ def _run(flower: Simulation, config: Mapping[str, Any]) -> None:
 
 
 def _wanted(options: argparse.Namespace, out: Path) -> Iterator[dict[str, Any]]:
-    """Yield what to set for each run."""
+    """Yield the configuration of each run."""
     for rule in options.rules:
         for seed in options.seeds:
             yield {
@@ -63,7 +63,7 @@ def _wanted(options: argparse.Namespace, out: Path) -> Iterator[dict[str, Any]]:
 
 
 def _is_done(config: Mapping[str, Any]) -> bool:
-    """Return whether a run of this configuration has finished."""
+    """Return whether a run with this configuration has finished."""
     try:
         found = json.loads((Path(config["folder"]) / "results.json").read_text())
     except (OSError, json.JSONDecodeError):
@@ -84,9 +84,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES[:2]))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--rounds", type=int, default=_defaults()["num-server-rounds"])
-    parser.add_argument("--data-folder", default="", help="with MNIST's four IDX files")
-    parser.add_argument("--out", default="results", help="the folder to write to")
-    parser.add_argument("--redraw", action="store_true", help="run nothing")
+    parser.add_argument("--data-folder", default="", help="folder with MNIST's four IDX files")
+    parser.add_argument("--out", default="results", help="folder for the results")
+    parser.add_argument("--redraw", action="store_true", help="only draw saved runs again")
     return parser.parse_args()
 
 

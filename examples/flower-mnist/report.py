@@ -1,7 +1,8 @@
-"""What the runs gave: one JSON file, a table and a figure, drawn from saved results.
+"""Results of the runs: one JSON file, a table and a figure, drawn from saved results.
 
-Single rounds swing with who was there, so the table gives means of the last `TAIL` rounds, ± the
-standard deviation over seeds, and the figure moving means of `WINDOW` rounds with the same spread.
+Results vary from round to round with the clients that take part, so the table shows means of the
+last `TAIL` rounds, ± the standard deviation over seeds, and the figure shows moving means of
+`WINDOW` rounds with the same spread.
 """
 
 import json
@@ -26,24 +27,24 @@ COLUMNS = {
     "accuracy-frequent": "accuracy, frequent clients",
 }
 RANGES = {"loss": (0.0, None), "accuracy-rare": (0.0, 1.0), "accuracy-frequent": (0.8, 1.0)}
-"""What the figure shows; frequent clients differ in hundredths."""
+"""Metrics in the figure, with the limits of their axes; None leaves a limit open."""
 RARE = GROUPS[-1]
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run.
+    """Results of one run.
 
     Attributes
     ----------
     rule, seed : str, int
-        Which.
+        Rule and seed of the run.
     rounds : list of dict
-        The tests, from before the first round on.
+        Test metrics after each round, beginning before the first.
     rare_weight : float
-        Mean weight of the rare group's clients together.
+        Mean total weight of the clients in the rare group.
     seconds : float
-        How long it took, without Flower's start.
+        Duration of the run, without the start of Flower.
     """
 
     rule: str
@@ -52,8 +53,8 @@ class Run:
     rare_weight: float
     seconds: float
 
-    def told(self) -> dict[str, Any]:
-        """Return the run as plain data, each metric a list by round."""
+    def as_json(self) -> dict[str, Any]:
+        """Return the run as JSON, with a list over rounds for each metric."""
         metrics = {
             metric: [round(value, 4) for value in self.curve(metric).tolist()]
             for metric in self.rounds[0]
@@ -72,12 +73,12 @@ class Run:
         return np.array([tested[metric] for tested in self.rounds])
 
     def tail(self, metric: str) -> float:
-        """Return a metric's mean over the last rounds."""
+        """Return the mean of a metric over the last rounds."""
         return float(self.curve(metric)[1:][-TAIL:].mean())
 
 
 def read(folder: Path) -> Run:
-    """Read what a run wrote."""
+    """Read the results that a run wrote."""
     content = json.loads((folder / "results.json").read_text())
     config = content["config"]
     return Run(
@@ -92,15 +93,15 @@ def read(folder: Path) -> Run:
 def write(runs: Sequence[Run], folder: Path) -> list[Path]:
     """Write ``results.json``, ``summary.md`` and ``comparison.png``; return their paths."""
     paths = [folder / name for name in ("results.json", "summary.md", "comparison.png")]
-    told = ",\n".join(json.dumps(run.told()) for run in runs)
-    paths[0].write_text(f'{{"runs": [\n{told}\n]}}\n')
+    lines = ",\n".join(json.dumps(run.as_json()) for run in runs)
+    paths[0].write_text(f'{{"runs": [\n{lines}\n]}}\n')
     paths[1].write_text(table(runs) + "\n")
     draw(runs, paths[2])
     return paths
 
 
 def table(runs: Sequence[Run]) -> str:
-    """Return the comparison in Markdown, a row a rule."""
+    """Return the comparison as a Markdown table, one row per rule."""
     rules = list(dict.fromkeys(run.rule for run in runs))
     heads = ["rule", *COLUMNS.values(), "weight of the rare clients"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
@@ -108,7 +109,7 @@ def table(runs: Sequence[Run]) -> str:
         some = [run for run in runs if run.rule == rule]
         cells = [_spread([run.tail(metric) for run in some]) for metric in COLUMNS]
         weight = _spread([run.rare_weight for run in some])
-        lines.append(f"| {' | '.join([rule, *cells, weight])} |")
+        lines.append(f"| {' | '.join([label_of(rule), *cells, weight])} |")
     return "\n".join(lines)
 
 
@@ -118,11 +119,11 @@ def draw(runs: Sequence[Run], path: Path) -> None:
     Parameters
     ----------
     runs : sequence of Run
-        In the order their rules are to be listed.
+        Runs in the order of the legend.
     path : Path
-        Of the PNG.
+        Path of the PNG file.
     """
-        figure = new_figure(width=10.5, height=3.9)
+    figure = new_figure(width=10.5, height=3.9)
     handles = {}
     for place, (metric, limits) in enumerate(RANGES.items(), start=1):
         axes = figure.add_subplot(1, len(RANGES), place)
@@ -150,7 +151,7 @@ def draw(runs: Sequence[Run], path: Path) -> None:
 
 
 def _rare_weight(folder: Path, config: dict[str, Any]) -> float:
-    """Return the mean weight of the rare group over the rounds somebody was there."""
+    """Return the mean weight of the rare group over the rounds with a reply."""
     if config["rule"] == "fedavg":
         return _plain_weight(config["seed"], config["num-server-rounds"])
     rare = {str(client) for client in members(RARE)}
@@ -161,7 +162,7 @@ def _rare_weight(folder: Path, config: dict[str, Any]) -> float:
 
 
 def _plain_weight(seed: int, rounds: int) -> float:
-    """Return the same of the plain average, which follows from who was there."""
+    """Return the mean weight of the rare group in the plain average."""
     shares = []
     for number in range(1, rounds + 1):
         there = [is_there(client, round_number=number, seed=seed) for client in range(N_CLIENTS)]
@@ -176,12 +177,12 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def _deviation(values: Sequence[Any]) -> Any:
-    """Return the standard deviation over seeds; of one seed, 0."""
+    """Return the standard deviation over seeds; 0 for one seed."""
     return np.std(values, axis=0, ddof=min(1, len(values) - 1))
 
 
 def _moving_mean(curve: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean of the last rounds, of fewer at the start."""
+    """Return the mean of the last `WINDOW` rounds, or of fewer at the start."""
     sums = np.cumsum(np.concatenate([[0.0], curve]))
     ends = np.arange(1, curve.size + 1)
     starts = np.maximum(ends - WINDOW, 0)

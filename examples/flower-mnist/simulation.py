@@ -1,9 +1,9 @@
-"""Flower's simulation runtime, from a script: a SuperLink of its own, ended with the script.
+"""Flower's simulation runtime from a script, with a SuperLink that ends with the script.
 
-``flwr run`` leaves a SuperLink behind for the next run. Here it is a child process, on a free port
-of this machine and with a Flower home of its own, so that nothing is left and nobody's
-configuration is touched. ``flwr run --stream`` returns 0 whatever became of the run: its status is
-asked for.
+``flwr run`` leaves a SuperLink running for the next run. Here it is a child process on a free port
+of this machine with its own Flower home, so that no process is left and the user's configuration
+does not change. ``flwr run --stream`` exits with 0 even if the run failed, so the status of the run
+is queried.
 """
 
 import json
@@ -24,34 +24,34 @@ from typing import Any
 
 APP = Path(__file__).parent
 FEDERATION = "num-supernodes=30 client-resources-num-cpus=1"
-"""One node a client, one core a node."""
+"""One node per client, one core per node."""
 CONNECTION = "comparison"
-"""What the SuperLink is called in the Flower home."""
+"""Name of the SuperLink in the Flower home."""
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """A SuperLink to run the app on.
+    """A SuperLink that runs the app.
 
     Attributes
     ----------
     environment : dict
-        Of Flower's commands.
+        Environment variables for Flower's commands.
     """
 
     environment: dict[str, str]
 
     def run(self, config: Mapping[str, Any], log: Path) -> None:
-        """Run the app to its end; raise if it did not complete.
+        """Run the app, and raise if it does not complete.
 
         Parameters
         ----------
         config : mapping
-            What to set in the run configuration.
+            Values of the run configuration.
         log : Path
-            Where what the run prints goes.
+            File for the output of the run.
         """
         settings = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
         command = ["run", str(APP), CONNECTION, "--stream"]
@@ -60,13 +60,13 @@ class Simulation:
         log.write_text(self._flwr(*command))
         started = re.search(r"started run (\d+)", log.read_text())
         if started is None:
-            raise RuntimeError(f"the run did not start; {log} says why")
+            raise RuntimeError(f"the run did not start; see {log}")
         status = self._status(started[1])
         if status != "finished:completed":
-            raise RuntimeError(f"the run ended as {status}; {log} says why")
+            raise RuntimeError(f"the run ended as {status}; see {log}")
 
     def _status(self, run: str) -> str:
-        """Return a run's final status."""
+        """Wait for the end of a run, and return its status."""
         while True:
             listed = self._flwr("list", CONNECTION, "--run-id", run, "--format", "json")
             status = str(json.loads(listed[listed.index("{") :])["runs"][0]["status"])
@@ -75,7 +75,7 @@ class Simulation:
             time.sleep(1.0)
 
     def _flwr(self, *arguments: str) -> str:
-        """Return what a command of Flower's prints."""
+        """Run a Flower command, and return its output."""
         done = subprocess.run(
             [_program("flwr"), *arguments],
             env=self.environment,
@@ -89,8 +89,8 @@ class Simulation:
 
 @contextmanager
 def simulation() -> Iterator[Simulation]:
-    """Start a SuperLink, and end it afterwards."""
-    # Flower's processes may still be writing to its home while they end.
+    """Start a SuperLink, and stop it at the end."""
+    # Flower's processes may still write to the Flower home while they end.
     with tempfile.TemporaryDirectory(prefix="flower-mnist-", ignore_cleanup_errors=True) as home:
         port = _free_port()
         address = f"127.0.0.1:{port}"
@@ -139,5 +139,5 @@ def _free_port() -> int:
 
 
 def _program(name: str) -> str:
-    """Return the path of a command installed next to this Python."""
+    """Return the path of a command in the environment of this Python."""
     return str(Path(sys.executable).with_name(name))

