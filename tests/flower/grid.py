@@ -18,12 +18,12 @@ from fedavot.flower import introduce
 SUPERLINK = 1
 CLIENT_ERROR = 2
 GIVEN_UP = {"lost": 3, "expired": 4, "dead": 5}
-"""Flower's error codes for what the SuperLink says in a client's stead."""
+"""Flower's error codes for errors that the SuperLink reports for a client."""
 
 
 @dataclass
 class Node:
-    """A node of the grid: its app, what it is configured with, and what becomes of its replies."""
+    """A node of the grid: its app, its configuration, and whether it is online."""
 
     app: ClientApp
     config: dict = field(default_factory=dict)
@@ -33,21 +33,21 @@ class Node:
 
 
 class LocalGrid(Grid):
-    """Run ClientApps where the messages are sent.
+    """A grid that runs ClientApps in the process that sends the messages.
 
     Parameters
     ----------
     nodes : mapping from node id to Node
-        The federation; change it between rounds as you like.
+        The federation; it may be changed between rounds.
     fate : function of (node id, message), optional
-        What becomes of a train message: "reply", "error" (the client's), "dead", "lost" or
-        "expired" (the SuperLink answers in its stead), or "silent".
+        What happens to a train message: "reply", "error" (from the client), "dead", "lost" or
+        "expired" (the SuperLink replies with an error), or "silent".
     tamper : function of (node id, reply), optional
-        Returns the replies to a train message that come back instead of the one.
+        Returns the replies that replace the reply to a train message.
     """
 
     def __init__(self, nodes, fate=lambda node, message: "reply", tamper=None):
-        # Messages ask who sends them; a process that Flower starts knows.
+        # A message needs the identity of its sender, which Flower sets in its own processes.
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, SUPERLINK, 1
         self.nodes = nodes
         self.fate = fate
@@ -161,13 +161,13 @@ def arrays_of(record):
 
 
 def everybody(kind=FedAvg, **options):
-    """Return a strategy that asks whoever is there to train, and nobody to evaluate."""
+    """Return a strategy that asks all available nodes to train, and none to evaluate."""
     least = {"fraction_evaluate": 0.0, "min_train_nodes": 1, "min_available_nodes": 1}
     return kind(**(least | options))
 
 
 def federation(n_clients, update, **options):
-    """Return a grid of clients "0", "1", ..., of node ids from 100, that update alike."""
+    """Return a grid of clients "0", "1", ... with node ids from 100 and one update function."""
     app = app_of(update)
     nodes = {100 + i: Node(app, {"partition-id": i}) for i in range(n_clients)}
     return LocalGrid(nodes, **options)

@@ -1,4 +1,4 @@
-"""Runs that leave files: one of every kind, with clients that fail, and all that it leaves."""
+"""Runs that write files: one of every kind, with clients that fail, and all of their results."""
 
 import numpy as np
 from flwr.app import MetricRecord
@@ -40,7 +40,7 @@ def update(arrays, config, node):
 
 
 def fate(node, message):
-    """Return what becomes of a message, from the round and the node alone."""
+    """Return what happens to a message, which depends only on the round and the node."""
     number = int(next(iter(message.content.config_records.values()))["server-round"])
     if node == 105 and number < 3:
         return "silent"  # joins late
@@ -101,7 +101,7 @@ def evaluate(number, arrays):
 
 
 class Run:
-    """One start of a run in a folder, that may be stopped."""
+    """One start of a run in a folder; the run may be interrupted."""
 
     def __init__(self, kind, folder, *, resume=False, on_round=None, evaluate=evaluate):
         inner, options = KINDS[kind]()
@@ -118,7 +118,7 @@ class Run:
 
 
 def outcome(folder, result):
-    """Return all that a run leaves, but the times."""
+    """Return all results of a run, without the times."""
     arrays = {key: (a.dtype.str, a.tobytes()) for key, a in arrays_of(result.arrays).items()}
     lines = rounds_in(folder)
     for line in lines:

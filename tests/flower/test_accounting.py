@@ -1,4 +1,4 @@
-"""What is spent is what integrating the privacy loss of the Gaussian mechanism gives."""
+"""The ε spent agrees with integrating the privacy loss of the Gaussian mechanism."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A strategy asks the nodes it was shown, however they come and go while it looks."""
+"""A strategy asks only admitted nodes, however nodes come and go while it samples."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from fedavot.flower import FedAVOT, Weighting
 
 
 class Restless:
-    """Twelve clients that come, go and restart under new ids between any two looks.
+    """Twelve clients that come, go and restart under new ids between any two calls.
 
     Client i adds one to the i-th number of the model: what a round adds to it are the weights that
     were really applied.
@@ -47,9 +47,7 @@ class Restless:
 def test_nodes_that_come_and_go_between_two_looks_are_asked_or_not_but_never_mixed_up(
     monkeypatch, seed
 ):
-    monkeypatch.setattr(
-        "fedavot.flower.admission.CACHE_SECONDS", -1.0
-    )  # let every look be a new one
+    monkeypatch.setattr("fedavot.flower.admission.CACHE_SECONDS", -1.0)  # no caching
     monkeypatch.setattr("flwr.serverapp.strategy.strategy_utils.sleep", lambda seconds: None)
     restless, seen, models = Restless(seed), [], []
     strategy = FedAVOT(everybody(fraction_train=0.5), on_round=seen.append)
@@ -87,7 +85,7 @@ def test_a_node_that_leaves_while_nodes_are_sampled_does_not_hold_up_the_run(mon
 
 
 class LookingTwice(FedAvg):
-    """A strategy that looks at the nodes again after it has sampled, when one has gone."""
+    """A strategy that lists the nodes again after sampling, when one has left."""
 
     def configure_train(self, server_round, arrays, config, grid):
         messages = super().configure_train(server_round, arrays, config, grid)
@@ -125,7 +123,7 @@ def test_a_node_gone_between_sampling_and_sending_has_failed():
 
 
 class Overstepping(FedAvg):
-    """A strategy that asks a node which it was not shown."""
+    """A strategy that asks a node which is not admitted."""
 
     def configure_train(self, server_round, arrays, config, grid):
         *others, last = super().configure_train(server_round, arrays, config, grid)

@@ -21,7 +21,7 @@ def update(arrays, config, node):
 
 
 def run(*callbacks):
-    """Return the rounds of a run, told to these callbacks as well."""
+    """Return the rounds of a run that also calls these callbacks."""
     seen = []
     strategy = FedAVOT(everybody(), on_round=[*callbacks, seen.append])
     strategy.start(federation(3, update, fate=only(COHORTS)), record_of({"w": np.zeros(1)}), 4)

@@ -1,4 +1,4 @@
-"""Whatever nodes and replies do, every round's books balance."""
+"""Whatever nodes and replies do, the record of every round is consistent."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def update(arrays, config, node):
 
 
 class Chaos:
-    """A federation where everything happens: nodes come, go and restart, and replies go wrong."""
+    """A federation in which nodes come, go and restart, and replies are corrupted."""
 
     def __init__(self, seed):
         self.rng = np.random.default_rng(seed)
@@ -67,7 +67,7 @@ class Chaos:
     ],
     ids=["uniform", "memory by counts", "soft selection"],
 )
-def test_whatever_happens_the_books_balance(tmp_path, caplog, seed, options):
+def test_whatever_happens_the_records_are_consistent(tmp_path, caplog, seed, options):
     chaos, n_rounds = Chaos(seed), 40
     caplog.set_level("ERROR", "flwr")
     for last in (n_rounds // 3, n_rounds):

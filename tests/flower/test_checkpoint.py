@@ -1,4 +1,4 @@
-"""A checkpoint holds all that a strategy keeps, and is refused where it is of another run."""
+"""A checkpoint holds all state of a strategy, and is refused if it belongs to another run."""
 
 import functools
 import json
@@ -21,7 +21,7 @@ from sealing import seal_archive, unseal_archive
 
 
 class Counter:
-    """What can be called, and counts the calls."""
+    """A callable that counts its calls."""
 
     def __init__(self):
         self.calls = 0
@@ -31,7 +31,7 @@ class Counter:
 
 
 class Keeping(FedAvg):
-    """A strategy that keeps one thing between rounds, and adds its size to the model."""
+    """A strategy that keeps one value between rounds, and adds its size to the model."""
 
     def __init__(self, kept):
         super().__init__(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
@@ -278,7 +278,7 @@ def test_a_checkpoint_of_another_alignment_is_refused(tmp_path, importance, avai
         resumed(tmp_path, weighting=aligned_to(importance, availability))
 
 
-def test_a_checkpoint_of_the_same_alignment_made_again_is_gone_on_from(tmp_path):
+def test_a_run_resumes_with_the_same_alignment_computed_again(tmp_path):
     Run("an alignment", tmp_path).start(2)
     _, lines, _, _ = Run("an alignment", tmp_path, resume=True).start(3)
     assert [line["round"] for line in lines] == [1, 2, 3]
@@ -340,7 +340,7 @@ def as_version_1(meta):
 
 
 @pytest.mark.parametrize("way", ["FedAvg", "memory"])
-def test_a_checkpoint_from_before_there_were_checksums_is_gone_on_from_with_a_note(tmp_path, way):
+def test_a_run_resumes_from_a_checkpoint_of_version_1_with_a_warning(tmp_path, way):
     whole = Run(way, tmp_path / "whole").start(5)
     folder = tmp_path / "old"
     Run(way, folder).start(2)

@@ -24,7 +24,7 @@ RARE = range(21, 30)
 RUN_SECONDS = 300
 """A run of three rounds takes half a minute; on a busy machine, a few times that."""
 GRACE_SECONDS = 30
-"""What Ray and Flower may take to end once they are told to."""
+"""Seconds in which Ray and Flower must have ended."""
 
 
 @pytest.fixture

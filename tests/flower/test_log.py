@@ -143,7 +143,7 @@ def test_on_round_and_the_file_tell_the_same(tmp_path):
     assert [json.loads(it.line()) for it in heard] == rounds(tmp_path)
 
 
-def test_the_three_ways_of_not_replying_are_told_apart(tmp_path):
+def test_the_three_ways_of_not_replying_are_distinguished(tmp_path):
     script = [["error", "dead", "silent", "reply", "lost", "expired"]]
     FedAVOT(everybody(), folder=tmp_path).start(
         federation(6, update, **scripted(script)), record_of(MODEL), 1
@@ -153,7 +153,7 @@ def test_the_three_ways_of_not_replying_are_told_apart(tmp_path):
         "0": "error 2: RuntimeError: out of luck",
         "1": "error 5: node unavailable",
     }
-    # The SuperLink's word that a message's time is up is silence.
+    # A client whose message expired is late.
     assert line["late"] == ["2", "4", "5"]
     assert line["replied"] == ["3"]
 

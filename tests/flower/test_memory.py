@@ -1,4 +1,4 @@
-"""Memory is its formula, removes the bias of the absent, and takes the disk space it says."""
+"""Memory follows its formula, corrects for absent clients, and takes the stated disk space."""
 
 import shutil
 
@@ -26,7 +26,7 @@ COHORTS = [[0, 1], [1, 2, 3], [0], [2, 3], [0, 1, 2, 3], [1], [0, 3]]
 
 
 def towards(rate):
-    """Return an update: part of the way to a place of the client's own."""
+    """Return an update: part of the way to a target of the client's own."""
 
     def update(arrays, config, node):
         client = int(node["partition-id"])
@@ -238,7 +238,7 @@ def remembered(folder, n_rounds):
 
 
 def full(monkeypatch):
-    """Leave no room on any disk."""
+    """Make every disk full."""
     usage = type(shutil.disk_usage("/"))(100, 100, 0)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
 
@@ -296,7 +296,7 @@ def test_a_flipped_bit_in_any_row_is_refused(tmp_path):
 
 @pytest.fixture
 def interrupted(tmp_path, monkeypatch):
-    """Leave a run whose last rows are in the journal and not in the file."""
+    """Interrupt a run when its last rows are in the journal and not in the file."""
     with monkeypatch.context() as patch:
         patch.setattr("fedavot.flower.memory.Memory.commit", crash)
         with pytest.raises(RuntimeError, match="power"):
@@ -348,7 +348,7 @@ def test_a_journal_that_is_damaged_or_lost_its_checksum_is_refused(interrupted):
 
 
 class Declining(FedAvg):
-    """A strategy that makes nothing of the second round."""
+    """A strategy that does not aggregate the second round."""
 
     def aggregate_train(self, server_round, replies):
         arrays, metrics = super().aggregate_train(server_round, replies)

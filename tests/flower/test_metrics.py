@@ -1,4 +1,4 @@
-"""Metrics are averaged where all replies have them, and cost no client its update."""
+"""Metrics that all replies have are averaged; others do not exclude an update."""
 
 import numpy as np
 import pytest
@@ -117,7 +117,7 @@ def test_a_loss_that_qfedavg_cannot_use_excludes_its_client_alone(case, q):
     assert np.isfinite(arrays_of(result.arrays)["w"]).all()
 
 
-def test_the_metric_that_qfedavg_needs_is_the_one_it_is_told_of():
+def test_the_metric_that_qfedavg_needs_is_the_configured_one():
     seen = []
     inner = everybody(QFedAvg, client_learning_rate=0.2, train_loss_key="loss")
     FedAVOT(inner, on_round=seen.append).start(federation(3, losing(None)), record_of(MODEL), 1)

@@ -18,7 +18,7 @@ from fedavot.flower import FedAVOT
 
 
 def stepped(model, client):
-    """Return what a client makes of the model: a step towards a place of its own."""
+    """Return the client's model: a step towards a target of its own."""
     return {
         key: value + 0.3 * (np.cos(client + np.arange(value.size)).reshape(value.shape) - value)
         if value.dtype.kind == "f"
@@ -142,7 +142,7 @@ def test_the_initial_arrays_are_left_alone(kind):
 
 
 class Doubling(FedAvg):
-    """A user's strategy, which writes into the arrays it is given."""
+    """A user's strategy that writes to the arrays of replies."""
 
     def aggregate_train(self, server_round, replies):
         replies = list(replies)

@@ -35,7 +35,7 @@ BAND = 5 / math.sqrt(2 * DRAWS)
 
 @pytest.fixture(autouse=True, scope="module")
 def _inside_a_run():
-    """Messages can be written only where Flower believes that it is running something."""
+    """Set the identity of a task, without which Flower creates no messages."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_run_id", "_node_id", "_task_id"):
             patch.setattr(TaskIdentity, name, 1)
@@ -137,7 +137,7 @@ def aligned(noise, **options):
 
 
 def start(strategy, size, rounds):
-    """Run clients that send back what they get; return the models, the first one included."""
+    """Run clients that return the model unchanged; return the models, including the first."""
     app = app_of(lambda arrays, config, node: (arrays, {"num-examples": 1}))
     nodes = {number: Node(app, {"partition-id": name}) for number, name in enumerate("abc", 2)}
     models = []
@@ -373,7 +373,7 @@ def test_a_foreign_state_is_refused(seed, state, message):
 
 
 class Bare(Strategy):
-    """A strategy that does not say what it averages by."""
+    """A strategy without the name of the metric that it averages by."""
 
     def configure_train(self, server_round, arrays, config, grid):
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Replies that cannot be used are left out by name, and the others are weighed as if alone."""
+"""Unusable replies are excluded by name, and the others are weighted without them."""
 
 import copy
 import pickle
@@ -76,7 +76,7 @@ def npy(array):
 
 
 def headed(text):
-    """Return a file of NumPy's format with this for its header."""
+    """Return a file of NumPy's format with this header."""
     body = text.encode("latin1") + b"\n"
     return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body
 
@@ -165,7 +165,7 @@ UNUSABLE = {
 
 
 def mean_of(names, weights):
-    """Return the aggregate of clients that did as they were told."""
+    """Return the aggregate of clients with usable updates."""
     steps = [np.float32(0.1 * (1 + int(name))) for name in names]
     return sum(w * (MODEL["w"] + step) for w, step in zip(weights, steps, strict=True))
 
@@ -249,7 +249,7 @@ def test_records_whose_usual_names_are_the_same_do_not_stop_the_round():
 
 @pytest.mark.parametrize("dtype", ["nonsense", "object", "int64", "float16", ""])
 @pytest.mark.parametrize("memory", [False, True])
-def test_what_an_array_is_said_to_be_does_not_matter(tmp_path, dtype, memory):
+def test_the_declared_type_of_an_array_does_not_matter(tmp_path, dtype, memory):
     truth = npy(MODEL["w"] + np.float32(0.2))
     seen, arrays = run(
         put("w", raw(truth, dtype, (7, 7))),
@@ -374,7 +374,7 @@ def test_where_a_grid_numbers_no_messages_replies_go_by_their_nodes():
     grid = federation(3, update)
 
     class Unnumbered:
-        """A grid that leaves the messages as they are."""
+        """A grid that does not number the messages."""
 
         get_nodes, get_node_ids = grid.get_nodes, grid.get_node_ids
 
@@ -408,7 +408,7 @@ def test_nothing_is_out_of_proportion_among_two():
 
 
 def unchanged_but_one(model, far):
-    """Run clients that send the model back, but for one that adds ``far`` to it."""
+    """Run clients that return the model unchanged, except one that adds ``far`` to it."""
 
     def idle(arrays, config, node):
         change = np.float32(far if node["partition-id"] == 2 else 0.0)
@@ -499,7 +499,7 @@ def test_an_empty_array_record_lacks_the_models_arrays():
     assert "missing 'w' and 'n'" in seen[0].excluded["1"]
 
 
-def test_a_model_of_what_cannot_be_averaged_is_refused_before_anybody_trains():
+def test_a_model_that_cannot_be_averaged_is_refused_before_training():
     for array in (np.zeros(2, complex), np.array(["a"]), np.zeros(2, "M8[s]")):
         grid = federation(2, update)
         with pytest.raises(FedavotError, match="array 'c' of the model is"):
@@ -508,7 +508,7 @@ def test_a_model_of_what_cannot_be_averaged_is_refused_before_anybody_trains():
 
 
 @pytest.mark.parametrize("cores", [1, 3])
-def test_large_updates_are_looked_over_alike_on_any_number_of_cores(cores, monkeypatch):
+def test_large_updates_are_checked_alike_on_any_number_of_cores(cores, monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: cores)
     size = 300_000  # in pieces, the last of them short; with five replies enough for threads
     monkeypatch.setattr("fedavot.flower.replies.WORTH_WORKERS", 4 * size)

@@ -1,4 +1,4 @@
-"""Flower missing or too old is said in one line, with what to install."""
+"""If Flower is missing or too old, one line tells what to install."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ def found(monkeypatch, version):
     monkeypatch.setattr(metadata, "version", lambda name: version)
 
 
-def test_a_missing_flower_is_said_in_one_line(monkeypatch):
+def test_a_missing_flower_is_reported_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "flwr", None)
     with pytest.raises(MissingPackageError, match=r"pip install 'fedavot\[flower\]'") as caught:
         require_flower()
@@ -24,7 +24,7 @@ def test_a_missing_flower_is_said_in_one_line(monkeypatch):
 
 
 @pytest.mark.parametrize("version", ["1.21.0", "1.9.0", "0.18", "1.8", "1"])
-def test_an_old_flower_is_said_in_one_line(monkeypatch, version):
+def test_an_old_flower_is_reported_in_one_line(monkeypatch, version):
     found(monkeypatch, version)
     with pytest.raises(MissingPackageError, match=f"flwr>=.*found flwr {version}") as caught:
         require_flower()

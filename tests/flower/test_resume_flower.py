@@ -1,4 +1,4 @@
-"""A run that was stopped anywhere ends as the run that was not, bit for bit."""
+"""A run that is interrupted at any point ends like an uninterrupted one, bit for bit."""
 
 import os
 import random
@@ -26,7 +26,7 @@ CRASH = 4
 
 
 class Crash(BaseException):
-    """What no handler of errors catches, like a power cut."""
+    """An exception that no error handler catches, like a power cut."""
 
 
 def seed(number):
@@ -36,7 +36,7 @@ def seed(number):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Return what the uninterrupted run of a kind leaves."""
+    """Return the results of the uninterrupted run of a kind."""
     known = {}
 
     def get(kind):
@@ -232,7 +232,7 @@ def test_a_run_stopped_in_its_first_round_starts_anew(tmp_path, whole, kind):
 
 
 class Shown:
-    """A run of noise whose models are evaluated by clients, and that may be stopped there."""
+    """A run with noise whose models are evaluated by clients; it may be interrupted there."""
 
     def __init__(self, folder, *, resume=False):
         self.noise = ExactNoise(

@@ -31,7 +31,7 @@ SHARES = list(IMPORTANCE.values())
 CLIPPING_RANGE, QUANTIZATION_RANGE = 8.0, 2**22
 """Flower's defaults."""
 EXAMPLES = 37
-"""What every client would weigh itself by."""
+"""The number of examples that every client would report."""
 
 
 ROUNDING = 1e-12
@@ -39,7 +39,7 @@ ROUNDING = 1e-12
 
 
 def tolerance(ratios):
-    """What quantisation allows: 3 c n / Q in double precision, with Q = Σ round(t r_i).
+    """Return the error bound of quantisation: 3 c n / Q in double precision, Q = Σ round(t r_i).
 
     Each of the n clients rounds r_i θ_i to a step of 2c/t, which is 2 c n / Q after dividing by
     Q/t; the rounding of the r_i moves the weights by at most n/Q in all, so an average of entries
@@ -49,7 +49,7 @@ def tolerance(ratios):
 
 
 class Client(NumPyClient):
-    """Answer with a model of its own, moved by what it was sent."""
+    """A client that adds its own noise to the model."""
 
     def __init__(self, partition):
         self.partition = partition
@@ -112,7 +112,7 @@ class OneProcess(Grid):
 
 @pytest.fixture(autouse=True)
 def _inside_a_run(monkeypatch):
-    """Messages can be written only where Flower believes that it is running something."""
+    """Set the identity of a task, without which Flower creates no messages."""
     for name in ("_run_id", "_node_id", "_task_id"):
         monkeypatch.setattr(TaskIdentity, name, 1)
 

@@ -1,4 +1,4 @@
-"""FedAVOT weighs as the aligner says, and the wrapped strategy aggregates as it always does."""
+"""FedAVOT applies the aligner's weights, and the wrapped strategy aggregates as usual."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def start_model(dtype=np.float64):
 
 
 def trained(model, client):
-    """Return what a client makes of the model: a step towards a place of its own."""
+    """Return the client's model: a step towards a target of its own."""
     return {
         key: (value + 0.3 * (np.cos(client + np.arange(value.size)).reshape(value.shape) - value))
         for key, value in model.items()
@@ -203,7 +203,7 @@ def test_qfedavg_with_equal_weights_is_flowers_own():
 
 
 def drawn_cohorts(rng, availability, failing, n_rounds):
-    """Return who is there and who of them replies, skewed availability and failures apart."""
+    """Return which clients are available, and which of them reply."""
     there = rng.random((n_rounds, availability.size)) < availability
     there[~there.any(axis=1), 0] = True
     return there, there & (rng.random(there.shape) >= failing)

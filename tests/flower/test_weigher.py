@@ -27,7 +27,7 @@ NAMES = ["0", "1", "2"]
 
 
 AGREE = 1e-9
-"""What is left of a gap of zero."""
+"""Rounding error of a gap of zero."""
 
 
 def update(arrays, config, node):
@@ -203,7 +203,7 @@ def test_listed_clients_that_never_appear_are_named_at_the_end(caplog):
     assert "'nobody'" not in warning
 
 
-def test_nothing_is_said_where_every_listed_client_appeared(caplog):
+def test_there_is_no_warning_if_every_listed_client_appeared(caplog):
     run(2, [[0, 1], [0]], importance={"0": 1, "1": 1})
     assert warnings_of(caplog) == []
 
@@ -402,7 +402,7 @@ def test_the_expected_weights_of_a_selection_are_those_of_all_the_available():
 
 
 def counting(n_known, size):
-    """Return a weigher by counts that knows the first of ten clients, and the ten."""
+    """Return a weigher by example counts that knows the first of ten clients, and all ten names."""
     names = [str(i) for i in range(10)]
     weigher = Weigher("examples", Weighting(cohort_size=size))
     weigher.admit(names)

@@ -12,7 +12,7 @@ APP = app_of(lambda arrays, config, node: (arrays, {"num-examples": 1}))
 
 
 def named(name):
-    """Return a node that says this name when asked."""
+    """Return a node that gives this name when asked."""
     return Node(APP, {"partition-id": name})
 
 
@@ -21,7 +21,7 @@ def registered(name):
 
 
 def mute():
-    """Return a node whose app was never introduced."""
+    """Return a node whose app does not answer the question for its name."""
     app = ClientApp()
 
     @app.train()
