@@ -119,14 +119,14 @@ def _judge(outcome: Outcome, log: Log, importance: Floats | None, audit: Contend
     """Check an audit's answers, add its row and what is required of it."""
     told: Audited = audit.answer
     n_clients, gap = log.expected(importance)
-    error = abs(told.findings["gap_fedavg"] - gap)
-    counted = told.findings["rounds"], told.findings["clients"]
+    error = abs(told.findings["gap"]["value"] - gap)
+    counted = told.findings["rounds"], len(told.findings["clients"])
     outcome.checks |= {
         f"{audit.name}: the gap is right": error <= ROUNDING,
         f"{audit.name}: rounds and clients are right": counted == (log.n_rounds, n_clients),
         f"{audit.name}: there is a page": told.page,
     }
-    note = f"{told.peak / 1e6:.0f} MB; gap {gap:.3f}, {told.findings['recommendation']}"
+    note = f"{told.peak / 1e6:.0f} MB; gap {gap:.3f}, {told.findings['advice']['action']}"
     first = next((row.seconds for row in outcome.rows), audit.seconds)
     row = Row(
         audit.name, "ours", audit.seconds, audit.seconds / first, error, error <= ROUNDING, note

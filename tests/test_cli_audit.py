@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import fedavot as fa
+from fedavot.audit.rules import label
 from fedavot.cli import main
 from fedavot.flower import Weighting
 
@@ -137,9 +138,9 @@ def test_an_audit_prints_what_it_found_and_where_everything_is(audited):
     assert words(found["advice"]["reason"]) in text
     for title in ("What the plain average really optimises", "Is exact alignment possible?"):
         assert f"\n{title}\n" in done.stdout
-    assert f"    {found['rule']} *" in done.stdout
+    assert f"    {label(found['advice']['rule'])} *" in done.stdout
     for group in found["groups"]:
-        assert f"    {group['group']} " in done.stdout
+        assert f"    {group} " in done.stdout
     for name in ("report.html", "alignment.json", "findings.json", "clients.csv"):
         assert f"{out / name}\n" in done.stdout
     assert sorted(os.listdir(out)) == FILES
@@ -253,8 +254,9 @@ def test_intervals_are_read_by_their_options(tmp_path):
     assert "as in --period 600" in told
     done = run("audit", "log.csv", "--period", 600, "--cohort-size", 2)
     assert done.exit_code == 0, done.output
-    with open("audit-log/findings.json") as found:
-        assert json.load(found)["mean_cohort"] == 2
+    with open("audit-log/findings.json") as file:
+        found = json.load(file)
+    assert found["entries"] / found["rounds"] == 2
 
 
 def test_states_are_asked_for_as_one_types_them(tmp_path):

@@ -8,7 +8,7 @@ ten of the phones that are charging. Skewed importance is in proportion to 1 / s
 share of a phone's observed time that it spends charging, at least 0.05; a phone that was observed
 for no time at all gets the median share.
 
-FOLDER gets the skewed importance, and the report of either audit. What is printed is Markdown.
+Writes the skewed importance and a report per audit into FOLDER, and prints Markdown.
 """
 
 import argparse
@@ -20,11 +20,17 @@ from statistics import median
 import numpy as np
 
 from fedavot.audit import Findings, Participation, audit, federation_of, read_log, write_audit
+from fedavot.audit.rules import label
 
 INTERVALS, COVERAGE = "flash300_intervals.csv", "flash300_coverage.csv"
 STATE, PERIOD, COHORT = "charging", 600, 10
 FLOOR = 0.05
-"""Phones that charge less than this count as if they charged so much."""
+"""Smallest share of charging time that is used for the importance."""
+
+
+def percent(value: float, digits: int = 0) -> str:
+    """Return a share in per cent, with a narrow space before the sign."""
+    return f"{100 * value:.{digits}f}\u202f%"
 
 
 def charging_shares(data: Path) -> dict[str, float]:
@@ -56,7 +62,7 @@ def write_importance(data: Path, path: Path) -> None:
 
 
 def unknown_share(log: Participation, first: float, last: float) -> float:
-    """Return of how many phones the state is not known, from one part of the log to another."""
+    """Return the share of phones whose state is unknown, between two fractions of the log."""
     if log.unknown is None:
         return 0.0
     low, high = (round(part * log.n_rounds) for part in (first, last))
@@ -65,40 +71,47 @@ def unknown_share(log: Participation, first: float, last: float) -> float:
 
 
 def table(findings: Findings) -> str:
-    """Return where the rules stand, in rounds that they were not fitted to and over all of them."""
+    """Return the rules' gaps, in rounds that they were not fitted to and over the whole log."""
     lines = [
-        "| rule | gap, last third | 95 % interval | effective size, last third | gap, whole log |",
+        "| rule | gap, last third | 95 % interval | effective cohort size, last third "
+        "| gap, whole log |",
         "|---|---:|---:|---:|---:|",
     ]
     for rule in findings.price.standings:
-        name = f"**{rule.rule}**" if rule.rule == findings.advice.rule else rule.rule
-        gap, size = rule.held_out, rule.held_out_effective
+        name = label(rule.rule)
+        name = f"**{name}**" if rule.rule == findings.advice.rule else name
+        gap, size = rule.held_out_gap, rule.held_out_effective_cohort_size
         lines.append(
-            f"| {name} | {gap.value:.2f} | {gap.low:.2f} to {gap.high:.2f} | {size:.1f} | "
-            f"{rule.gap:.2f} |"
+            f"| {name} | {percent(gap.value)} | {percent(gap.low)} to {percent(gap.high)} | "
+            f"{size:.1f} | {percent(rule.gap)} |"
         )
     return "\n".join(lines)
 
 
 def told(findings: Findings) -> str:
-    """Return what was found beside, and what to do."""
-    laws = ", ".join(f"{score.law} {score.held_out.value:.2f}" for score in findings.fit.scores)
+    """Return the other findings, and what to do."""
+    laws = ", ".join(
+        f"{score.law} {percent(score.held_out_gap.value)}" for score in findings.fit.scores
+    )
     short = findings.reach.deficiency
     return (
-        f"Gap of FedAVOT in the last third, by the law it is fitted to: {laws}. Out of reach of "
-        f"any weights: {short.value:.3f} of the importance, {short.low:.3f} to {short.high:.3f} in "
-        f"the long run.\n\nRecommended: {findings.advice.action}. {findings.advice.reason}"
+        f"Gap of FedAVOT in the last third, by the law it is fitted to: {laws}. Importance out of "
+        f"reach of any weights: {percent(short.value, 1)}, and {percent(short.low, 1)} to "
+        f"{percent(short.high, 1)} in the "
+        f"long run.\n\nRecommended: {findings.advice.action}. {findings.advice.reason}"
     )
 
 
 def main() -> None:
-    """Audit twice, write both reports, and print what the page shows."""
+    """Audit twice, write both reports, and print the tables of the page."""
     summary, _, details = __doc__.partition("\n\n")
     parser = argparse.ArgumentParser(
         description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("data", type=Path, help="the folder of the two tables")
-    parser.add_argument("--out", type=Path, default=Path("results/phones"), help="for the reports")
+    parser.add_argument("data", type=Path, help="folder with the two tables")
+    parser.add_argument(
+        "--out", type=Path, default=Path("results/phones"), help="folder for the reports"
+    )
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
     skewed = chosen.out / "importance.csv"
@@ -108,15 +121,15 @@ def main() -> None:
         period=PERIOD,
         cohort_size=COHORT,
         state=STATE,
-        coverage=chosen.data / COVERAGE,
+        observed=chosen.data / COVERAGE,
     )
-    there = np.diff(log.available.offsets) if log.available is not None else np.zeros(1)
+    there = log.available.sizes if log.available is not None else np.zeros(1)
     print(
         f"{log.n_clients} phones, {log.n_rounds} rounds, {int((there == 0).sum())} of them without "
-        f"anybody; {there.mean():.0f} charging on average. State not known: "
-        f"{unknown_share(log, 0, 2 / 3):.0%} in the first two thirds, "
-        f"{unknown_share(log, 2 / 3, 1):.0%} in the last third, "
-        f"{unknown_share(log, 0.9, 1):.0%} in the last tenth."
+        f"participants; {there.mean():.0f} charging on average. Unknown states: "
+        f"{percent(unknown_share(log, 0, 2 / 3))} in the first two thirds, "
+        f"{percent(unknown_share(log, 2 / 3, 1))} in the last third, "
+        f"{percent(unknown_share(log, 0.9, 1))} in the last tenth."
     )
     for name, importance in (("uniform", "uniform"), ("skewed", skewed)):
         findings = audit(federation_of(log, importance=importance), source=INTERVALS)
