@@ -1,25 +1,14 @@
-"""The rules that an audit compares: their names, as in `fedavot.rules`, and labels for people.
+"""The rules that an audit compares, by their names in `fedavot.rules`.
 
-Importing `fedavot.rules` needs JAX, which an audit does without, so the names are repeated here; a
-test compares them. ``as-applied`` is the audit's own: the weights that the log says were used.
+``as-applied`` is the audit's own: the weights that the log says were used.
 """
 
-FEDAVG, HORVITZ_THOMPSON, SELF_NORMALISED_IPW = "fedavg", "horvitz-thompson", "self-normalised-ipw"
-FEDAVOT, SOFT, VARIANCE = "fedavot", "fedavot-soft", "fedavot-variance"
-ONLINE, SELECT, AS_APPLIED = "fedavot-online", "fedavot-select", "as-applied"
+from fedavot.rules.names import RuleName, label_of
 
-LABELS = {
-    FEDAVG: "plain average",
-    HORVITZ_THOMPSON: "Horvitz–Thompson",
-    SELF_NORMALISED_IPW: "self-normalised IPW",
-    FEDAVOT: "FedAVOT",
-    SOFT: "FedAVOT, soft",
-    VARIANCE: "FedAVOT, least variance",
-    ONLINE: "FedAVOT, online",
-    SELECT: "FedAVOT, server selects",
-    AS_APPLIED: "as applied",
-}
-"""Labels for tables, pictures and sentences."""
+FEDAVG, HORVITZ_THOMPSON = RuleName.FEDAVG.value, RuleName.HORVITZ_THOMPSON.value
+SELF_NORMALISED_IPW = RuleName.SELF_NORMALISED_IPW.value
+FEDAVOT, SOFT, VARIANCE = RuleName.FEDAVOT.value, RuleName.SOFT.value, RuleName.VARIANCE.value
+ONLINE, SELECT, AS_APPLIED = RuleName.ONLINE.value, RuleName.SELECT.value, "as-applied"
 
 
 def label(rule: str) -> str:
@@ -28,4 +17,4 @@ def label(rule: str) -> str:
     >>> label("fedavg"), label("of-another-version")
     ('plain average', 'of-another-version')
     """
-    return LABELS.get(rule, rule)
+    return "as applied" if rule == AS_APPLIED else label_of(rule)
