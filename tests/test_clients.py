@@ -70,7 +70,7 @@ def test_online_aligners_learn_and_save_by_name(options, tmp_path):
     ("cohort", "match"),
     [
         (["berlin", "proto"], "'proto'; did you mean 'porto'"),
-        (["berlin", "oslo"], "'oslo'; the clients are 'berlin', 'porto', 'lyon'$"),
+        (["berlin", "oslo"], "'oslo'; the clients are 'berlin', 'porto' and 'lyon'$"),
         (["berlin", "berlin"], "'berlin' more than once"),
         (["berlin", 1], "mixes names and indices, such as 'berlin' and 1"),
         ([1, 1], "'porto' more than once"),

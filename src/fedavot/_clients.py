@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedavot._checks import Integers, as_array, odd_one, shown
+from fedavot._checks import Integers, as_array, enumerated, odd_one, quoted, shown
 from fedavot.errors import CohortError, ImportanceError, InputError, OptionError
 
 Members = ArrayLike | Iterable[int] | Iterable[str]
 """Clients given by index or by name."""
-
-_SHOWN_NAMES = 5
 
 
 class Clients:
@@ -130,9 +128,7 @@ class Clients:
         close = difflib.get_close_matches(name, names, n=1) if len(names) <= 10_000 else []
         if close:
             return f"{name!r}; did you mean {close[0]!r}?"
-        few = ", ".join(map(repr, names[:_SHOWN_NAMES]))
-        rest = len(names) - _SHOWN_NAMES
-        return f"{name!r}; the clients are {few}" + (f" and {rest:,} more" if rest > 0 else "")
+        return f"{name!r}; the clients are {enumerated(map(quoted, names))}"
 
     def _refuse_unless_indices(self, members: NDArray[Any], *, what: str) -> None:
         if not np.issubdtype(members.dtype, np.integer):

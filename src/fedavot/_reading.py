@@ -153,15 +153,27 @@ def parse_json(text: bytes | str, *, nan: bool = False) -> Any:
     )
 
 
-def json_in(text: bytes | str, source: object) -> Any:
-    """Return the content of JSON as `parse_json` does, or name the file and why it has none."""
+def json_in(text: bytes | str, source: object, line: int = 1) -> Any:
+    """Return the content of JSON as `parse_json` does, or name the file and the reason.
+
+    Parameters
+    ----------
+    text : bytes or str
+        A whole document.
+    source : path
+        The file, for messages.
+    line : int
+        The number of the first line.
+    """
     try:
         return parse_json(text)
     except json.JSONDecodeError as cause:
-        why, place = f"{cause.msg}, column {cause.colno}", f", line {cause.lineno}"
+        why, at = f"{cause.msg}, column {cause.colno}", line + cause.lineno - 1
     except (ValueError, RecursionError) as cause:
-        why, place = str(cause), ""
-    raise FileFormatError(f"{source}{place}: not valid JSON ({why}); correct it, or write it again")
+        why, at = str(cause), line
+    raise FileFormatError(
+        f"{source}, line {at}: not valid JSON ({why}); correct it, or write it again"
+    )
 
 
 def _of_width(

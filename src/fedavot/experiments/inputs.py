@@ -4,7 +4,6 @@ Each is checked line by line or array by array, so that an error names the place
 Clients are given by name if the task has names, otherwise by index from 0.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats, as_double, shown
 from fedavot._clients import Clients
 from fedavot._files import ARCHIVE_FAILURES
+from fedavot._reading import json_in, read_text
 from fedavot.errors import FileFormatError, ImportanceError, LawError, TaskError
 
 _BETWEEN = re.compile(r"[,;\s]+")
@@ -134,7 +134,9 @@ def read_rounds(path: Path, clients: Clients) -> list[list[int]]:
     for number, text in _lines(path):
         where = f"{path}, line {number}"
         # Any, because the content of a line is checked only below.
-        words: Any = _json(where, text) if text[0] == "[" else filter(None, _BETWEEN.split(text))
+        words: Any = (
+            json_in(text, path, number) if text[0] == "[" else filter(None, _BETWEEN.split(text))
+        )
         found = [word if type(word) is int else _index(where, word, clients) for word in words]
         members = [client for client in found if client is not None]
         if len(members) < len(found):
@@ -183,7 +185,7 @@ def _text_pairs(path: Path, clients: Clients) -> Iterator[tuple[str, int, float]
 
 
 def _json_pairs(path: Path, clients: Clients) -> Iterator[tuple[str, int, float]]:
-    held = _json(str(path), "\n".join(text for _, text in _lines(path)))
+    held = json_in("\n".join(text for _, text in _lines(path)), path)
     if not isinstance(held, list | dict):
         raise ImportanceError(
             f"{path} must hold a list of numbers, or an object from client to one"
@@ -204,19 +206,11 @@ def _float(word: str) -> float | None:
         return None
 
 
-def _json(where: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as cause:
-        why = "a number of thousands of digits" if "digits" in str(cause) else cause
-        raise FileFormatError(f"{where} is not valid JSON: {why}") from None
-
-
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the number and text of every line that is not empty or a comment."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as cause:
+        text = read_text(path)
+    except OSError as cause:
         raise FileFormatError(f"{path} cannot be read as text: {cause}") from None
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):
