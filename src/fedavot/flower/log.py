@@ -9,7 +9,7 @@ rounds after the checkpoint are removed.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 from fedavot._checks import enumerated
 from fedavot._files import write_whole
 from fedavot._reading import parse_json
-from fedavot.errors import CheckpointError
+from fedavot.errors import CheckpointError, OptionError
 
 FORMAT = "fedavot-participation"
 VERSION = 1
@@ -92,6 +92,18 @@ class Round:
         """Return the round as one line of the log, without the line break."""
         content = {"format": FORMAT, "version": VERSION, **asdict(self)}
         return json.dumps(_finite(content), allow_nan=False, ensure_ascii=False)
+
+
+OnRound = Callable[[Round], None]
+
+
+def as_callbacks(on_round: OnRound | Sequence[OnRound] | None) -> list[OnRound]:
+    """Return the functions to call after each round."""
+    listed = on_round if isinstance(on_round, Sequence) else [on_round] if on_round else []
+    for callback in listed:
+        if not callable(callback):
+            raise OptionError(f"on_round is {callback!r}; it must be a function of a Round")
+    return list(listed)
 
 
 class ParticipationLog:

@@ -69,6 +69,36 @@ def rename(replies: Sequence[Message]) -> None:
             content.update(dict(zip(names, records, strict=True)))
 
 
+def put_weights(
+    replies: Sequence[Message],
+    weights: Sequence[float],
+    model: ArrayRecord,
+    *,
+    key: str,
+    copies: bool,
+) -> None:
+    """Write weights into replies, and prepare their records so that any strategy can average them.
+
+    Parameters
+    ----------
+    replies : sequence of Message
+        Usable replies.
+    weights : sequence of float
+        One weight per reply.
+    model : ArrayRecord
+        The global model.
+    key : str
+        Metric that holds the weights.
+    copies : bool
+        As in `prepare`.
+    """
+    rename(replies)
+    keep_common_metrics(replies, but=key)
+    for reply, weight in zip(replies, weights, strict=True):
+        metrics_of(reply)[key] = float(weight)
+        prepare(next(iter(reply.content.array_records.values())), model, copies=copies)
+
+
 def refuse_other_kinds(model: ArrayRecord) -> None:
     """Raise if a model has arrays that are neither real numbers nor booleans."""
     for key, array in model.items():

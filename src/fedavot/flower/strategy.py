@@ -11,7 +11,7 @@ an average apply to this weighted average. Evaluation is left to the wrapped str
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,10 @@ from fedavot._files import PathLike
 from fedavot.errors import OptionError
 from fedavot.flower.admission import AdmittedGrid
 from fedavot.flower.identity import Names
-from fedavot.flower.log import Round
+from fedavot.flower.log import OnRound, as_callbacks
 from fedavot.flower.loop import EvaluateFn, Loop
 from fedavot.flower.options import Admission, Weighting
-from fedavot.flower.records import (
-    keep_common_metrics,
-    metrics_of,
-    prepare,
-    refuse_other_kinds,
-    rename,
-    typed_as,
-)
+from fedavot.flower.records import metrics_of, put_weights, refuse_other_kinds, typed_as
 from fedavot.flower.replies import Inspector, Sorted, brief
 from fedavot.flower.rounds import OpenRound
 from fedavot.flower.run_folder import Parts, RunFolder
@@ -52,7 +45,6 @@ from fedavot.flower.wrapped import (
 
 _log = logging.getLogger("flwr")
 
-OnRound = Callable[[Round], None]
 Aggregate = tuple[ArrayRecord | None, MetricRecord | None]
 
 
@@ -115,7 +107,7 @@ class FedAVOT(Strategy):
         self._inspector = Inspector(limit, self._key, needed_metric(strategy))
         self._folder = None if folder is None else Path(folder).resolve()
         self._resume = resume
-        self._callbacks = _callbacks(on_round)
+        self._callbacks = as_callbacks(on_round)
         self._open: OpenRound | None = None
         self._files: RunFolder | None = None
         self._ran = False
@@ -321,11 +313,7 @@ class FedAVOT(Strategy):
         if not found.usable:
             return None, None
         replies = list(found.usable.values())
-        rename(replies)
-        keep_common_metrics(replies, but=self._key)
-        for reply, weight in zip(replies, weights, strict=True):
-            metrics_of(reply)[self._key] = float(weight)
-            prepare(next(iter(reply.content.array_records.values())), model, copies=self._copies)
+        put_weights(replies, weights, model, key=self._key, copies=self._copies)
         if self._files is not None and self._files.memory is not None:
             indices = self._weigher.indices(list(found.usable))
             self._files.memory.replace(replies, indices, self._weigher.amounts, model)
@@ -357,11 +345,3 @@ class FedAVOT(Strategy):
         if open_round is not None:
             found = Sorted(usable={}, failed={}, late=sorted(open_round.asked), excluded={})
             self._finish(open_round, found, {}, None)
-
-
-def _callbacks(on_round: OnRound | Sequence[OnRound] | None) -> list[OnRound]:
-    listed = on_round if isinstance(on_round, Sequence) else [on_round] if on_round else []
-    for callback in listed:
-        if not callable(callback):
-            raise OptionError(f"on_round is {callback!r}; it must be a function of a Round")
-    return list(listed)

@@ -170,8 +170,7 @@ class Weigher:
         unknown = [name for name in ordered if name not in self._indices]
         if unknown:
             rest = [name for name in ordered if name in self._indices]
-            # Not more than half (of one place, every other time): they may be unknown because
-            # they always fail.
+            # At most half (of one place, every other time): clients that always fail stay unknown.
             half = size // 2 + int(size % 2 and rng.random() < 0.5)
             half = max(half, size - len(rest))
             first = [unknown[place] for place in rng.permutation(len(unknown))[:half]]
