@@ -16,8 +16,10 @@ def total_variation(left: Floats, right: Floats) -> Floats:
 
 def softmax(values: Floats, offsets: Integers | None = None) -> Floats:
     """Return exp(x) over its sum, for one row or for rows starting at ``offsets``."""
-    starts = np.array([0]) if offsets is None else offsets[:-1]
-    sizes = np.array([values.size]) if offsets is None else np.diff(offsets)
+    if offsets is None:
+        odds = np.exp(values - values.max())
+        return np.asarray(odds / odds.sum())
+    starts, sizes = offsets[:-1], np.diff(offsets)
     scaled = np.exp(values - np.repeat(np.maximum.reduceat(values, starts), sizes))
     return np.asarray(scaled / np.repeat(np.add.reduceat(scaled, starts), sizes))
 
@@ -27,7 +29,7 @@ def level_weights(
     levels: NDArray[Any],
     offsets: Integers | None = None,
     *,
-    share: Callable[[Floats, Integers], Floats] = softmax,
+    share: Callable[[Floats, Integers | None], Floats] = softmax,
 ) -> Floats:
     """Share each row's weight among its entries of the lowest level; the others get zero.
 
@@ -42,11 +44,13 @@ def level_weights(
     share : function
         `softmax` or `sparsemax`.
     """
-    rows = np.array([0, values.size]) if offsets is None else offsets
-    lowest = np.repeat(np.minimum.reduceat(levels, rows[:-1]), np.diff(rows))
-    kept = levels == lowest
     weights = np.zeros(values.size)
-    weights[kept] = share(values[kept], np.append(0, np.cumsum(kept))[rows])
+    if offsets is None:
+        kept, rows = levels == levels.min(), None
+    else:
+        kept = levels == np.repeat(np.minimum.reduceat(levels, offsets[:-1]), np.diff(offsets))
+        rows = np.append(0, np.cumsum(kept))[offsets]
+    weights[kept] = share(values[kept], rows)
     return weights
 
 

@@ -167,7 +167,7 @@ class Alignment:
         return level_weights(self.potentials[members], self.levels[members], share=self._share)
 
     @property
-    def _share(self) -> Callable[[Floats, Integers], Floats]:
+    def _share(self) -> Callable[[Floats, Integers | None], Floats]:
         return softmax if self.objective == "entropy" else sparsemax
 
     def plan(self) -> Any:
