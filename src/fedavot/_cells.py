@@ -1,8 +1,8 @@
-"""Text in the cells of CSV files, so that no spreadsheet takes it for a formula.
+"""Text in the cells of CSV files, written so that no spreadsheet runs it as a formula.
 
-Spreadsheets run a cell that begins with = + - @, a tab or a line end as a formula, whoever wrote
-it. As OWASP recommends, such a cell is written with an apostrophe before it; `unguarded` takes the
-apostrophe off again, so that names come back as they were. Numbers are left as they are.
+Spreadsheets run a cell that begins with = + - @, a tab or a line end as a formula. As OWASP
+recommends, such a cell is written with an apostrophe before it; `unguarded` removes the apostrophe,
+so that names are read back as they were. Numbers are not changed.
 """
 
 import csv
@@ -15,19 +15,20 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def guarded(text: str) -> str:
-    """Return text for a cell: with an apostrophe before what a spreadsheet would run."""
+    """Return text for a cell, with an apostrophe in front if a spreadsheet would run it."""
     return f"'{text}" if _is_formula(text) else text
 
 
 def unguarded(cell: str) -> str:
-    """Return the text of a cell that `guarded` gave."""
+    """Return the text of a cell that `guarded` returned."""
     return cell[1:] if cell.startswith("'") and _is_formula(cell[1:]) else cell
 
 
 def line(cells: Iterable[object]) -> str:
-    """Return a line of CSV, text guarded, with quotes around whatever needs them.
+    """Return a line of CSV, with text guarded and quoted where necessary.
 
-    Python's writer puts them around what has a character of its line end: a name may have either.
+    Python's writer quotes text that contains a character of its line end, and a name may contain
+    either, so the line is written with both.
     """
     text = io.StringIO(newline="")
     row = [guarded(cell) if isinstance(cell, str) else cell for cell in cells]
@@ -36,5 +37,5 @@ def line(cells: Iterable[object]) -> str:
 
 
 def _is_formula(text: str) -> bool:
-    """Tell what needs an apostrophe, including what has some already: none is taken off twice."""
+    """Say whether text needs an apostrophe; text that has one needs another, to be read back."""
     return bool(_FORMULA.match(text)) and not _NUMBER.fullmatch(text)

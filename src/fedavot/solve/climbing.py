@@ -88,7 +88,7 @@ def met(problem: DualProblem, iterate: Iterate, stop: StoppingRule) -> bool:
 
 
 def climb(problem: DualProblem, iterate: Iterate, stop: StoppingRule, climbs: int) -> Iterate:
-    """Climb for a while by the cheapest method for the size, after so many earlier climbs."""
+    """Climb for a while by the cheapest method for the size; ``climbs`` counts earlier climbs."""
     left = stop.max_iter - iterate.evaluations
     explicit = isinstance(problem.system, ExplicitSystem)
     limit = _FACTORISED_AT_ONCE if explicit else _LOW_RANK_AT_ONCE
