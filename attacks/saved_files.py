@@ -103,20 +103,15 @@ def alignment(place):
 
 
 def named_alignment(place):
-    """Return the file of an alignment that names its clients."""
-    from fedavot.flower import Weighting
+    """Return the file of an alignment whose clients have names."""
+    aligned = fa.align(IMPORTANCE, LAW, softness=0.1, clients=NAMES)
 
-    aligned = fa.align(IMPORTANCE, LAW, softness=0.1)
+    def sound(found):
+        names = found.clients
+        distinct = names is None or len(set(names)) == len(names) == found.n_clients
+        return distinct and _is_alignment(found)
 
-    def sound(weighting):
-        names = weighting.clients
-        distinct = len(set(names)) == len(names) == weighting.alignment.n_clients
-        return distinct and _is_alignment(weighting.alignment)
-
-    def save(path):
-        aligned.save(path, clients=NAMES)
-
-    return _document(place, "named-alignment", save, Weighting.load, sound)
+    return _document(place, "named-alignment", aligned.save, fa.Alignment.load, sound)
 
 
 def _is_alignment(found):
@@ -357,7 +352,7 @@ def _memory(place):
         memory.write_journal(number)
         if number == 1:
             memory.commit(4)
-    digests, size = memory.digests.copy(), memory.size()
+    digests, size = memory.digests.copy(), memory.bytes_on_disk()
     held = {name: (place / name).read_bytes() for name in (ROWS, JOURNAL)}
 
     def recover():
