@@ -297,7 +297,7 @@ def test_clients_left_out_are_refused_until_the_option_says_what_they_count(log,
         (("--out", "log.csv"), "is a file"),
         (("--out", ""), "the name is empty"),
         (("--out", "log.csv/audit"), "log.csv is a file, so that"),
-        (("--out", "full"), "full has report.html, not of an audit"),
+        (("--out", "full"), "full has report.html, which no audit wrote"),
     ],
 )
 def test_a_bad_option_is_refused_before_the_log_is_read(log, monkeypatch, options, told):

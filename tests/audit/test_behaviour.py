@@ -297,7 +297,9 @@ def test_look_is_that_of_the_blocks_given():
     for length in (10, 20):
         block = np.arange(100) // length
         expected = looped_look(states.astype(int), block)
-        assert described(federation, block).look == pytest.approx(expected, rel=ROUNDING)
+        assert described(federation, block).rounds_per_observation == pytest.approx(
+            expected, rel=ROUNDING
+        )
 
 
 def test_look_leaves_empty_rounds_out_and_dispersion_does_not():

@@ -76,7 +76,7 @@ def saved(folder, content, name="log.csv"):
         (b'\n{"round": 1', "has no complete line"),
         (b'{"round": 1', "line 1: not a JSON object"),
         (b'{"round": 1, "client": "a"}\n\n{"round": 2}\n', "line 3: no client"),
-        (b"PAR1 and nothing else", "is cut off: Parquet without its end; write it again"),
+        (b"PAR1 and nothing else", "is cut off: .*Parquet"),
         (b"PAR1" + b"\7" * 60 + b"PAR1", "is damaged or not Parquet"),
         (
             gzip.compress(HEAD + b"1,a\n", mtime=0)[:-6] + b"abcdef",

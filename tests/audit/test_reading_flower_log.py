@@ -66,7 +66,7 @@ def test_a_round_run_again_counts_as_it_was_last(tmp_path):
     lines = line(2, ["a"], {"a": 1.0}), line(1, ["a"], {}), line(2, ["b"], {"b": 1.0})
     log = read_log(saved(tmp_path, *lines))
     assert [log.cohort(t).tolist() for t in range(2)] == [[], [1]]
-    assert log.notes == ("1 round stands in the log more than once: the later line counts",)
+    assert log.notes == ("1 round occurs more than once: the later line counts",)
 
 
 def test_a_last_line_that_is_cut_off_is_dropped(tmp_path):
@@ -86,7 +86,7 @@ def test_a_last_line_that_is_cut_off_is_dropped(tmp_path):
         (line(2, ["a"], {"a": 10**400}), "line 2: .*401 digits"),
         (line(2, ["a"], {"a": 1.0}, round=10**400), "line 2: .*401 digits"),
         (line(2, ["a"], {"a": 1.0}, round=-(2**63)), "line 2: .*round is -9223372036854775808"),
-        (line(2, ["a"], {}, replied=["a"]), "line 2: .*weights are not of those who replied"),
+        (line(2, ["a"], {}, replied=["a"]), "line 2: .*weights do not belong"),
         (line(2, ["a"], {"a": 1.0}, version=2), "line 2: .*version 2; this library reads 1"),
         (line(2, ["a"], {"a": 1.0}, round="x"), "line 2: .*round is 'x'"),
         (line(2, 7, {"a": 1.0}), "line 2: .*not a line of a 'fedavot-participation' log"),
@@ -103,7 +103,7 @@ def test_a_line_that_is_not_of_such_a_log_is_refused(tmp_path, second, words):
 
 
 def test_a_log_without_clients_is_refused(tmp_path):
-    with pytest.raises(FileFormatError, match="names no clients in its 1 rounds"):
+    with pytest.raises(FileFormatError, match="has no clients in its 1 rounds"):
         read_log(saved(tmp_path, line(1, [], {})))
 
 

@@ -23,20 +23,20 @@ from fedavot.audit.weighing import weights_of
 from fedavot.errors import OptionError
 
 LEAST_TOLERANCE = 1e-4
-"""A gap that no log of any length could tell from none."""
+"""The smallest tolerance: no log is long enough to resolve a smaller gap."""
 STAGES = (
     "the plain average",
     "how availability behaves",
     "what is attainable",
     "which law fits",
-    "what closeness costs",
-    "where the rules stand",
+    "the price of a smaller gap",
+    "the figures of all rules",
 )
 
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """What the stages found, before anything is recommended."""
+    """The findings of the stages, before the recommendation."""
 
     gap: Estimate
     behaviour: Behaviour
@@ -56,30 +56,31 @@ def audit(
     seed: int = 0,
     progress: Callable[[str, int, int], object] | None = None,
 ) -> Findings:
-    """Say what a federation really optimises, what it could, and what to do.
+    """Find out what a federation really optimises, what it could optimise, and what to do.
 
     Parameters
     ----------
     federation : Federation
-        The log, and what each client should count.
+        The log and the importance of its clients.
     source : str
-        What the log is called, for the report.
+        Name of the log, for the report.
     tolerance : float
-        The gap, in total variation, up to which nothing needs to be done; above 0.
+        The largest gap, in total variation, that calls for no action; at least 0.0001.
     seed : int
-        Of the bootstrap.
+        Seed for the bootstrap.
     progress : function, optional
-        Called with the stage under way in words, how many are done, and how many there are.
+        Called with the name of the current stage, the number of stages done, and their total.
 
     Returns
     -------
     Findings
-        Everything the report shows.
+        All findings, from which every output is made.
     """
     limit = as_amount(tolerance, what="tolerance", positive=True)
     if limit < LEAST_TOLERANCE:
         raise OptionError(
-            f"tolerance is {limit:g}; no log tells gaps below {LEAST_TOLERANCE:g} apart: raise it"
+            f"tolerance is {limit:g}; it must be at least {LEAST_TOLERANCE:g}: no log is long "
+            "enough to resolve smaller gaps"
         )
     rng = np.random.default_rng(as_seed(seed))
 
@@ -110,9 +111,9 @@ def audit(
 
 
 def _behaviour(case: Case) -> Behaviour:
-    """Describe availability, with the drift between the halves of the log."""
+    """Describe availability, including the drift between the halves of the log."""
     window = case.window
-    # Against its own mean over the log, so that drift is not a matter of the importance.
+    # Relative to its own mean over the log, so that drift does not depend on the importance.
     steady = replace(window, importance=window.mean_weights(window.plain()))
     middle = max(1, window.n_rounds // 2)
     halves = [steady.part(np.arange(middle)), steady.part(np.arange(middle, window.n_rounds))]
@@ -159,7 +160,7 @@ def _findings(case: Case, found: _Found, *, source: str, advice: Advice) -> Find
     federation, window = case.federation, case.window
     log = federation.participation
     aligned = case.whole.align(found.fit.law, softness=advice.softness)
-    # Under an explicit law it was found for what is owed while observed; it is for all times.
+    # Under an explicit law it was fitted to what is owed while observed; it is used at all times.
     alignment = replace(aligned, importance=federation.importance, clients=log.clients)
     delivered = found.shortfall.delivered()
     if delivered is None:
@@ -191,26 +192,23 @@ def _findings(case: Case, found: _Found, *, source: str, advice: Advice) -> Find
 
 
 def _notes(case: Case, shortfall: Shortfall) -> list[str]:
-    """Say what was left out for size."""
+    """Return notes on what was left out because of the size of the log."""
     window = case.window
     entries = window.incidence.members.size
     notes = []
     if window.large:
         notes.append(
-            f"the log is large, {window.n_clients:,} clients and {entries:,} entries: plans are "
-            f"fitted to rates, "
-            "not to single rounds"
+            f"the log is large, {window.n_clients:,} clients and {entries:,} entries: weights are "
+            "fitted to rates, not to single rounds"
         )
         if shortfall.nearest is None:
-            notes.append(
-                "whether alignment is possible was tested on some sets of clients, not on all"
-            )
+            notes.append("whether alignment is possible was tested on some sets of clients only")
     if not has_least_variance(case.whole):
-        notes.append("the plan of least variance was left out: the log is too large for it")
+        notes.append("least-variance weights were left out: the log is too large")
     if first := first_replayed(window):
         notes.append(
             f"online weights were replayed over the last {window.n_rounds - first:,} rounds"
         )
     if case.has_choice and not case.replays_choice:
-        notes.append("choosing whom to ask was not replayed: the log is too large for it")
+        notes.append("selection by the server was not replayed: the log is too large")
     return notes

@@ -1,7 +1,7 @@
-"""A text file as blocks of whole lines: unpacked, checked to be UTF-8, their line numbers known.
+"""A text file as blocks of whole lines: unpacked, checked to be UTF-8, with line numbers.
 
-A log may be larger than memory, so that no more than a block is held. A file that ends in the
-middle of a line gives that line as a block of its own, which the reader may find whole or not.
+A log may be larger than memory, so only one block is held at a time. If a file does not end with a
+line end, its last line is a block of its own, which may be complete or cut off.
 """
 
 import codecs
@@ -14,11 +14,11 @@ from fedavot._reading import decoded
 from fedavot.errors import FileFormatError
 
 Report = Callable[[int, int], object]
-"""Called with the bytes of the file read so far, and the bytes it has."""
+"""Called with the number of bytes read so far, and the size of the file."""
 
 BLOCK = 1 << 23
 LONGEST = 1 << 28
-"""No line of a log is this long: a file with one is something else."""
+"""Longest line of a log in bytes; a file with a longer one is something else."""
 
 GZIP = b"\x1f\x8b"
 PARQUET = b"PAR1"
@@ -50,7 +50,7 @@ class Block(NamedTuple):
 
 
 def kind_of(source: Path) -> str:
-    """Tell by a file's first bytes whether it is ``parquet``, ``json`` or ``csv``."""
+    """Return ``parquet``, ``json`` or ``csv``, according to a file's first bytes."""
     with source.open("rb") as stream:
         raw = stream.read(4096)
     packed = raw.startswith(GZIP)
@@ -75,7 +75,7 @@ def kind_of(source: Path) -> str:
     text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text.startswith(b"["):
         raise FileFormatError(
-            f"{source}, line 1: a JSON list; write JSON lines, one object a line "
+            f"{source}, line 1: a JSON list; write JSON lines, one object per line "
             "(jq -c '.[]' does so)"
         )
     return "json" if text.startswith(b"{") else "csv"
@@ -95,9 +95,9 @@ def text_blocks(source: Path, report: Report, notes: list[str]) -> Iterator[Bloc
     source : path
         The file.
     report : function
-        Told of progress after each block.
+        Called after each block.
     notes : list of str
-        What was odd is added here.
+        Notes on what was unusual are added here.
     """
     line, rest, cut = 1, b"", False
     for chunk in _chunks(source, report):
@@ -166,8 +166,7 @@ def _checked(data: bytes, line: int, source: Path) -> bytes:
     if hole >= 0:
         at = line + data.count(b"\n", 0, hole)
         raise FileFormatError(
-            f"{source}, line {at}: a NUL byte, which no text has; the file was damaged, or is not "
-            "text: cut the line out"
+            f"{source}, line {at}: a NUL byte; the file is damaged or not text: remove the line"
         )
     if not data.isascii():
         decoded(data, source, line)

@@ -1,4 +1,4 @@
-"""What every stage of an audit needs of a federation."""
+"""What every stage of an audit needs to know about a federation."""
 
 import itertools
 from dataclasses import dataclass, replace
@@ -30,10 +30,10 @@ MOST_CHOSEN = 5_000_000
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """The federation, and what every stage needs of it.
+    """The federation, and what every stage needs.
 
-    ``window`` is all rounds with anybody in them, ``blocks`` how they are resampled, ``length``
-    how many rounds a block should have at least; ``rounds_per_observation`` is as in `Behaviour`.
+    ``window`` has all rounds with participants, ``blocks`` how they are resampled, ``length`` the
+    smallest number of rounds of a block; ``rounds_per_observation`` is as in `Behaviour`.
     """
 
     federation: Federation
@@ -44,7 +44,7 @@ class Case:
     rng: np.random.Generator
 
     def times(self, window: Window) -> Floats | None:
-        """Return when the rounds of a window were."""
+        """Return the times of the rounds of a window."""
         times = self.federation.participation.times
         return None if times is None else times[window.rounds]
 
@@ -56,16 +56,16 @@ class Case:
         return replace(resampling(block, self.rng), lasting=self.blocks.lasting)
 
     def fitting(self, window: Window) -> Fitting:
-        """Return what laws are fitted to."""
+        """Return the rounds of a window, to fit laws to."""
         return Fitting(window, self.times(window), self.rounds_per_observation)
 
     @cached_property
     def whole(self) -> Fitting:
-        """All rounds, as what laws are fitted to."""
+        """All rounds, to fit laws to."""
         return self.fitting(self.window)
 
     def available(self, window: Window) -> Incidence | None:
-        """Return who could have taken part in the rounds of a window."""
+        """Return the clients that could have taken part in the rounds of a window."""
         everyone = self.federation.participation.eligible
         if everyone is None:
             return None
@@ -73,28 +73,28 @@ class Case:
 
     @property
     def mean_available(self) -> float:
-        """How many could have taken part in a round on average; 0 if the log does not tell."""
+        """Mean number of clients that could have taken part; 0 if the log does not say."""
         everyone = self.available(self.window)
         return 0.0 if everyone is None else everyone.members.size / self.window.n_rounds
 
     @property
     def has_choice(self) -> bool:
-        """Whether many more could have taken part than did, as far as the log tells."""
+        """Whether many more clients could have taken part than did, if the log says so."""
         return bool(self.mean_available >= ROOM * self.window.incidence.sizes.mean())
 
     @property
     def replays_choice(self) -> bool:
-        """Whether there are few enough rounds and clients in them to replay such a choice."""
+        """Whether the log is small enough to replay server selection."""
         available = self.mean_available * self.window.n_rounds
         return available <= MOST_CHOSEN and self.window.n_rounds <= MOST_REPLAYED
 
     def choice(self) -> Incidence | None:
-        """Return who could have taken part in each round, if the server's choice is replayed."""
+        """Return the clients that could have taken part, if server selection is replayed."""
         return self.available(self.window) if self.has_choice and self.replays_choice else None
 
 
 def opened(federation: Federation, source: str, rng: np.random.Generator) -> Case:
-    """Make ready what every stage needs.
+    """Prepare what every stage needs.
 
     Parameters
     ----------
@@ -102,13 +102,13 @@ def opened(federation: Federation, source: str, rng: np.random.Generator) -> Cas
     source : str
         What the log is called, for messages.
     rng : Generator
-        Of every bootstrap.
+        Generator for every bootstrap.
     """
     window = whole(federation)
     if not window.n_rounds:
         raise OptionError(
-            f"{source}: nobody took part in any round, so there is nothing to audit; give a log in "
-            "which somebody does"
+            f"{source}: nobody took part in any round, so there is nothing to audit; give a log "
+            "with participants"
         )
     times = federation.participation.times
     of_rounds = None if times is None else times[window.rounds]

@@ -1,14 +1,14 @@
-"""How far mean weights are from what is owed, with an interval that a short log cannot fool.
+"""The gap of mean weights, with an interval that is valid for short logs too.
 
-The total variation of a noisy mean is too large on average: noise has no sign, and distance counts
-it all. For any signs s ∈ {−1, 1}^N,  ½ Σ_i s_i (a_i − p_i) ≤ TV(a, p),  with equality at the true
-signs. So two figures bracket the distance in the long run:
+The total variation distance of a noisy mean is too large on average, since it adds up noise of
+either sign. For any signs s ∈ {−1, 1}^N,  ½ Σ_i s_i (a_i − p_i) ≤ TV(a, p),  with equality at the
+true signs. So two figures bracket the long-run distance:
 
 * from above, the plug-in: the signs of the same rounds that are then averaged;
-* from below, cross-fitting: blocks of rounds take their signs from the blocks of other parity.
+* from below, cross-fitting: the signs for a block of rounds come from the blocks of other parity.
 
-Each is the mean of one number a round, so its spread comes from a bootstrap of blocks of rounds in
-a row. The interval runs from the low end of the second to the high end of the first.
+Each is the mean of one number per round, so its spread comes from a bootstrap of blocks of
+consecutive rounds. The interval runs from the low end of the second to the high end of the first.
 """
 
 from collections.abc import Sequence
@@ -24,18 +24,18 @@ from fedavot.audit.findings import Estimate
 from fedavot.audit.window import Window
 
 DRAWS = 1000
-"""Bootstrap samples: 25 beyond either end of an interval."""
+"""Number of bootstrap samples: 25 beyond either end of an interval."""
 TAIL = 0.025
-"""What an interval leaves out at either end."""
+"""Probability beyond either end of an interval."""
 LEAST_BLOCKS = 6
-"""With fewer blocks nothing is said about spread."""
+"""Smallest number of blocks for an estimate of spread."""
 ROUNDING = 1e-9
-"""What sums of weights may be off one, or shares off what is owed, by rounding alone."""
+"""Deviation of sums or shares that is rounding."""
 DAY = 86_400.0
 LEAST_DAYS = 10
-"""From here on blocks are whole days, which cycle together."""
+"""Number of days from which on blocks are whole days, which cycle together."""
 NORMAL = 1.959964
-"""What a normal distribution leaves `TAIL` beyond."""
+"""Quantile of the normal distribution at 1 − `TAIL`."""
 LENT = float(np.sqrt(1 + 2 / np.pi))
 """Blocks of either parity lend the other their signs. Where signs are all noise, that correlates
 the two figures by 2/π, which a bootstrap with signs held fixed does not see."""
@@ -43,18 +43,18 @@ the two figures by 2/π, which a bootstrap with signs held fixed does not see.""
 
 @dataclass(frozen=True, eq=False)
 class Resampling:
-    """Blocks of rounds in a row, and how often each is drawn in every bootstrap sample.
+    """Blocks of consecutive rounds, and how often each is drawn in every bootstrap sample.
 
     Attributes
     ----------
     block : int array, shape (n_rounds,)
         The block of each round, ascending from 0.
     sizes : float array, shape (n_blocks,)
-        How many rounds each has.
+        Number of rounds of each block.
     draws : float array, shape (n_draws, n_blocks)
         How often each block is drawn.
     lasting : bool
-        Whether presence outlasts the blocks, so that they say too little of spread.
+        Whether presence outlasts the blocks, so that they underestimate the spread.
     """
 
     block: Integers
@@ -64,27 +64,27 @@ class Resampling:
 
     @property
     def n_blocks(self) -> int:
-        """How many blocks there are."""
+        """Number of blocks."""
         return self.sizes.size
 
     @property
     def tells(self) -> bool:
-        """Whether there are blocks enough, and long enough, to speak of spread."""
+        """Whether there are enough blocks, and long enough ones, to estimate spread."""
         return self.n_blocks >= LEAST_BLOCKS and not self.lasting
 
     def sums(self, series: Floats) -> Floats:
-        """Add up one number a round by block, shape (n_blocks,)."""
+        """Add up one number per round by block, shape (n_blocks,)."""
         return total_by(self.block, series, self.n_blocks)
 
     def deviations(self, series: Floats) -> Floats:
-        """Return how far the mean of a series is off in every bootstrap sample, (n_draws,)."""
+        """Return the deviation of a series' mean in every bootstrap sample, shape (n_draws,)."""
         sums = self.sums(series)
         means = (self.draws @ sums) / (self.draws @ self.sizes)
         return np.asarray((means - means.mean()) * self.widening)
 
     @property
     def widening(self) -> float:
-        """By how much deviations are too small: few blocks vary too little, and have long tails."""
+        """Factor that corrects deviations for the small number of blocks."""
         from scipy.special import stdtrit
 
         free = self.n_blocks - 1
@@ -92,15 +92,15 @@ class Resampling:
 
 
 def blocks_of(times: Floats | None, n_rounds: int, *, length: int = 1) -> Integers:
-    """Cut rounds into blocks: days if there are ten, of rounds enough; else so many in a row.
+    """Cut rounds into blocks: days if there are enough of them, otherwise consecutive rounds.
 
     Parameters
     ----------
     times : float array, shape (n_rounds,), or None
-        When the rounds were, in seconds.
+        Times of the rounds in seconds.
     n_rounds : int
     length : int
-        How many rounds a block has at least; never fewer than √n_rounds.
+        Smallest number of rounds per block; at least √n_rounds is used.
 
     Returns
     -------
@@ -157,7 +157,7 @@ def distance(weighted: Weighted) -> Estimate:
 def drift(early: Weighted, late: Weighted) -> Estimate:
     """Estimate the total variation between the mean weights of two stretches.
 
-    What is owed is taken off either, so that being observed more is no drift.
+    What is owed is subtracted from either, so that being observed more is not drift.
     """
     return _total_variation([early, late])
 
@@ -166,7 +166,7 @@ def _total_variation(parts: Sequence[Weighted]) -> Estimate:
     """Estimate the distance of the first part's excess from the second's, or from zero."""
     everything = [np.ones(part.window.n_rounds, dtype=bool) for part in parts]
     excess = _contrast(parts, everything)
-    # Weights that do not sum to one lack mass, or have too much: that is off as well.
+    # If weights do not sum to one, the missing or surplus mass is part of the gap.
     surplus = float(excess.sum()) if abs(excess.sum()) > ROUNDING else 0.0
     value = float(np.abs(excess).sum() + abs(surplus)) / 2
     most = max(1.0, value) if not surplus else np.inf
@@ -180,7 +180,7 @@ def _total_variation(parts: Sequence[Weighted]) -> Estimate:
         for parity in (True, False)
     }
     lacking = float(-np.sign(surplus))
-    # Shares that happen to be exact have no sign of their own, and get either.
+    # Shares that happen to be exact have no sign of their own, and get a random one.
     either = np.random.default_rng(excess.size).choice([-1.0, 1.0], excess.size)
     own = np.where(np.abs(excess) <= ROUNDING / excess.size, either, np.sign(excess))
     centre, below, above = 0.0, np.zeros(DRAWS), np.zeros(DRAWS)

@@ -1,4 +1,4 @@
-"""A participation log, and what its clients should count: what an audit is of."""
+"""A participation log and the importance of its clients: the input of an audit."""
 
 from dataclasses import dataclass
 
@@ -8,16 +8,16 @@ from fedavot.audit.participation import Participation
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """Who took part, and how much each client should count.
+    """Who took part, and the importance of each client.
 
     Attributes
     ----------
     participation : Participation
-        The log, over all clients: those with importance whom it never names are added.
+        The log, over all clients; clients with importance that are not in it are added.
     importance : float array, shape (n_clients,)
-        What each client should count; it sums to one.
+        The importance of each client; it sums to one.
     groups : tuple of str
-        The groups' names, where clients have groups; else empty.
+        The groups' names; empty without groups.
     group_of : int array, shape (n_clients,), or None
         The group of each client, as a position in ``groups``.
     """
@@ -29,5 +29,5 @@ class Federation:
 
     @property
     def n_clients(self) -> int:
-        """How many clients there are."""
+        """Number of clients."""
         return self.importance.size

@@ -1,8 +1,8 @@
-"""The participation log that the Flower strategy writes: one JSON object a round.
+"""The participation log that the Flower strategy writes: one JSON object per round.
 
-Those who replied took part, with the weights that were used; those the server could have asked
-were available. A round that stands in the file twice was run again after a restart: the later
-line counts.
+Clients that replied took part, with the weights that were used; clients that the server could have
+asked were available. If a round occurs twice, it was run again after a restart: the later line
+counts.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from fedavot.errors import FileFormatError
 FORMAT = "fedavot-participation"
 VERSION = 1
 LARGEST = 1e6
-"""No weight of a sum that should be one is larger."""
+"""Largest weight that is accepted."""
 
 
 class _Round(NamedTuple):
@@ -35,7 +35,7 @@ class _Round(NamedTuple):
 
 
 def is_flower_log(source: Path) -> bool:
-    """Tell by its first line whether a file of JSON lines is such a log."""
+    """Return whether the first line of a file is one of such a log."""
     blocks = objects(source, lambda done, total: None, [])
     return first_of(blocks, source).found[0].get("format") == FORMAT
 
@@ -50,14 +50,14 @@ def read_flower_log(source: Path, blocks: Iterator[Objects], notes: list[str]) -
             rounds[number] = _round(found, codes)
         except (KeyError, TypeError, ValueError) as cause:
             raise FileFormatError(
-                f"{source}, line {line}: not a line of a {FORMAT!r} log ({_said(cause)}); mend or "
-                "remove it"
+                f"{source}, line {line}: not a line of a {FORMAT!r} log ({_said(cause)}); correct "
+                "or remove it"
             ) from None
     if not len(codes):
-        raise FileFormatError(f"{source} names no clients in its {len(rounds)} rounds")
+        raise FileFormatError(f"{source} has no clients in its {len(rounds)} rounds")
     if again:
-        stand = "round stands" if again == 1 else "rounds stand"
-        notes.append(f"{again} {stand} in the log more than once: the later line counts")
+        occur = "round occurs" if again == 1 else "rounds occur"
+        notes.append(f"{again} {occur} more than once: the later line counts")
     notes += unlogged(sorted(rounds))
     return _joined([rounds[number] for number in sorted(rounds)], codes, notes)
 
@@ -78,7 +78,7 @@ def _number(found: dict[str, Any]) -> int:
 def _round(found: dict[str, Any], codes: Codes) -> _Round:
     given = found["weights"]
     if not isinstance(given, dict) or given.keys() != set(found["replied"]):
-        raise ValueError("weights are not of those who replied")
+        raise ValueError("weights do not belong to the clients that replied")
     weights = [as_double(given[name]) for name in found["replied"]]
     for name, weight in zip(found["replied"], weights, strict=True):
         if not 0 <= weight <= LARGEST:
@@ -91,7 +91,7 @@ def _round(found: dict[str, Any], codes: Codes) -> _Round:
         raise ValueError(f"time is {shown(time)}")
     replied, order = np.unique(_coded(found["replied"], codes), return_index=True)
     everyone = _coded([*found["available"], *found["replied"]], codes)
-    # Who was asked and did not reply could not have taken part.
+    # A client that was asked and did not reply could not have taken part.
     lost = np.setdiff1d(_coded(found.get("asked", []), codes), replied)
     available = np.setdiff1d(everyone, lost)
     return _Round(replied, available, np.array(weights, dtype=np.float64)[order], time)

@@ -1,9 +1,8 @@
 """The files of an audit, written all or none.
 
-Every file is made first, in a hidden folder on the same disk, and put in its place when all are
-there. If that fails, or is interrupted, whatever was there before is there again. A hidden folder
-that a killed audit left is removed by the next one that succeeds. Links are replaced, and never
-written through.
+All files are first written to a hidden folder on the same disk, and then moved into place. If that
+fails or is interrupted, the previous files are restored. If an audit is killed, the next one that
+succeeds removes the hidden folder it left. Links are replaced, never followed.
 """
 
 import os
@@ -15,6 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from fedavot._checks import enumerated
 from fedavot._files import STALE_SECONDS, PathLike, _lock, write_whole
 from fedavot.audit.comparison import Change
 from fedavot.audit.document import FORMAT, write_alignment, write_clients, write_findings
@@ -25,31 +25,31 @@ REPORT, ALIGNMENT, FINDINGS = "report.html", "alignment.json", "findings.json"
 CLIENTS, FIGURES = "clients.csv", "figures"
 _ASIDE = re.compile(r"\.audit-[0-9a-f]{16}")
 PICTURES = ("shares", "hours", "weekdays", "drift", "held-out", "price")
-"""What pictures may be called; those of an earlier audit that this one has not are removed."""
+"""Names of the pictures; those of an earlier audit that this one does not have are removed."""
 
 
 def check_folder(folder: PathLike) -> None:
-    """Refuse a folder that an audit could not be written into, or would spoil.
+    """Refuse a folder that cannot be written to, or that has other files of the same names.
 
     Parameters
     ----------
     folder : path
-        There or not. An earlier audit in it may be replaced, other files of the same names not.
+        It need not exist. An earlier audit in it is replaced, other files are not.
     """
     place = Path(folder)
     if place.is_symlink() and not place.exists():
-        raise OptionError(f"{place} is a link to what is not there; name another folder")
+        raise OptionError(f"{place} is a link to nothing; name another folder")
     if place.exists() and not place.is_dir():
         raise OptionError(f"{place} is a file; name a folder for the report")
     nearest = next(one for one in (place, *place.absolute().parents) if one.exists())
     if not nearest.is_dir():
-        raise OptionError(f"{nearest} is a file, so that {place} cannot be made; name another")
+        raise OptionError(f"{nearest} is a file, so {place} cannot be created; name another folder")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise OptionError(f"{nearest} may not be written into; name another folder")
+        raise OptionError(f"{nearest} is not writable; name another folder")
     if (place / FIGURES).is_symlink():
         raise OptionError(
-            f"{place / FIGURES} is a link, and pictures would go where it leads; remove it, or "
-            "name another folder"
+            f"{place / FIGURES} is a link, and pictures would be written to its target; remove it, "
+            "or name another folder"
         )
     names = (REPORT, ALIGNMENT, FINDINGS, CLIENTS, *(_png(name) for name in PICTURES))
     taken = [name for name in names if (place / name).exists()]
@@ -58,29 +58,29 @@ def check_folder(folder: PathLike) -> None:
         taken, folders = [*taken, FIGURES], [*folders, FIGURES]
     if folders or (taken and not _is_audit(place)):
         raise OptionError(
-            f"{place} has {', '.join(folders or taken)}, not of an audit; name another folder, or "
-            "move them away"
+            f"{place} has {enumerated(folders or taken, 20)}, which no audit wrote; name another "
+            "folder, or move them away"
         )
 
 
 def write_audit(
     findings: Findings, folder: PathLike, *, changes: Sequence[Change] = ()
 ) -> tuple[Path, ...]:
-    """Write the report, the weights, the figures, and all numbers.
+    """Write the report, the weights, the figures and all numbers.
 
     Parameters
     ----------
     findings : Findings
         What was found.
     folder : path
-        Where the files go; made if it is not there. An earlier audit in it is replaced.
+        Folder for the files; created if it does not exist. An earlier audit in it is replaced.
     changes : sequence of Change
         What changed since an earlier audit, for the report.
 
     Returns
     -------
     tuple of path
-        What was written: the report first.
+        The files that were written, the report first.
     """
     place = Path(folder)
     check_folder(place)
@@ -101,7 +101,7 @@ def _png(name: str) -> str:
 
 
 def _is_audit(place: Path) -> bool:
-    """Tell by a folder's findings whether an audit wrote it."""
+    """Return whether a folder has the findings of an audit."""
     try:
         with (place / FINDINGS).open("rb") as stream:
             return f'"{FORMAT}"'.encode() in stream.read(200)
@@ -111,10 +111,10 @@ def _is_audit(place: Path) -> bool:
 
 @contextmanager
 def _made_aside(place: Path) -> Iterator[Path]:
-    """Give a hidden folder on the disk of ``place``, and leave none behind.
+    """Provide a hidden folder on the disk of ``place``, and remove it afterwards.
 
-    Inside ``place`` if that is there, which may be a disk of its own; else beside it, in folders
-    that are made as needed, and removed again if what they were made for does not come about.
+    It is inside ``place`` if that exists, which may be a disk of its own; otherwise beside it.
+    Parent folders are created as needed, and removed again after a failure.
     """
     inside = place.exists()
     parent = place if inside else place.absolute().parent
@@ -137,7 +137,7 @@ def _made_aside(place: Path) -> Iterator[Path]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[bool | None]:
-    """Lock a folder where there are locks; give what `_lock` says."""
+    """Lock a folder if the system has locks, and yield what `_lock` returns."""
     try:
         number = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -150,7 +150,7 @@ def _locked(folder: Path) -> Iterator[bool | None]:
 
 
 def _remove_leftovers(parent: Path) -> None:
-    """Remove hidden folders of audits that are no longer under way."""
+    """Remove hidden folders of audits that are no longer running."""
     with suppress(OSError):
         for entry in list(os.scandir(parent)):
             if _ASIDE.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
@@ -161,7 +161,7 @@ def _remove_leftovers(parent: Path) -> None:
 
 
 def _make(findings: Findings, changes: Sequence[Change], folder: Path) -> list[str]:
-    """Write every file into a folder and return their names in it."""
+    """Write every file into a folder and return their names."""
     from fedavot.audit.figures import draw, write_png
     from fedavot.audit.page import page
 
@@ -179,7 +179,7 @@ def _make(findings: Findings, changes: Sequence[Change], folder: Path) -> list[s
 
 
 def _put(aside: Path, place: Path, names: Sequence[str]) -> None:
-    """Move files into a folder that is there, or put back what was in it."""
+    """Move files into an existing folder, or restore its content."""
     old = aside / "old"
     every = dict.fromkeys([*names, *map(_png, PICTURES)])
     before = {name for name in every if os.path.lexists(place / name)}
@@ -193,7 +193,7 @@ def _put(aside: Path, place: Path, names: Sequence[str]) -> None:
             if name in names:
                 os.replace(aside / name, place / name)
     except BaseException:
-        # Told from what is where, as an interruption may come between any two steps.
+        # By what is where, since an interruption may come between any two steps.
         for name in every:
             if os.path.lexists(old / name):
                 os.replace(old / name, place / name)

@@ -1,8 +1,8 @@
-"""Parquet files, read by a process of their own: on damaged ones the reader may abort.
+"""Parquet files, read in a separate process, since the reader aborts on some damaged files.
 
-Polars raises on most damaged files and aborts on some, which no caller in the same process lives to
-report. So the file is decoded by `parquet_child`, and its rows come over as Arrow; a child that
-ends without a word is a damaged file, or one that did not fit into memory.
+Polars raises an error for most damaged files and aborts its process on some. So `parquet_child`
+decodes the file and sends its rows as Arrow. If it ends without a message, the file is damaged or
+does not fit into memory.
 """
 
 import io
@@ -38,7 +38,9 @@ def open_parquet(
     with source.open("rb") as stream:
         stream.seek(-min(4, source.stat().st_size), io.SEEK_END)
         if stream.read() != PARQUET or source.stat().st_size < 12:
-            raise FileFormatError(f"{source} is cut off: Parquet without its end; write it again")
+            raise FileFormatError(
+                f"{source} is cut off: the end of a Parquet file is missing; write it again"
+            )
     child = _Child(source)
     try:
         header, total = json.loads(child.message()[1])
@@ -117,8 +119,8 @@ class _Child:
         code = self._process.wait()
         if code == -KILLED:
             return TooLargeError(
-                f"reading {self.source} was killed by the system, which does so where memory runs "
-                "out; close other programs, use a larger machine, or split the file"
+                f"the system ended the process that reads {self.source}, most likely for lack of "
+                "memory; close other programs, use a larger machine, or split the file"
             )
         return _damaged(self.source, f"its reader ended with status {code}")
 

@@ -1,8 +1,8 @@
 """Who took part in each round of a federation, in compressed form.
 
-A client is in one of three states in a round: it took part, it did not, or its state is not known.
-Not known is never read as absent: shares are taken over the rounds in which a client's state is
-known. Nothing here reads files or checks what was read; `reading` does.
+In a round, a client took part, did not take part, or its state is unknown. Unknown never means
+absent: shares are taken over the rounds in which a client's state is known. `reading` reads and
+checks the files.
 """
 
 from dataclasses import dataclass, replace
@@ -21,26 +21,26 @@ class Participation:
     Attributes
     ----------
     clients : tuple of str
-        The clients' names: client i is ``clients[i]``. Numbers in order of size, if all are
-        numbers; else in order of their characters.
+        The clients' names: client i is ``clients[i]``. In numerical order if all are numbers,
+        otherwise in alphabetical order.
     offsets : int64 array, shape (n_rounds + 1,)
         ``members[offsets[t]:offsets[t + 1]]`` took part in round t.
     members : int32 array, shape (n_entries,)
         The cohorts, one after the other, ascending and distinct within each.
     times : float array, shape (n_rounds,), or None
-        When the rounds were: seconds since 1970 in UTC where the log has dates, and on the log's
-        own clock where it has numbers. None if the log has no times.
+        Times of the rounds: seconds since 1970 in UTC if the log has dates, otherwise on the log's
+        own clock. None if the log has no times.
     available : Incidence or None
-        Who was there in each round, where the log tells: those asked, whether or not they took
-        part; if ``all_available``, those who took part or could have, had they been asked.
+        The clients available in each round, if the log has them: those that were asked, whether or
+        not they took part; if ``all_available``, all that took part or could have.
     unknown : Incidence or None
-        Whose state in a round is not known: neither present nor absent.
+        The clients whose state is unknown in each round.
     applied : float array, shape (n_entries,), or None
-        The weights that were used, where the log tells.
+        The weights that were used, if the log has them.
     notes : tuple of str
-        What was odd in the log, and how it was read.
+        What was unusual in the log, and how it was read.
     all_available : bool
-        Whether ``available`` names everybody who could have been asked.
+        Whether ``available`` has all clients that could have been asked.
     """
 
     clients: tuple[str, ...]
@@ -55,22 +55,22 @@ class Participation:
 
     @property
     def eligible(self) -> Incidence | None:
-        """Everybody who could have been asked in each round; None if the log does not tell."""
+        """All clients that could have been asked in each round; None if the log does not say."""
         return self.available if self.all_available else None
 
     @property
     def n_clients(self) -> int:
-        """How many clients the log names."""
+        """Number of clients."""
         return len(self.clients)
 
     @property
     def n_rounds(self) -> int:
-        """How many rounds there are, those nobody took part in included."""
+        """Number of rounds, including those without participants."""
         return self.offsets.size - 1
 
     @property
     def n_entries(self) -> int:
-        """The sizes of all cohorts together."""
+        """Sum of the cohorts' sizes."""
         return self.members.size
 
     @property
@@ -79,17 +79,17 @@ class Participation:
         return Incidence(self.members, self.offsets, self.n_clients)
 
     def cohort(self, t: int) -> NDArray[np.int32]:
-        """Return who took part in round ``t``, ascending."""
+        """Return the clients that took part in round ``t``, in ascending order."""
         place = as_size(t, what="round", low=0, high=self.n_rounds - 1)
         return self.cohorts.row(place)
 
     def inclusion(self) -> Floats:
-        """Return the share of rounds each client took part in, of those it is known in.
+        """Return the share of rounds in which each client took part, of those with known state.
 
         Returns
         -------
         ndarray of shape (n_clients,)
-            NaN for a client whose state is known in no round.
+            NaN for a client whose state is never known.
         """
         known = np.full(self.n_clients, self.n_rounds, dtype=np.int64)
         if self.unknown is not None:
@@ -100,7 +100,7 @@ class Participation:
         return shares
 
     def rounds_between(self, first: int, last: int) -> "Participation":
-        """Return the rounds from ``first`` to before ``last``, over the same clients."""
+        """Return the rounds from ``first`` up to but not including ``last``, with all clients."""
         low = as_size(first, what="first", low=0, high=self.n_rounds)
         high = as_size(last, what="last", low=low, high=self.n_rounds)
         cohorts = self.cohorts.between(low, high)

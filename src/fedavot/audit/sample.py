@@ -1,10 +1,10 @@
 """A synthetic federation to try an audit on, as files.
 
-Phones in three time zones charge at night, and a few clinics that matter much are online in office
-hours alone. Every half hour up to ten clients are drawn uniformly among those online, and some of
+Phones in three time zones charge at night, and a few important clinics are online in office hours
+only. Every half hour up to ten clients are drawn uniformly among those online, and some of
 them fail or are late. The same options give the same bytes.
 
-What is true of the federation is left to `sample_truth`, reading the files back to `reading`.
+`sample_truth` computes the true figures of the federation.
 """
 
 from collections.abc import Iterable
@@ -56,11 +56,11 @@ def write_sample(
     Parameters
     ----------
     folder : path
-        Where the files go; made if it is not there. No file is overwritten.
+        Folder for the files; created if it does not exist. No file is overwritten.
     seed : int
         At least 0; the same seed and sizes give the same bytes.
     days : int
-        Length of the log, from 1 to 366, with 48 rounds a day from a Monday on.
+        Length of the log, from 1 to 366, with 48 rounds per day, starting on a Monday.
     n_clients : int
         Number of clients, from 20 to 500; about 1 in 13 is a clinic.
 

@@ -1,11 +1,11 @@
-"""A stretch of the log with what each client was owed in it, and sums over its rounds.
+"""Some rounds of the log, what each client is owed in them, and sums over them.
 
-A client whose state is not known in a round is owed nothing there: the round's importance is that
-of the others, scaled to one. With U_t for the unknown of round t and p(U) for their importance,
+A client whose state is unknown in a round is owed nothing in it: the importance of the others is
+scaled to one. With U_t for the clients unknown in round t and p(U) for their importance,
 
     owed_i = mean over rounds t of  p_i / (1 − p(U_t)) where i ∉ U_t,  0 where i ∈ U_t.
 
-Rounds in which nobody took part are left out, as everywhere.
+Rounds without participants are left out, as everywhere.
 """
 
 import itertools
@@ -23,25 +23,25 @@ from fedavot.laws.cohorts import Cohorts
 
 Members = NDArray[np.int32]
 MOST_ENTRIES, MOST_CLIENTS = 2_000_000, 2_000
-"""Beyond either, a log is large: plans for its rounds would take minutes and gigabytes."""
+"""A log beyond either is large: fitting weights to its rounds would take minutes and gigabytes."""
 CHUNK = 1 << 20
-"""About how many entries are worked on at a time, to save memory."""
+"""Approximate number of entries processed at a time, to save memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """Rounds with anybody in them.
+    """Rounds with participants.
 
     Attributes
     ----------
     incidence : Incidence
-        One row a round.
+        One row per round.
     rounds : int array, shape (n_rounds,)
-        Where each of them is in the log.
+        Their positions in the log.
     importance : float array, shape (n_clients,)
-        What was wanted of each client.
+        The importance of each client.
     unknown : Incidence or None
-        Whose state is not known, round by round.
+        The clients whose state is unknown in each round.
     """
 
     incidence: Incidence
@@ -51,17 +51,17 @@ class Window:
 
     @property
     def n_rounds(self) -> int:
-        """How many rounds there are."""
+        """Number of rounds."""
         return self.rounds.size
 
     @property
     def n_clients(self) -> int:
-        """How many clients there are."""
+        """Number of clients."""
         return self.importance.size
 
     @cached_property
     def _scale(self) -> Floats:
-        """1 / (1 − p(U_t)) of every round; 0 where all importance is unknown."""
+        """1 / (1 − p(U_t)) for every round; 0 if all importance is unknown."""
         if self.unknown is None:
             return np.ones(self.n_rounds)
         hidden = total_by(
@@ -78,37 +78,37 @@ class Window:
 
     @property
     def large(self) -> bool:
-        """Whether there is too much to solve for the rounds one by one."""
+        """Whether the log is too large to fit weights to single rounds."""
         return self.incidence.members.size > MOST_ENTRIES or self.n_clients > MOST_CLIENTS
 
     @property
     def known(self) -> float:
-        """Share of the importance whose state is known, over the rounds."""
+        """Share of the importance that is observed, over all rounds."""
         if self.unknown is None:
             return 1.0
         return 1.0 - float(self.importance[self.unknown.members].sum()) / self.n_rounds
 
     @cached_property
     def owed(self) -> Floats:
-        """Importance that each client was owed on average, shape (n_clients,); sums to one."""
+        """Mean importance owed to each client, shape (n_clients,); it sums to one."""
         if self.unknown is None:
             return self.importance
         owed = self.owed_in(np.ones(self.n_rounds, dtype=bool))
-        # Where the state of nobody with importance is ever known, there is nothing to go by.
+        # If no client with importance is ever observed, the importance itself is all there is.
         return owed / owed.sum() if owed.sum() > 0 else self.importance
 
     def owed_in(self, chosen: NDArray[np.bool_]) -> Floats:
-        """Return what each client is owed in some rounds together, shape (n_clients,)."""
+        """Return the sum of what each client is owed in some rounds, shape (n_clients,)."""
         scale = np.where(chosen, self._scale, 0.0)
         if self.unknown is None:
             return np.asarray(self.importance * scale.sum())
         lost = total_by(self.unknown.members, scale[self._unknown_rounds], self.n_clients)
-        # Rounding: who is unknown in all of them is owed nothing at all.
+        # Against rounding: a client unknown in all of them is owed nothing.
         left = np.where(lost < scale.sum() * (1.0 - 1e-12), scale.sum() - lost, 0.0)
         return np.asarray(self.importance * left)
 
     def owed_by_round(self, values: Floats) -> Floats:
-        """Return Σ_i values_i times what i is owed, for every round, shape (n_rounds,)."""
+        """Return Σ_i values_i owed_ti for every round t, shape (n_rounds,)."""
         total = float(values @ self.importance)
         if self.unknown is None:
             return np.full(self.n_rounds, total)
@@ -117,7 +117,7 @@ class Window:
 
     @cached_property
     def taken(self) -> Integers:
-        """How many rounds each client took part in, shape (n_clients,)."""
+        """Number of rounds in which each client took part, shape (n_clients,)."""
         members = self.incidence.members
         taken = np.zeros(self.n_clients, dtype=np.int64)
         # In chunks: counting makes a copy with wider integers.
@@ -126,14 +126,14 @@ class Window:
         return taken
 
     def counts(self) -> tuple[Floats, Floats]:
-        """Return in how many rounds each client took part, and is known, shape (n_clients,)."""
+        """Return in how many rounds each client took part, and in how many its state is known."""
         known = np.full(self.n_clients, float(self.n_rounds))
         if self.unknown is not None:
             known -= self.unknown.counts()
         return self.taken.astype(np.float64), known
 
     def mean_weights(self, weights: Floats) -> Floats:
-        """Return each client's mean weight, from one weight an entry, shape (n_clients,)."""
+        """Return each client's mean weight, from one weight per entry, shape (n_clients,)."""
         everywhere = np.ones(self.n_rounds, dtype=bool)
         return np.asarray(self.total_in(weights, everywhere) / self.n_rounds)
 
@@ -151,7 +151,7 @@ class Window:
         return sums
 
     def total_in(self, weights: Floats, chosen: NDArray[np.bool_]) -> Floats:
-        """Return each client's weight in some rounds together, shape (n_clients,)."""
+        """Return the sum of each client's weights in some rounds, shape (n_clients,)."""
         members, sizes = self.incidence.members, self.incidence.sizes
         total = np.zeros(self.n_clients)
         for rounds, entries in self.chunks():
@@ -188,7 +188,7 @@ class Window:
 
 
 def whole(federation: Federation) -> Window:
-    """Return all rounds of a log in which anybody took part."""
+    """Return all rounds of a log that have participants."""
     log = federation.participation
     full = Window(
         log.cohorts,
