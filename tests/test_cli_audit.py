@@ -296,7 +296,7 @@ def test_clients_left_out_are_refused_until_the_option_says_what_they_count(log,
         (("--compare", "log.csv"), "not a complete JSON document"),
         (("--out", "log.csv"), "is a file"),
         (("--out", ""), "the name is empty"),
-        (("--out", "log.csv/audit"), "log.csv is a file, so that"),
+        (("--out", "log.csv/audit"), "log.csv is a file, so"),
         (("--out", "full"), "full has report.html, which no audit wrote"),
     ],
 )
