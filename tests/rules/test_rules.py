@@ -251,6 +251,27 @@ def test_a_near_miss_of_a_name_is_answered_with_the_name():
         rules.build("fedavrg", rules.Known([0.5, 0.5]))
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("uniform", "fedavg"),
+        ("p-normalised", "importance-average"),
+        ("P_normalized", "importance-average"),
+        ("ht", "horvitz-thompson"),
+        ("snipw", "self-normalised-ipw"),
+        ("qfedavg", "qffl"),
+    ],
+)
+def test_a_name_used_elsewhere_is_answered_with_the_name_here(name, meant):
+    with pytest.raises(RuleError, match=f"{name!r}.*{meant!r}"):
+        rules.build(name, rules.Known([0.5, 0.5]))
+
+
+def test_a_word_that_shares_two_letters_of_three_with_a_rule_is_no_near_miss():
+    with pytest.raises(RuleError, match=f"'all'.*{', '.join(rules.RuleName)}"):
+        rules.build("all", rules.Known([0.5, 0.5]))
+
+
 def test_a_name_that_is_nowhere_near_a_rule_is_answered_with_all_there_are():
     with pytest.raises(RuleError, match=f"'xyz'; the rules are {', '.join(rules.RuleName)}"):
         rules.build("xyz", rules.Known([0.5, 0.5]))
@@ -275,6 +296,71 @@ def test_a_rule_prints_as_its_name_and_its_number_of_clients():
     assert repr(rules.mifa([0.5, 0.5])) == "Rule('mifa', 2 clients)"
 
 
-def test_an_option_a_rule_does_not_have_is_refused():
-    with pytest.raises(RuleError, match="'fedavg'.*softness"):
-        rules.build("fedavg", rules.Known([0.5, 0.5]), softness=1.0)
+@pytest.mark.parametrize(
+    ("name", "option", "told"),
+    [
+        ("fedavg", "softness", "none"),
+        ("fedavot", "allow_unconverged", "none"),
+        ("fedavot-soft", "softnes", "'softness'.*softness"),
+        ("fedprox", "mu", "proximal"),
+        ("f3ast", "size", "'cohort_size'.*cohort_size, smoothing"),
+        ("mifa", "importance", "none"),
+    ],
+)
+def test_an_option_a_rule_does_not_have_is_answered_with_those_it_has(name, option, told):
+    known = rules.Known([0.5, 0.5], fa.UniformCohorts(2, 1))
+    with pytest.raises(RuleError, match=f"{name!r}.*{option!r}.*{told}$"):
+        rules.build(name, known, **{option: 1.0})
+
+
+def test_a_rule_without_an_option_it_needs_names_the_option():
+    known = rules.Known([0.5, 0.5], fa.UniformCohorts(2, 1))
+    with pytest.raises(RuleError, match="'fedavot-select'.*'cohort_size'"):
+        rules.build("fedavot-select", known)
+
+
+def test_importance_in_place_of_what_is_known_is_refused():
+    with pytest.raises(RuleError, match=r"\[0.5, 0.5\].*rules.Known\(importance, law\)"):
+        rules.build("fedavot", [0.5, 0.5])
+
+
+def test_no_more_clients_are_asked_for_than_there_are():
+    aligned = fa.align(EVEN, fa.UniformCohorts(N, 2))
+    with pytest.raises(OptionError, match="cohort_size is 6.* at most 5"):
+        rules.fedavot_select(aligned, N + 1)
+    with pytest.raises(OptionError, match="cohort_size is 6.* at most 5"):
+        rules.f3ast(EVEN, cohort_size=N + 1)
+
+
+def test_importance_by_name_is_put_in_the_order_of_a_law_with_names():
+    law = fa.UniformCohorts(3, 2, clients=["ann", "bob", "cy"])
+    known = rules.Known({"cy": 0.2, "ann": 0.5, "bob": 0.3}, law)
+    np.testing.assert_array_equal(known.shares, [0.5, 0.3, 0.2])
+    (asked,) = choose(rules.build("full", known), [])
+    np.testing.assert_array_equal(asked.weights, known.shares)
+    assert rules.build("fedavot", known).n_clients == 3
+    memory = rules.fedavot_memory(known.entropic, importance=known.importance)
+    assert memory.n_clients == 3
+    with pytest.raises(ImportanceError, match="'cy'"):
+        rules.build("full", rules.Known({"ann": 0.5, "bob": 0.5}, law))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        rules.full,
+        rules.fedavot_online,
+        lambda mapping: rules.horvitz_thompson(mapping, [1, 1]),
+        lambda mapping: rules.build("mifa", rules.Known(mapping)),
+        lambda mapping: rules.build("full", rules.Known(mapping, fa.UniformCohorts(2, 1))),
+    ],
+)
+def test_importance_by_name_without_names_is_answered_with_what_orders_it(make):
+    with pytest.raises(ImportanceError, match="fedavot.importance.from_mapping"):
+        make({"ann": 0.5, "bob": 0.5})
+
+
+def test_one_evaluation_is_one():
+    unconverged = fa.align(UNEVEN, fa.UniformCohorts(N, 2), max_iter=1)
+    with pytest.raises(RuleError, match=r"after 1 evaluation\)"):
+        rules.fedavot(unconverged)

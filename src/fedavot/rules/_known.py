@@ -1,16 +1,27 @@
 """What rules are told, checked where it enters."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, as_distribution, as_floats
+from fedavot._clients import in_client_order
 from fedavot.alignment import Alignment, Status
 from fedavot.errors import ImportanceError, RuleError
 
 
-def as_shares(importance: ArrayLike) -> Floats:
-    """Return an importance, shape (n_clients,)."""
-    return as_distribution(importance, what="importance", item="client", error=ImportanceError)
+def as_shares(
+    importance: ArrayLike | Mapping[str, float], names: Sequence[str] | None = None
+) -> Floats:
+    """Return an importance, shape (n_clients,); by client name only if the names are known."""
+    if isinstance(importance, Mapping) and names is None:
+        raise ImportanceError(
+            "importance is given by client name, but the names' order is not known here; pass an "
+            "array in client order, such as fedavot.importance.from_mapping(importance, clients)"
+        )
+    ordered = in_client_order(importance, names)
+    return as_distribution(ordered, what="importance", item="client", error=ImportanceError)
 
 
 def inverse_inclusion(rule: str, importance: ArrayLike, inclusion: ArrayLike | None) -> Floats:
@@ -57,9 +68,12 @@ def as_converged(rule: str, alignment: Alignment | None, *, allow_unconverged: b
             "or use fedavot-online, which needs no law"
         )
     if alignment.status is Status.UNCONVERGED and not allow_unconverged:
+        times = (
+            "1 evaluation" if alignment.evaluations == 1 else f"{alignment.evaluations} evaluations"
+        )
         raise RuleError(
             f"rule {rule!r} was given an alignment that did not converge (residual "
-            f"{alignment.residual:.2e} after {alignment.evaluations} evaluations): "
+            f"{alignment.residual:.2e} after {times}): "
             f"{alignment.message}; or pass allow_unconverged=True"
         )
     return alignment

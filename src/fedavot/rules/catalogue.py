@@ -4,15 +4,16 @@ A name stands for a function and for the part of what is known that the function
 the same alignment share it. Where something that a rule needs is not known, the error says what.
 """
 
+import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats
+from fedavot._checks import Floats, quoted, shown
 from fedavot.alignment import Alignment
 from fedavot.errors import RuleError
 from fedavot.laws._law import Law
@@ -50,8 +51,8 @@ class Known:
 
     Attributes
     ----------
-    importance : array-like of shape (n_clients,)
-        How much each client counts in the objective.
+    importance : array-like of shape (n_clients,), or mapping from name to float
+        How much each client counts in the objective. A mapping needs a law with the clients' names.
     law : Law, optional
         The availability law.
     inclusion : array-like of shape (n_clients,), optional
@@ -60,15 +61,15 @@ class Known:
         Whether to accept alignments that missed their tolerance.
     """
 
-    importance: ArrayLike
+    importance: ArrayLike | Mapping[str, float]
     law: Law | None = None
     inclusion: ArrayLike | None = None
     allow_unconverged: bool = False
 
     @cached_property
     def shares(self) -> Floats:
-        """The importance, checked."""
-        return as_shares(self.importance)
+        """The importance in client order, checked."""
+        return as_shares(self.importance, getattr(self.law, "clients", None))
 
     @cached_property
     def chances(self) -> ArrayLike | None:
@@ -105,13 +106,33 @@ def build(name: str, known: Known, **options: Any) -> Rule:
         The rule's own options, such as ``cohort_size`` for fedavot-select.
     """
     rule = as_rule_name(name)
+    if not isinstance(known, Known):
+        raise RuleError(
+            f"known is {shown(known)}; give rules.Known(importance, law), or "
+            "rules.Known(importance) where the law is not known"
+        )
     make, takes = _MAKERS[rule]
     given = takes(known)
-    try:
-        inspect.signature(make).bind(*given, **options)
-    except TypeError as cause:
-        raise RuleError(f"rule {rule.value!r}: {cause}") from None
+    _refuse_options(rule, list(inspect.signature(make).parameters.values())[len(given) :], options)
     return make(*given, **options)
+
+
+def _refuse_options(
+    rule: RuleName, accepted: list[inspect.Parameter], options: dict[str, Any]
+) -> None:
+    """Refuse options that a rule does not have, and rules without an option that they need."""
+    names = [each.name for each in accepted]
+    unknown = next((name for name in options if name not in names), None)
+    if unknown is not None:
+        # Near enough for "size" to be answered with "cohort_size".
+        close = difflib.get_close_matches(unknown, names, n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        listed = f"its options: {', '.join(names) or 'none'}"
+        raise RuleError(f"rule {rule.value!r} has no option {quoted(unknown)}; {hint}{listed}")
+    needed = [each.name for each in accepted if each.default is each.empty]
+    missing = next((name for name in needed if name not in options), None)
+    if missing is not None:
+        raise RuleError(f"rule {rule.value!r} needs the option {missing!r}; add {missing}=...")
 
 
 def _everything(known: Known) -> tuple[Any, ...]:

@@ -44,7 +44,7 @@ def f3ast(
     """
     shares = as_shares(importance)
     if cohort_size is not None:
-        as_size(cohort_size, what="cohort_size", low=1)
+        as_size(cohort_size, what="cohort_size", low=1, high=shares.size)
     weight = as_amount(smoothing, what="smoothing", positive=True)
     if weight > 1.0:
         raise OptionError(f"smoothing is {weight}; it must be above 0 and at most 1")

@@ -12,6 +12,7 @@ Source: ours. Its memory is that of FedVARP (Jhunjhunwala et al. 2022) and MIFA 
 its weights are aligned.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, as_importance
 from fedavot.alignment import Alignment
-from fedavot.rules._known import as_converged
+from fedavot.rules._known import as_converged, as_shares
 from fedavot.rules._rule import (
     Asked,
     Cohorts,
@@ -54,7 +55,7 @@ class Memory(NamedTuple):
 def fedavot_memory(
     alignment: Alignment,
     *,
-    importance: ArrayLike | None = None,
+    importance: ArrayLike | Mapping[str, float] | None = None,
     allow_unconverged: bool = False,
 ) -> Rule:
     """Return FedAVOT with memory.
@@ -63,14 +64,14 @@ def fedavot_memory(
     ----------
     alignment : Alignment
         Gives the weights of new updates.
-    importance : array-like of shape (n_clients,), optional
+    importance : array-like of shape (n_clients,), or mapping from name to float, optional
         Weights of the memories; the alignment's importance if not given.
     allow_unconverged : bool
         Whether to accept an alignment that missed its tolerance.
     """
     aligned = as_converged(RuleName.MEMORY, alignment, allow_unconverged=allow_unconverged)
     wanted = aligned.importance if importance is None else importance
-    shares = as_importance(wanted, aligned.n_clients)
+    shares = as_importance(as_shares(wanted, aligned.clients), aligned.n_clients)
 
     def choose(cohorts: Cohorts, rng: np.random.Generator) -> list[Asked]:
         return [

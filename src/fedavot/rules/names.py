@@ -52,6 +52,22 @@ class RuleName(enum.StrEnum):
     AFL = "afl", "AFL"
 
 
+_OTHER_NAMES = {
+    "uniform": RuleName.FEDAVG,
+    "p-normalised": RuleName.IMPORTANCE_AVERAGE,
+    "snipw": RuleName.SELF_NORMALISED_IPW,
+    "hajek": RuleName.SELF_NORMALISED_IPW,
+    "ht": RuleName.HORVITZ_THOMPSON,
+    "ipw": RuleName.HORVITZ_THOMPSON,
+    "qfedavg": RuleName.QFFL,
+    "q-fedavg": RuleName.QFFL,
+}
+"""What rules are called elsewhere: not accepted, but answered with the name."""
+
+_LIKENESS = 0.7
+"""Least `difflib` ratio of a suggestion: one letter of three is too much to change."""
+
+
 def as_rule_name(name: Any) -> RuleName:
     """Return the rule that a name or label means.
 
@@ -65,7 +81,9 @@ def as_rule_name(name: Any) -> RuleName:
     spelt = {_spelling(text): rule for rule in RuleName for text in (rule.label, rule.value)}
     if isinstance(name, str) and _spelling(name) in spelt:
         return spelt[_spelling(name)]
-    close = difflib.get_close_matches(_spelling(name), spelt, n=1) if isinstance(name, str) else []
+    spelt |= _OTHER_NAMES
+    text = _spelling(name) if isinstance(name, str) else ""
+    close = difflib.get_close_matches(text, spelt, n=1, cutoff=_LIKENESS)
     hint = f"; did you mean {spelt[close[0]].value!r}?" if close else ""
     raise RuleError(
         f"there is no rule {shown(name)}{hint or '; the rules are ' + ', '.join(RuleName)}"

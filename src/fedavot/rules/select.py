@@ -30,12 +30,12 @@ def fedavot_select(
     alignment : Alignment
         Alignment of the importance under the law of *available* clients.
     cohort_size : int
-        Number of clients to ask per round.
+        Number of clients to ask per round, at most ``n_clients``.
     allow_unconverged : bool
         Whether to accept an alignment that missed its tolerance.
     """
     aligned = as_converged(RuleName.SELECT, alignment, allow_unconverged=allow_unconverged)
-    as_size(cohort_size, what="cohort_size", low=1)
+    as_size(cohort_size, what="cohort_size", low=1, high=aligned.n_clients)
 
     def ask(cohort: Integers, rng: np.random.Generator) -> Asked:
         if not cohort.size:
