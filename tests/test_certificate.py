@@ -289,8 +289,9 @@ def test_a_feasible_certificate_reads_as_a_sentence():
 
 def test_an_infeasible_certificate_names_the_clients_and_the_remedy():
     text = str(fa.certify(INFEASIBLE, fa.UniformCohorts(4, 2)))
-    assert text.startswith("clients {0} are wanted 0.4 more than cohorts")
-    assert "1.8 times too much; lower their importance" in text
+    assert "the clients 0 have 0.4 more importance" in text
+    assert "1.8 times" in text
+    assert "Lower their importance" in text
 
 
 @every_law
@@ -308,7 +309,7 @@ def test_a_certificate_that_is_not_proven_says_so_and_is_verified_all_the_same(l
 def test_a_long_deficient_set_is_cut_short_in_words():
     importance = normalised(np.where(np.arange(100) < 20, 1.0, 1e-3))
     text = str(fa.certify(importance, fa.UniformCohorts(100, 1)))
-    assert "9, … (20 in all)}" in text
+    assert "9, … (20 in all) have" in text
 
 
 def test_verification_loads_no_solver():

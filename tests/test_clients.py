@@ -76,6 +76,8 @@ def test_online_aligners_learn_and_save_by_name(options, tmp_path):
         ([1, 1], "'porto' more than once"),
         ("berlin", "found the text 'berlin'"),
         ([""], "unknown client, ''"),
+        ({"berlin", "porto"}, "must have an order"),
+        ({"berlin": 1, "porto": 2}, "must have an order"),
     ],
 )
 def test_a_cohort_with_a_wrong_name_is_refused(cohort, match):
@@ -113,6 +115,9 @@ def test_names_that_do_not_fit_the_clients_are_refused(call, names, match):
     ("importance", "match"),
     [
         ({"berlin": 0.5, "porto": 0.5}, "no entry for client 'lyon'"),
+        ({"berlin": 0.5, "porto": 0.3, "lion": 0.2}, "'lion'; did you mean 'lyon'"),
+        ({0: 0.5, 1: 0.3, 2: 0.2}, "unknown client, 0; the clients are"),
+        ({"berlin": 0.5, "porto": 0.7, "lyon": -0.2}, "client 'lyon' is -0.2"),
         (SHARES | {"oslo": 0.0}, "unknown client, 'oslo'"),
     ],
 )
@@ -121,6 +126,21 @@ def test_importance_by_name_has_exactly_the_clients(importance, match):
     for call in (fa.align, fa.certify):
         with pytest.raises(errors.ImportanceError, match=match):
             call(importance, law)
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: fa.IndependentClients([0.5, 0.5, 2.0], clients=CITIES), "client 'lyon' is 2.0"),
+        (lambda: fa.SuccessiveDraws([1.0, -1.0, 1.0], 2, clients=CITIES), "client 'porto' is -1.0"),
+        (lambda: fa.Cohorts([["lyon", "lyon"]], clients=CITIES), "'lyon' more than once"),
+        (lambda: fa.Cohorts([["lyon"], ["lion"]], clients=CITIES), "cohort 1 .*'lion'; did you"),
+        (lambda: fa.Cohorts.from_log([1, 1], ["lyon", 1]), "mixes names and indices"),
+    ],
+)
+def test_a_law_names_the_client_that_is_wrong(call, match):
+    with pytest.raises(errors.InputError, match=match):
+        call()
 
 
 def test_two_orders_of_the_same_names_are_refused():
@@ -155,6 +175,6 @@ def test_reprs_are_short_and_true():
     alignment = fa.align([0.6, 0.2, 0.2], law)
     assert repr(alignment).startswith("Alignment(3 clients, nearest, gap 10.00%, residual ")
     assert repr(fa.certify([0.6, 0.2, 0.2], law)) == (
-        "Certificate(infeasible, 1 deficient clients, deficiency 10.00%, Hall ratio 1.2)"
+        "Certificate(infeasible, 1 deficient, deficiency 10.00%, Hall ratio 1.2)"
     )
     assert repr(fa.OnlineAligner([0.5, 0.5], step=1.0)) == "OnlineAligner(2 clients, 0 rounds)"

@@ -255,10 +255,10 @@ class Accounts(ABC):
 
 def _as_given(given: ArrayLike, members: Integers) -> Floats:
     """Return the weights that members were given: non-negative, summing to one."""
-    weights = as_distribution(given, what="given weight", item="member", error=CohortError)
-    if weights.size != members.size:
-        raise CohortError(f"given has {weights.size} weights for a cohort of {members.size}")
-    return weights
+    size = as_floats(given, what="given weight", error=CohortError).size
+    if size != members.size:
+        raise CohortError(f"given has {size} weights for a cohort of {members.size}")
+    return as_distribution(given, what="given weight", item="member", error=CohortError)
 
 
 def _as_new_shares(importance: ArrayLike) -> Floats:

@@ -64,19 +64,27 @@ def as_floats(
     return array
 
 
-def as_distribution(values: ArrayLike, *, what: str, item: str, error: type[InputError]) -> Floats:
+def as_distribution(
+    values: ArrayLike,
+    *,
+    what: str,
+    item: str,
+    error: type[InputError],
+    names: Sequence[str] | None = None,
+) -> Floats:
     """Return non-negative values that sum to one, divided by their sum to remove rounding."""
     array = as_floats(values, what=what, error=error, item=item)
     bad = np.flatnonzero(~((array >= 0) & np.isfinite(array)))
     if bad.size:
         raise error(
-            f"{what} of {item} {bad[0]} is {array[bad[0]]}; it must be finite and at least 0"
+            f"{what} of {item} {_label(bad[0], names)} is {array[bad[0]]}; it must be finite and "
+            "at least 0"
         )
     # Numbers above one cannot be shares of one; naming them also keeps the sum from overflowing.
     over = np.flatnonzero(array > 1.0 + SUM_SLACK)
     if over.size:
         raise error(
-            f"{what} of {item} {over[0]} is {array[over[0]]}, more than 1; "
+            f"{what} of {item} {_label(over[0], names)} is {array[over[0]]}, more than 1; "
             "to use shares of the total, divide all by their sum"
         )
     total = float(array.sum())
@@ -85,9 +93,15 @@ def as_distribution(values: ArrayLike, *, what: str, item: str, error: type[Inpu
     return array / total
 
 
-def as_importance(values: ArrayLike, n_clients: int) -> Floats:
+def _label(place: int, names: Sequence[str] | None) -> str:
+    return str(place) if names is None or place >= len(names) else repr(names[place])
+
+
+def as_importance(values: ArrayLike, n_clients: int, names: Sequence[str] | None = None) -> Floats:
     """Return an importance vector, shape (n_clients,)."""
-    array = as_distribution(values, what="importance", item="client", error=ImportanceError)
+    array = as_distribution(
+        values, what="importance", item="client", error=ImportanceError, names=names
+    )
     if array.size != n_clients:
         raise ImportanceError(
             f"importance has {array.size} entries, but there are {n_clients} clients"

@@ -6,7 +6,8 @@ goes back to the caller (messages, reprs, saved files) has the names again.
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,6 @@ class Clients:
     def __init__(self, count: int, names: Sequence[str] | None = None) -> None:
         self.count = count
         self.names = None if names is None else as_names(names, count)
-        self._places: dict[str, int] | None = None
 
     def label(self, index: int) -> str:
         """Return a client's name in quotes, or its index, for a message."""
@@ -70,14 +70,15 @@ class Clients:
                 f"{what} has the client {given[0]!r}, but the clients have no names here; pass "
                 "clients=[...] where they are described, or use indices"
             )
-        places = self._by_name()
-        unknown = [name for name in given if name not in places]
+        unknown = [name for name in given if name not in self.by_name]
         if unknown:
-            raise CohortError(f"{what} has an unknown client, {self._nearest(unknown[0])}")
-        return np.array([places[name] for name in given], dtype=np.int64)
+            raise CohortError(f"{what} has an unknown client, {self.nearest(unknown[0])}")
+        return np.array([self.by_name[name] for name in given], dtype=np.int64)
 
     def cohort(self, cohort: Members) -> Integers:
         """Return a cohort's members in the order given, as distinct indices."""
+        if isinstance(cohort, Set | Mapping):
+            raise CohortError(f"a cohort must have an order, found {shown(cohort)}; give a list")
         members = as_array(
             self.indices(cohort),
             otherwise="a cohort must be a flat sequence of clients",
@@ -113,22 +114,27 @@ class Clients:
     def joined(self, count: int, names: Sequence[str] | None) -> "Clients":
         """Return these clients followed by ``count`` new ones."""
         if (self.names is None) != (names is None):
-            has = "no names" if self.names is None else "names"
-            raise OptionError(f"the clients have {has}; describe new clients in the same way")
+            raise OptionError(
+                "the clients have no names; leave clients out"
+                if self.names is None
+                else "the clients have names; pass clients=[...] with those of the new ones"
+            )
         everyone = None if self.names is None else (*self.names, *as_names(names or (), count))
         return Clients(self.count + count, everyone)
 
-    def _by_name(self) -> dict[str, int]:
-        if self._places is None:
-            self._places = {name: place for place, name in enumerate(self.names or ())}
-        return self._places
+    @cached_property
+    def by_name(self) -> dict[str, int]:
+        """The index of each name."""
+        return {name: index for index, name in enumerate(self.names or ())}
 
-    def _nearest(self, name: str) -> str:
+    def nearest(self, name: Any) -> str:
+        """Return an unknown name for a message, with the one that is probably meant."""
         names = self.names or ()
-        close = difflib.get_close_matches(name, names, n=1) if len(names) <= 10_000 else []
+        few = isinstance(name, str) and len(names) <= 10_000
+        close = difflib.get_close_matches(name, names, n=1) if few else []
         if close:
             return f"{name!r}; did you mean {close[0]!r}?"
-        return f"{name!r}; the clients are {enumerated(map(quoted, names))}"
+        return f"{shown(name)}; the clients are {enumerated(map(quoted, names))}"
 
     def _refuse_unless_indices(self, members: NDArray[Any], *, what: str) -> None:
         if not np.issubdtype(members.dtype, np.integer):
@@ -199,12 +205,13 @@ def in_client_order(
             "importance is given by client name, but the clients have no names here; pass "
             "clients=[...], or an array in the order of their indices"
         )
+    known = Clients(len(names), names)
+    unknown = [name for name in importance if name not in known.by_name]
+    if unknown:
+        raise ImportanceError(f"importance has an unknown client, {known.nearest(unknown[0])}")
     missing = [name for name in names if name not in importance]
     if missing:
         raise ImportanceError(f"importance has no entry for client {missing[0]!r}; add one")
-    unknown = sorted(map(str, importance.keys() - set(names)))
-    if unknown:
-        raise ImportanceError(f"importance has an unknown client, {unknown[0]!r}; leave it out")
     return [importance[name] for name in names]
 
 

@@ -160,8 +160,12 @@ def write_whole(path: PathLike, write: Callable[[IO[bytes]], Any]) -> None:
         Writes the content.
     """
     target = Path(path)
-    _remove_leftovers(target)
-    temporary, stream = _begin(target)
+    try:
+        _remove_leftovers(target)
+        temporary, stream = _begin(target)
+    except OSError as cause:
+        # The temporary name means nothing to the caller.
+        raise OSError(cause.errno, cause.strerror, os.fspath(path)) from None
     try:
         with stream:
             write(stream)

@@ -93,7 +93,7 @@ class Certificate:
             return f"Certificate(feasible{doubt})"
         deficiency, ratio = _number(self.deficiency), _number(self.hall_ratio)
         return (
-            f"Certificate(infeasible{doubt}, {np.size(self.deficient):,} deficient clients, "
+            f"Certificate(infeasible{doubt}, {np.size(self.deficient):,} deficient, "
             f"deficiency {deficiency:.2%}, Hall ratio {ratio:.3g})"
         )
 
@@ -130,7 +130,7 @@ class Certificate:
         """
         law = as_law(law)
         names = self.clients or getattr(law, "clients", None)
-        wanted = as_importance(in_client_order(importance, names), law.n_clients)
+        wanted = as_importance(in_client_order(importance, names), law.n_clients, names)
         allowed = as_amount(tol, what="tol", positive=True)
         cohorts = explicit(law) if exact else None
         claim = _read_claim(self, law.n_clients)
@@ -159,10 +159,11 @@ class Certificate:
         shown = ", ".join(str(client) for client in self.deficient_clients[:10])
         more = f", … ({self.deficient.size} in all)" if self.deficient.size > 10 else ""
         return (
-            f"{doubt}clients {{{shown}{more}}} are wanted {self.deficiency:.3g} more than cohorts "
-            f"containing any of them report; the worst set among them is wanted "
-            f"{self.hall_ratio:.3g} times too much; lower their importance, have them take part "
-            "more often, or accept the nearest importance that align() attains"
+            f"{doubt}exact alignment is impossible: the clients {shown}{more} have "
+            f"{self.deficiency:.3g} more importance than the probability that any of them takes "
+            f"part; at worst a set has {self.hall_ratio:.3g} times as much as that probability. "
+            "Lower their importance, have them take part more often, or accept the nearest "
+            "importance, which align() attains"
         )
 
 

@@ -63,7 +63,7 @@ def certify(
     """
     law = as_law(law)
     names = agreed_names(law.n_clients, clients, getattr(law, "clients", None))
-    wanted = as_importance(in_client_order(importance, names), law.n_clients)
+    wanted = as_importance(in_client_order(importance, names), law.n_clients, names)
     return replace(_certify(wanted, law), clients=names)
 
 

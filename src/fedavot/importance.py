@@ -92,10 +92,10 @@ def by_group(
         The importance of each client.
     """
     _refuse_unless_mapping(targets, what="targets")
+    group_of = _group_numbers(groups, list(targets))
     shares = as_distribution(
         list(targets.values()), what="target share", item="group", error=ImportanceError
     )
-    group_of = _group_numbers(groups, list(targets))
     _refuse_empty_groups(targets, np.bincount(group_of, minlength=shares.size))
     sizes = np.ones(group_of.size) if within is None else _non_negative(within, what="within")
     if sizes.size != group_of.size:

@@ -98,9 +98,19 @@ def altered(name, change):
         (altered("inclusion", lambda value: value[:3]), "3 entries for 5 clients"),
         (
             altered("expected_weights", lambda _, x, *__: Listed().expected_weights(x)),
-            "with levels",
+            "ignores levels: with client 2",
         ),
-        (object(), "not an availability law"),
+        (altered("inclusion", lambda value: 1.1 * value), "client 0, but coverage"),
+        (
+            altered("coverage", lambda value, clients: None if clients[1:] else value),
+            "does not follow fedavot.Law: TypeError: .*NoneType",
+        ),
+        (
+            altered("expected_weights", lambda _, x, *level: Listed().expected_weights(-x, *level)),
+            "client 0 .* when its potential is 40 above",
+        ),
+        (Listed, "the class Listed; pass an instance"),
+        (object(), "it has no n_clients, inclusion, coverage, expected_weights, sample"),
     ],
 )
 def test_a_law_that_breaks_its_contract_is_refused_on_entry(law, match):

@@ -17,10 +17,15 @@ from fedavot.errors import LawError
 from fedavot.laws._laplacian import as_laplacian
 from fedavot.laws._law import BaseLaw, Curvature, Law, SolvableLaw
 
+_MEMBERS = ("n_clients", "inclusion", "coverage", "expected_weights", "sample")
 _SLACK = 1e-7
 """Rounding error allowed in the sums and probabilities of a law."""
 _PROBES = 64
 """Number of prefixes of the clients whose coverage is checked on entry."""
+_RAISED = 8
+"""Number of clients whose potential is raised on entry."""
+_HIGH = 40.0
+"""A potential so high that its client takes all the weight of its cohorts."""
 _DIFFERENCE = 1e-5
 """Step of central differences, whose error is then about 1e-10."""
 
@@ -37,10 +42,13 @@ def as_law(law: Law, *, what: str = "the law") -> SolvableLaw:
     """
     if isinstance(law, SolvableLaw):
         return law
-    if not isinstance(law, Law):
+    if isinstance(law, type):
+        raise LawError(f"{what} is the class {law.__name__}; pass an instance of it")
+    missing = [member for member in _MEMBERS if not hasattr(law, member)]
+    if missing:
         raise LawError(
             f"{what} is {shown(law)}, which is not an availability law such as Cohorts or "
-            "UniformCohorts, nor an object with the members of fedavot.Law"
+            f"UniformCohorts: it has no {', '.join(missing)} (see fedavot.Law)"
         )
     return UserLaw(law, what)
 
@@ -54,9 +62,16 @@ class UserLaw(BaseLaw):
         self._law = law
         count = as_size(law.n_clients, what=f"n_clients of {what}", low=1)
         self._clients = Clients(count, getattr(law, "clients", None))
-        self._inclusion = self._checked_inclusion(what)
-        self._check_weights(what)
-        self._check_coverage(what)
+        try:
+            self._inclusion = self._checked_inclusion(what)
+            self._check_weights(what)
+            self._check_coverage(what)
+            self._check_agreement(what)
+        except (TypeError, IndexError, KeyError, AttributeError) as cause:
+            raise LawError(
+                f"{what}, a {type(law).__name__}, does not follow fedavot.Law: "
+                f"{type(cause).__name__}: {cause}"
+            ) from cause
 
     def _detail(self) -> str:
         return f"from {type(self._law).__name__}"
@@ -114,9 +129,9 @@ class UserLaw(BaseLaw):
         if not abs(weights.sum() - 1.0) <= _SLACK:
             most = int(np.abs(weights).argmax())
             raise LawError(
-                f"expected_weights of {what} sum to {weights.sum()}, not 1 (the largest is that "
-                f"of client {self._clients.label(most)}); the weights of every cohort must sum "
-                "to one"
+                f"expected_weights of {what} sum to {weights.sum():.9g}, not 1; the weights of "
+                f"every cohort must sum to one (client {self._clients.label(most)} has the most, "
+                f"{weights[most]:.3g})"
             )
 
     def _check_coverage(self, what: str) -> None:
@@ -133,17 +148,41 @@ class UserLaw(BaseLaw):
             )
         if not (abs(covered[0]) <= _SLACK and abs(covered[-1] - 1.0) <= _SLACK):
             raise LawError(
-                f"coverage of {what} is {covered[0]} for nobody and {covered[-1]} for everybody; "
-                "it must be 0 and 1"
+                f"coverage of {what} is {covered[0]:.9g} for nobody and {covered[-1]:.9g} for "
+                "everybody; it must be 0 and 1"
             )
+
+    def _check_agreement(self, what: str) -> None:
+        """Check that inclusion, coverage and expected weights describe the same cohorts."""
+        n_clients = self.n_clients
+        for client in np.unique(np.linspace(0, n_clients - 1, _PROBES).astype(int)).tolist():
+            alone, chance = float(self._law.coverage([client])), self._inclusion[client]
+            if not abs(alone - chance) <= _SLACK:
+                raise LawError(
+                    f"inclusion of {what} is {chance:.9g} for client "
+                    f"{self._clients.label(client)}, but coverage of that client is {alone:.9g}; "
+                    "both are P(i ∈ A)"
+                )
+        for client in np.unique(np.linspace(0, n_clients - 1, _RAISED).astype(int)).tolist():
+            raised = np.zeros(n_clients)
+            raised[client] = _HIGH
+            weight = float(np.asarray(self._law.expected_weights(raised))[client])
+            if not abs(weight - self._inclusion[client]) <= _SLACK:
+                raise LawError(
+                    f"expected_weights of {what} gives client {self._clients.label(client)} "
+                    f"{weight:.9g} when its potential is {_HIGH:.0f} above the others'; a softmax "
+                    f"gives it all weight when it takes part, {self._inclusion[client]:.9g}"
+                )
+
         half = (n_clients + 1) // 2
         levels = (np.arange(n_clients) >= half).astype(np.int64)
         first = np.asarray(self._law.expected_weights(np.zeros(n_clients), levels))[:half]
         if not abs(float(first.sum()) - self._prefix(half)) <= _SLACK:
             raise LawError(
-                f"expected_weights of {what} with levels gives the first level {first.sum()}, "
-                f"clients 0 to {half - 1}, whose coverage is {self._prefix(half)}; in a cohort "
-                "all weight must go to the members of the lowest level present"
+                f"expected_weights of {what} ignores levels: with client "
+                f"{self._clients.label(half - 1)} and those before it in the first level, they get "
+                f"{first.sum():.9g} in all; they must get all weight whenever any of them takes "
+                f"part, {self._prefix(half):.9g}"
             )
 
     def _prefix(self, size: int) -> float:

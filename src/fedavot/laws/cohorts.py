@@ -69,7 +69,7 @@ class Cohorts(BaseLaw):
             limit = named.count
             members = _by_index(members, named)
         flat, sizes = _flatten(members)
-        incidence = _checked_incidence(flat, sizes, limit)
+        incidence = _checked_incidence(flat, sizes, limit, named if clients is not None else None)
         if probabilities is None:
             weights = np.full(sizes.size, 1.0 / sizes.size)
         else:
@@ -103,6 +103,8 @@ class Cohorts(BaseLaw):
             those of the log, sorted by name.
         """
         labels = as_array(rounds, otherwise="rounds must be a flat sequence", error=LawError)
+        if isinstance(members, list | tuple) and len({isinstance(m, str) for m in members}) > 1:
+            raise LawError("members mixes names and indices; use one")
         column = as_array(members, otherwise="members must be a flat sequence", error=LawError)
         if labels.ndim != 1 or labels.shape != column.shape:
             raise LawError(
@@ -241,7 +243,9 @@ def _flatten(members: Any) -> tuple[NDArray[Any], Integers]:
     return flat, sizes
 
 
-def _checked_incidence(flat: NDArray[Any], sizes: Integers, n_clients: int | None) -> Incidence:
+def _checked_incidence(
+    flat: NDArray[Any], sizes: Integers, n_clients: int | None, clients: Clients | None
+) -> Incidence:
     """Sort the members of each cohort, and refuse repeated or out-of-range ones."""
     offsets = np.concatenate(([0], np.cumsum(sizes)))
     limit = int(flat.max()) + 1 if n_clients is None else n_clients
@@ -259,7 +263,8 @@ def _checked_incidence(flat: NDArray[Any], sizes: Integers, n_clients: int | Non
     if same.any():
         place = int(np.argmax(same))
         cohort = int(np.searchsorted(offsets, place, side="right")) - 1
-        raise LawError(f"cohort {cohort} has client {members[place]} more than once")
+        client = members[place] if clients is None else clients.label(members[place])
+        raise LawError(f"cohort {cohort} has client {client} more than once")
     return Incidence(members, offsets, limit)
 
 

@@ -56,16 +56,17 @@ class IndependentClients(BaseLaw):
 
     def __init__(self, probabilities: ArrayLike, *, clients: Sequence[str] | None = None) -> None:
         values = as_floats(probabilities, what="probabilities", error=LawError)
+        self._clients = Clients(values.size, clients)
         bad = np.flatnonzero(~((values >= 0) & (values <= 1)))
         if bad.size:
             raise LawError(
-                f"the probability of client {bad[0]} is {values[bad[0]]}; it must be in [0, 1]"
+                f"the probability of client {self._clients.label(bad[0])} is {values[bad[0]]}; it "
+                "must be in [0, 1]"
             )
         if not np.any(values > 0):
             raise LawError("no client is ever available: every probability is 0")
         self._probabilities = values.copy()
         self._copies = np.ones_like(values)
-        self._clients = Clients(values.size, clients)
 
     @classmethod
     def of_types(cls, probabilities: Floats, copies: Floats) -> "IndependentClients":

@@ -66,12 +66,13 @@ class SuccessiveDraws(BaseLaw):
         clients: Sequence[str] | None = None,
     ) -> None:
         values = as_floats(rates, what="rates", error=LawError)
+        self._clients = Clients(values.size, clients)
         bad = np.flatnonzero(~((values >= 0) & np.isfinite(values)))
         if bad.size:
             raise LawError(
-                f"the rate of client {bad[0]} is {values[bad[0]]}; it must be finite and at least 0"
+                f"the rate of client {self._clients.label(bad[0])} is {values[bad[0]]}; it must be "
+                "finite and at least 0"
             )
-        self._clients = Clients(values.size, clients)
         self._size = as_size(size, what="size", low=1)
         self._draws = as_size(draws, what="draws", low=1)
         self._seed = as_seed(seed)

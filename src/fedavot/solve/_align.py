@@ -92,7 +92,7 @@ def align(
     """
     law = as_law(law)
     names = agreed_names(law.n_clients, clients, getattr(law, "clients", None))
-    wanted = as_importance(in_client_order(importance, names), law.n_clients)
+    wanted = as_importance(in_client_order(importance, names), law.n_clients, names)
     one_of(objective, OBJECTIVES, what="objective")
     one_of(method, ("auto", "ipfp", "newton"), what="method")
     amount = as_amount(softness, what="softness")
@@ -123,7 +123,8 @@ def _refuse_combinations(objective: str, softness: float, method: str, law: Solv
     if objective == "variance" and not isinstance(law, Cohorts | SuccessiveDraws):
         raise OptionError(
             f"objective 'variance' needs explicit cohorts, found {type(law).__name__}; align a "
-            "sample of the law: Cohorts(law.sample(rng, rounds), n_clients=law.n_clients)"
+            "sample of the law: Cohorts(law.sample(rng, rounds), n_clients=law.n_clients, "
+            "clients=law.clients)"
         )
     if objective == "variance" and softness:
         raise OptionError(
