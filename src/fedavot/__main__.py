@@ -10,7 +10,8 @@ def main() -> None:
     try:
         from fedavot.cli import main as command
     except MissingPackageError as error:
-        sys.exit(f"Error: {error}")
+        print(f"Error: {error}", file=sys.stderr)
+        sys.exit(2)  # as the command line does for every other error
     command(prog_name="fedavot")
 
 
