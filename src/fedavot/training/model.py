@@ -24,7 +24,7 @@ class Shapes(NamedTuple):
 
     @property
     def tree(self) -> Any:
-        """The pytree."""
+        """The shapes and types, in a pytree like the arrays they describe."""
         import jax
 
         return jax.tree.unflatten(self.structure, self.arrays)
