@@ -1,5 +1,7 @@
 """The command line prints the paper's table, and the library's errors as one line."""
 
+import re
+
 import pytest
 from click.testing import CliRunner
 
@@ -18,7 +20,7 @@ ROWS = [
 
 
 def run(*arguments):
-    return CliRunner(env={"COLUMNS": "120"}).invoke(main, arguments)
+    return CliRunner(env={"COLUMNS": "80"}).invoke(main, arguments)
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +29,22 @@ def reproduced():
 
 
 def cells(output):
-    """Return the table's rows as lists of what stands between its rules."""
-    lines = [line for line in output.splitlines() if line.startswith("│")]
-    return [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+    """Return the table's rows as lists of what is separated by two spaces or more."""
+    rows = [re.split(r"\s{2,}", line.strip()) for line in output.splitlines()]
+    return [row for row in rows if row[0] in {row[0] for row in ROWS}]
 
 
 def test_reproduce_alignment_prints_the_published_table(reproduced):
     assert reproduced.exit_code == 0
     assert cells(reproduced.output) == ROWS
+    assert "…" not in reproduced.output
+    assert {"importance", "normalised", "FedAVOT"} <= set(reproduced.output.split())
+
+
+def test_the_first_sentence_of_every_study_fits_into_the_list():
+    listed = run("reproduce", "--help").output.partition("Commands:")[2]
+    assert len(listed.splitlines()) > 3
+    assert "..." not in listed
 
 
 def test_reproduce_alignment_says_what_was_verified(reproduced):

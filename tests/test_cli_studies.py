@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from fedavot.cli import main
 from fedavot.errors import InterruptedStudyError
 from fedavot.experiments import studies
+from fedavot.experiments.config import read_config
 
 CONFIG = """
 name = "Two rules"
@@ -38,6 +39,14 @@ def test_a_name_with_dollars_and_other_letters_is_a_name(config, tmp_path):
     done = run("simulate", config, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
     assert (tmp_path / "out" / "cost-x-für-ß.png").exists()
+
+
+def test_the_example_is_printed_as_a_configuration_that_can_be_read(tmp_path):
+    done = run("simulate", "--example")
+    assert done.exit_code == 0
+    (tmp_path / "study.toml").write_text(done.stdout, encoding="utf-8")
+    read = read_config(tmp_path / "study.toml")
+    assert [rule["name"] for rule in read.rules][:2] == ["full", "fedavot"]
 
 
 @pytest.fixture

@@ -8,13 +8,14 @@ import pytest
 from tiny import CHANCES, DRAWS, LOG, MNIST, TINY, configured, refused, write
 
 from fedavot.errors import ConfigError, OptionError, RuleError
+from fedavot.experiments import keys
 from fedavot.experiments.config import read_config
 from fedavot.experiments.configured import setting_of
 from fedavot.experiments.keys import OPTIONS, REQUIRED, TABLES, TOP
 from fedavot.laws.cohorts import Cohorts
 from fedavot.rules import Known, RuleName, build
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "simulate"
+EXAMPLE = Path(keys.__file__).with_name("study.toml")
 
 
 @pytest.mark.parametrize(
@@ -218,7 +219,7 @@ def test_digits_have_no_groups(tmp_path):
 
 
 def test_the_example_shows_every_key_and_every_choice():
-    text = (EXAMPLES / "study.toml").read_text(encoding="utf-8")
+    text = EXAMPLE.read_text(encoding="utf-8")
     keys = [*TOP, *(key for table in (*TABLES.values(), *OPTIONS.values()) for key in table)]
     assert len(keys) > 40
     words = {key.name for key in keys} | {f'"{w}"' for key in keys for w in key.kind.choices}
@@ -227,7 +228,7 @@ def test_the_example_shows_every_key_and_every_choice():
 
 
 def test_the_example_sets_what_it_comments_on_in_the_right_section():
-    text = (EXAMPLES / "study.toml").read_text(encoding="utf-8")
+    text = EXAMPLE.read_text(encoding="utf-8")
     for section, table in TABLES.items():
         own = re.search(rf"^(# )?\[{section}\]\n(.*?)^(# )?\[", text, re.DOTALL | re.MULTILINE)
         assert own is not None

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tiny import ARRAYS, CHANCES, DRAWS, MNIST, TINY, arrays, configured, write
 
+from fedavot import experiments
 from fedavot.experiments import configured_task
 from fedavot.experiments.config import read_config
 from fedavot.experiments.configured import setting_of
@@ -16,6 +17,7 @@ from fedavot.training import train
 from fedavot.training.mnist import Digits
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "simulate"
+EXPLAINED = Path(experiments.__file__).with_name("study.toml")
 
 
 def test_rules_that_learn_the_law_do_without(tmp_path):
@@ -159,7 +161,7 @@ def test_digits_are_dealt_by_class(tmp_path, kind):
 
 
 @pytest.mark.usefixtures("few_digits")
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*EXAMPLES.glob("*.toml"), EXPLAINED], ids=lambda path: path.stem)
 def test_the_examples_are_read_and_built(path):
     setting = setting_of(read_config(path))
     written = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -3,7 +3,7 @@
 A key may apply only under one choice of another key: ``cohort_size`` to the laws of cohorts of one
 size, ``radius`` to the projection onto a ball. A name can occur in a table more than once, with
 another meaning or default under another choice. `config` reads files by these tables;
-examples/simulate/study.toml shows every key.
+study.toml, which ``fedavot simulate --example`` prints, shows every key.
 """
 
 import sys

@@ -1,0 +1,127 @@
+"""Running a study from the command line: downloads, progress, and its tables in the terminal."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+
+from fedavot.cli._group import INTERRUPTED
+from fedavot.errors import InterruptedStudyError
+
+
+def download_digits(folder: Path | None) -> None:
+    """Download MNIST, with a progress bar for each file."""
+    from fedavot.training.mnist import fetch_mnist
+
+    if folder is None:
+        raise click.UsageError("--download needs --data-dir, the folder for the files")
+    with Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn()) as bars:
+        shown: dict[str, Any] = {}
+
+        def progress(name: str, received: int, total: int) -> None:
+            if name not in shown:
+                shown[name] = bars.add_task(name, total=total)
+            bars.update(shown[name], completed=received)
+
+        fetch_mnist(folder, progress=progress)
+
+
+def run_study(study: Any, settings: Sequence[Any], folder: Path, console: Console) -> None:
+    """Run settings with a bar for each active run, then write and show the results."""
+    from fedavot.experiments.running import conduct
+
+    total = sum(len(setting.rules) for setting in settings)
+    interrupted = False
+    outcomes: Sequence[Any]
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        progress = _bars(bars, bars.add_task(f"{study.name}: runs", total=total))
+        try:
+            outcomes = conduct(settings, folder / "runs", progress=progress)
+        except InterruptedStudyError as stopped:
+            outcomes, interrupted = stopped.outcomes, True
+    if outcomes:
+        report_study(study, [setting.panel for setting in settings], outcomes, folder, console)
+    if interrupted:
+        console.print(
+            f"[yellow]Interrupted[/yellow] with {len(outcomes)} of {total} runs finished, which "
+            "are saved. The same command continues from here."
+        )
+        sys.exit(INTERRUPTED)
+
+
+def _bars(bars: Progress, overall: Any) -> Callable[[str, int, int], None]:
+    """Return a callback that moves one bar per run, and the overall bar as runs end.
+
+    Without a terminal it prints one line for each run that ends.
+    """
+    shown: dict[str, Any] = {}
+
+    def progress(label: str, done: int, total: int) -> None:
+        if label not in shown:
+            shown[label] = bars.add_task(label, total=total)
+        bars.update(shown[label], completed=done)
+        if done >= total:
+            bars.update(shown[label], visible=False)
+            bars.advance(overall)
+            if not bars.console.is_terminal:
+                bars.console.print(f"{label}: done", markup=False)
+
+    return progress
+
+
+def report_study(
+    study: Any, panels: Sequence[Any], outcomes: Sequence[Any], folder: Path, console: Console
+) -> None:
+    """Write results, summary and figures, and print the tables."""
+    from fedavot.experiments.report import in_order, report
+    from fedavot.experiments.summary import derived_table, excess_table, findings, table
+
+    outcomes = in_order(outcomes, panels)
+    with console.status("drawing"):
+        figures = report(study, panels, outcomes, folder)
+    if study.combined:
+        derived = study.derive(outcomes) if study.derive else []
+        _show(console, study.title, excess_table(outcomes))
+        _show(console, "derived from these", derived_table(derived))
+    for panel in () if study.combined else panels:
+        held = [outcome for outcome in outcomes if outcome.setting == panel.setting]
+        if not held:
+            continue
+        # A terminal is narrow, and beside the tail's mean the last round's loss is noise.
+        timed = any("rounds_to_target" in one.metrics for one in held)
+        without = ("final_loss", "seconds") if panel.excess or timed else ("seconds",)
+        _show(console, f"{study.name}: {panel.setting}", table(held, without=without))
+        for finding in findings(held):
+            console.print(f"  {finding.replace('**', '')}", markup=False)
+    for path in (*figures, folder / "summary.md", folder / "results.json"):
+        console.print(f"{path}", soft_wrap=True, markup=False)
+
+
+def _show(console: Console, title: str, cells: list[list[str]]) -> None:
+    """Print a table whose first row is the heading."""
+    shown = Table(title=escape(title), box=box.SIMPLE, padding=(0, 1, 0, 0))
+    for at, name in enumerate(cells[0]):
+        shown.add_column(name, justify="right" if at else "left", no_wrap=True)
+    for row in cells[1:]:
+        shown.add_row(*map(escape, row))
+    console.print(shown)
