@@ -65,7 +65,7 @@ _COHORT_SIZE = Study(
 
 _RIVALS = Study(
     "rivals",
-    "Every rule on MNIST, availability following the labels",
+    "Every rule on MNIST, with availability that depends on the labels",
     "100 clients of 30 images, Dirichlet(0.1) label mixes, about six clients per round; batches "
     f"of 10, H = 3, constant step .1. Rounds to target count until the loss is {rivals.TARGET}; a "
     "dash means that some seed never got there. fedavot-select and f3ast ask "
