@@ -124,8 +124,8 @@ def _is_alignment(found):
         and bool(np.isfinite(found.potentials).all())
         and set(levels) == set(range(max(levels) + 1))
         and all(math.isfinite(number) and number >= 0 for number in numbers)
-        and type(found.evaluations) is int
-        and found.evaluations >= 0
+        and type(found.iterations) is int
+        and found.iterations >= 0
         and 1 - SUM_SLACK <= found.effective_cohort_size <= size + SUM_SLACK
         and is_distribution(found.weights(range(size)))
     )

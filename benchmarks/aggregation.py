@@ -140,7 +140,7 @@ def _fedavot() -> FedAVOT:
         levels=np.zeros(N_REPLIES, dtype=np.int64),
         attained=shares,
         residual=0.0,
-        evaluations=0,
+        iterations=0,
         status=Status.EXACT,
     )
     names = [f"client-{i}" for i in range(N_REPLIES)]

@@ -90,7 +90,7 @@ def _read(found: tuple[fa.Alignment, bool]) -> Answer:
     alignment, verified = found
     if not verified:
         return Answer(np.zeros_like(alignment.potentials), note="did not verify")
-    note = f"{alignment.status}, {alignment.evaluations} evaluations"
+    note = f"{alignment.status}, {alignment.iterations} evaluations"
     return Answer(alignment.potentials, alignment.levels, note=note)
 
 

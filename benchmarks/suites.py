@@ -194,7 +194,7 @@ def _both(problem: Problem) -> Contender:
 
 
 def _read(alignment: fa.Alignment) -> Answer:
-    note = f"{alignment.status}, {alignment.evaluations} evaluations"
+    note = f"{alignment.status}, {alignment.iterations} evaluations"
     return Answer(alignment.potentials, alignment.levels, note=note)
 
 

@@ -33,7 +33,7 @@ def made_up(x, level=None, objective="entropy", law=None):
         levels=np.zeros(n_clients, dtype=np.int64) if level is None else level,
         attained=np.full(n_clients, 1.0 / n_clients),
         residual=0.0,
-        evaluations=1,
+        iterations=1,
         status=fa.Status.EXACT,
         objective=objective,
         law=law,

@@ -44,7 +44,7 @@ SENSES = {
     "deficiency": {"number", "Estimate"},
     "deficient": MEMBERS | {"Reached"},
     "effective_cohort_size": {"number"},
-    "evaluations": {"count"},
+    "iterations": {"count"},
     "expected_weights": {"method"},
     "feasible": {"flag"},
     "from_state": {"method"},
@@ -75,7 +75,7 @@ SENSES = {
 }
 # Words for things that have another name here.
 BANNED = {
-    *("iterations", "n_iter", "names", "client_names", "client_ids", "num_clients"),
+    *("evaluations", "n_iter", "names", "client_names", "client_ids", "num_clients"),
     *("load_state_dict", "tv", "l1", "total_variation", "lr", "learning_rate", "eta"),
     *("k", "n_members", "clients_per_round", "callback", "notify", "random_state"),
 }
@@ -198,7 +198,7 @@ def test_rules_go_by_one_name_in_files(documents):
 
 
 def test_contradictions_are_found_where_there_are_some():
-    def careless(clients: int, names: list[str], n_iterations: int, gap: float): ...
+    def careless(clients: int, names: list[str], n_iter: int, gap: float): ...
 
     class Careless:
         def load_state_dict(self, state: dict[str, int]): ...
@@ -206,7 +206,7 @@ def test_contradictions_are_found_where_there_are_some():
     Careless.load_state_dict.__module__ = "fedavot"
     assert problems(of_function(careless, "here")) == [
         "here: clients is of kind count",
-        "here: n_iterations has another name here",
+        "here: n_iter has another name here",
         "here: names has another name here",
     ]
     assert problems(of_class(Careless, "here")) == ["here: load_state_dict has another name here"]

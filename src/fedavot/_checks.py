@@ -70,21 +70,21 @@ def as_distribution(
     what: str,
     item: str,
     error: type[InputError],
-    names: Sequence[str] | None = None,
+    clients: Sequence[str] | None = None,
 ) -> Floats:
     """Return non-negative values that sum to one, divided by their sum to remove rounding."""
     array = as_floats(values, what=what, error=error, item=item)
     bad = np.flatnonzero(~((array >= 0) & np.isfinite(array)))
     if bad.size:
         raise error(
-            f"{what} of {item} {_label(bad[0], names)} is {array[bad[0]]}; it must be finite and "
+            f"{what} of {item} {_label(bad[0], clients)} is {array[bad[0]]}; it must be finite and "
             "at least 0"
         )
     # Numbers above one cannot be shares of one; naming them also keeps the sum from overflowing.
     over = np.flatnonzero(array > 1.0 + SUM_SLACK)
     if over.size:
         raise error(
-            f"{what} of {item} {_label(over[0], names)} is {array[over[0]]}, more than 1; "
+            f"{what} of {item} {_label(over[0], clients)} is {array[over[0]]}, more than 1; "
             "to use shares of the total, divide all by their sum"
         )
     total = float(array.sum())
@@ -93,14 +93,16 @@ def as_distribution(
     return array / total
 
 
-def _label(place: int, names: Sequence[str] | None) -> str:
-    return str(place) if names is None or place >= len(names) else repr(names[place])
+def _label(place: int, clients: Sequence[str] | None) -> str:
+    return str(place) if clients is None or place >= len(clients) else repr(clients[place])
 
 
-def as_importance(values: ArrayLike, n_clients: int, names: Sequence[str] | None = None) -> Floats:
+def as_importance(
+    values: ArrayLike, n_clients: int, clients: Sequence[str] | None = None
+) -> Floats:
     """Return an importance vector, shape (n_clients,)."""
     array = as_distribution(
-        values, what="importance", item="client", error=ImportanceError, names=names
+        values, what="importance", item="client", error=ImportanceError, clients=clients
     )
     if array.size != n_clients:
         raise ImportanceError(

@@ -81,7 +81,7 @@ class Alignment:
     residual : float
         L1 distance from the expected weights to the best attainable ones (for soft alignment, L1
         norm of the gradient).
-    evaluations : int
+    iterations : int
         Number of times the law's expected weights were computed.
     status : Status
         What the solver has reached; its ``message`` says it in words.
@@ -103,7 +103,7 @@ class Alignment:
     levels: Integers
     attained: Floats
     residual: float
-    evaluations: int
+    iterations: int
     status: Status
     objective: str = "entropy"
     softness: float = 0.0
@@ -189,7 +189,7 @@ class Alignment:
 
         The document has the keys ``format`` ("fedavot-alignment"), ``version`` (2), ``importance``,
         ``potentials``, ``levels``, ``attained`` (lists, one entry per client), ``residual``,
-        ``evaluations``, ``status``, ``objective``, ``softness``, ``effective_cohort_size``,
+        ``iterations``, ``status``, ``objective``, ``softness``, ``effective_cohort_size``,
         ``clients`` (if they have names) and ``checksum`` (over all the others). The law is not
         stored; further keys are ignored on reading.
         """
@@ -199,7 +199,7 @@ class Alignment:
             "levels": self.levels.tolist(),
             "attained": self.attained.tolist(),
             "residual": self.residual,
-            "evaluations": self.evaluations,
+            "iterations": self.iterations,
             "status": str(self.status),
             "objective": self.objective,
             "softness": self.softness,
@@ -219,15 +219,13 @@ class Alignment:
         try:
             importance = _shares(document, "importance")
             n_clients = importance.size
-            # Earlier files have another word for it.
-            evaluations = "evaluations" if "evaluations" in document else "iterations"
             return cls(
                 importance=importance,
                 potentials=_numbers(document, "potentials", n_clients),
                 attained=_shares(document, "attained", n_clients),
                 levels=_levels(document, n_clients),
                 residual=_amount(document, "residual"),
-                evaluations=_count(document[evaluations], evaluations),
+                iterations=_count(document["iterations"], "iterations"),
                 status=Status(document["status"]),
                 objective=one_of(document["objective"], OBJECTIVES, what="objective"),
                 softness=_amount(document, "softness"),

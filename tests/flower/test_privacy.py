@@ -126,7 +126,7 @@ def aligned(noise, **options):
         levels=np.zeros(3, dtype=np.int64),
         attained=shares,
         residual=0.0,
-        evaluations=1,
+        iterations=1,
         status=fa.Status.EXACT,
     )
     return FedAVOT(

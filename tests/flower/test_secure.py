@@ -177,7 +177,7 @@ def alignment(**changes):
         "levels": np.zeros(5, dtype=np.int64),
         "attained": np.array(list(IMPORTANCE.values())),
         "residual": 0.0,
-        "evaluations": 1,
+        "iterations": 1,
         "status": fa.Status.EXACT,
     }
     return fa.Alignment(**{**fields, **changes})

@@ -96,7 +96,7 @@ def test_it_stops_at_the_first_sweep_with_both_marginals_within_the_tolerance(im
     sweep, plan = next(iterate for iterate in iterates if not unmet(iterate[1]))
     alignment = fa.align(importance, law, method="ipfp", tol=tol)
     # The marginal is computed once before the first sweep.
-    assert alignment.evaluations == sweep + 1
+    assert alignment.iterations == sweep + 1
     assert close(alignment.plan().toarray(), plan, EXACT)
     assert alignment.status == "exact"
 
@@ -107,7 +107,7 @@ def test_linear_importance_over_all_pairs_takes_the_published_number_of_sweeps()
     alignment = fa.align(importance, pairs, method="ipfp", tol=1e-9)
     assert alignment.status == "exact"
     # Beside the sweeps, the marginal is computed once before the first.
-    assert abs(alignment.evaluations - 1 - 4_152) <= 1
+    assert abs(alignment.iterations - 1 - 4_152) <= 1
 
 
 def test_out_of_reach_plain_scaling_says_that_it_has_not_converged():
@@ -184,7 +184,7 @@ def test_a_guess_from_types_reaches_the_same_answer_in_fewer_evaluations(monkeyp
     monkeypatch.setattr(coarse, "_MANY", 500)
     guessed = fa.align(importance, law)
     assert guessed.status == from_zero.status == "exact"
-    assert guessed.evaluations < from_zero.evaluations
+    assert guessed.iterations < from_zero.iterations
     assert np.abs(guessed.attained - from_zero.attained).sum() <= 2e-9
 
 

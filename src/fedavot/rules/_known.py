@@ -68,9 +68,7 @@ def as_converged(rule: str, alignment: Alignment | None, *, allow_unconverged: b
             "or use fedavot-online, which needs no law"
         )
     if alignment.status is Status.UNCONVERGED and not allow_unconverged:
-        times = (
-            "1 evaluation" if alignment.evaluations == 1 else f"{alignment.evaluations} evaluations"
-        )
+        times = "1 iteration" if alignment.iterations == 1 else f"{alignment.iterations} iterations"
         raise RuleError(
             f"rule {rule!r} was given an alignment that did not converge (residual "
             f"{alignment.residual:.2e} after {times}): "

@@ -271,7 +271,7 @@ def _alignment(
         levels=levels,
         attained=iterate.marginal,
         residual=iterate.residual,
-        evaluations=iterate.evaluations,
+        iterations=iterate.evaluations,
         status=status,
         law=law,
         unmet=int(np.abs(error).argmax()) if status is Status.UNCONVERGED else None,
