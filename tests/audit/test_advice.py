@@ -133,6 +133,15 @@ def test_memory_is_not_offered_for_clients_that_never_took_part():
     assert "never took part" in advice.reason
 
 
+def test_a_client_that_never_took_part_counts_in_full_even_if_its_state_is_often_unknown():
+    unknown = [[], [3]] * 60
+    log = log_of([[0, 1], [1, 2]] * 60, 4, unknown=unknown)
+    found = audit(Federation(log, np.array([0.2, 0.2, 0.2, 0.4])))
+    assert found.by_client.owed[3] == pytest.approx(0.2)
+    assert found.advice.action == "change selection"
+    assert f"1 client with {share(0.4)} of the importance never took part" in found.advice.reason
+
+
 def test_where_weights_change_nothing_they_are_not_the_answer():
     # Cohorts of one: every rule is the plain average.
     law = fa.Cohorts([[i] for i in range(8)], [0.2, 0.2, 0.2, 0.1, 0.1, 0.1, 0.05, 0.05])

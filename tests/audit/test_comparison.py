@@ -9,7 +9,7 @@ import pytest
 
 from fedavot.audit.comparison import compare
 from fedavot.audit.document import findings_document, read_findings, write_findings
-from fedavot.audit.findings import Estimate, Reached
+from fedavot.audit.findings import Advice, Estimate, Reached
 
 
 def changed(before, after):
@@ -51,6 +51,13 @@ def test_a_gap_is_told_with_whether_the_intervals_overlap(low, high, words):
 def test_a_gap_that_reads_the_same_has_not_changed():
     before = made.findings(gap=Estimate(0.28001, 0.25, 0.31))
     assert changed(before, made.findings(gap=Estimate(0.27999, 0.1, 0.2))) == {}
+
+
+def test_no_figures_of_a_recommended_rule_are_compared_if_none_is_recommended():
+    short = Advice("collect more rounds", "Too short.", "fedavg", rounds_needed=900)
+    changes = changed(made.findings(), made.findings(advice=short))
+    assert "recommendation" in changes
+    assert not {"gap attained", "effective cohort size"} & {*changes}
 
 
 def test_another_importance_is_said_before_anything_else():
@@ -133,7 +140,7 @@ def test_the_hall_ratio_of_what_is_possible_is_left_out():
         (
             "law of availability",
             {"fit": replace(made.findings().fit, law="explicit")},
-            "rounds like",
+            "cohorts like",
         ),
         ("unknown states", {"unknown_share": 0.25}, "25\u202f%"),
         ("clients per round", {"entries": 30 * made.ROUNDS}, "30.0"),

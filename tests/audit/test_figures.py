@@ -16,7 +16,7 @@ from PIL import Image
 from fedavot.audit.availability_figures import MOST_POINTS
 from fedavot.audit.canvas import COLOURS, MOST_ROWS, drawing, short
 from fedavot.audit.figures import draw, write_png
-from fedavot.audit.findings import Estimate, Fit, Standing
+from fedavot.audit.findings import Advice, Estimate, Fit, Standing
 from fedavot.audit.numerals import NARROW, share
 from fedavot.audit.rules import label
 from fedavot.audit.svg import inline
@@ -177,6 +177,17 @@ def test_the_price_tells_every_rule_and_the_recommended_one():
     alt = drawn(found)["price"].alt
     assert all(f"{label(one.rule)}: gap {share(one.gap)}" in alt for one in found.price.standings)
     assert f"Recommended: {label(found.advice.rule)}" in alt
+
+
+def test_the_price_recommends_no_rule_if_more_rounds_are_needed():
+    short = Advice("collect more rounds", "Too short.", "fedavg", rounds_needed=900)
+    assert "Recommended" not in drawn(made.findings(advice=short))["price"].alt
+
+
+def test_the_figure_of_shares_names_what_it_compares_with():
+    for variant, word in ((made.findings, "importance"), (made.unknown_client, "owed")):
+        legend = drawn(variant())["shares"].figure.legends[0]
+        assert legend.get_texts()[0].get_text() == word
 
 
 def test_a_rule_without_a_number_is_left_out_of_the_price():

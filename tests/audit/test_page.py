@@ -17,8 +17,10 @@ from fedavot.audit.comparison import Change
 from fedavot.audit.document import write_alignment, write_clients
 from fedavot.audit.findings import Advice, Estimate
 from fedavot.audit.numerals import ABSENT
+from fedavot.audit.outputs import write_audit
 from fedavot.audit.page import MOST_NAMES, TONES, page
 from fedavot.audit.page_tables import MOST_CLIENTS, MOST_EXTREME
+from fedavot.audit.telling import OWED
 from fedavot.audit.words import headline, sections
 
 VARIANTS = [*made.VARIANTS, odd.named, odd.many]
@@ -286,6 +288,25 @@ def test_a_client_known_in_no_round_has_a_dash_that_sorts_last():
 def test_importance_is_shown_beside_what_is_owed_where_they_differ():
     assert "Owed" in Tree(page_of(made.unknown_client)).texts("th", scope="col")
     assert "Owed" not in Tree(page_of(made.findings)).texts("th", scope="col")
+    assert OWED in glossary(made.unknown_client())
+    assert OWED not in glossary(made.findings())
+
+
+def test_clients_with_too_much_weight_are_compared_with_what_they_are_owed():
+    findings = made.unknown_client()
+    markup = page_of(made.unknown_client)
+    heading = markup.partition('id="over-caption"')[2].partition("</thead>")[0]
+    assert "Owed" in heading
+    assert "Importance" not in heading
+    owed = dict(zip(findings.clients, findings.by_client.owed, strict=True))
+    for row in rows_of(markup, "over-caption"):
+        assert float(row[1][1]) == pytest.approx(owed[row[0][1]])
+
+
+def test_no_rule_is_marked_as_recommended_if_more_rounds_are_needed():
+    short = Advice("collect more rounds", "Too short.", "fedavg", rounds_needed=900)
+    assert 'class="badge"' in page_of(made.findings)
+    assert 'class="badge"' not in page(made.findings(advice=short))
 
 
 def test_clients_with_more_importance_than_their_rounds_allow_are_named():
@@ -296,6 +317,11 @@ def test_clients_with_more_importance_than_their_rounds_allow_are_named():
         tree.texts("li")
     )
     assert "More importance than their rounds allow" not in page_of(made.findings)
+
+
+def test_one_client_with_more_importance_than_its_rounds_allow_is_in_the_singular():
+    headings = Tree(page_of(made.never_seen)).texts("h3")
+    assert "More importance than its rounds allow" in headings
 
 
 def test_of_a_large_deficient_set_the_page_says_how_many_more_there_are():
@@ -395,6 +421,19 @@ def test_the_code_on_the_page_does_what_was_recommended(advice, tmp_path, monkey
     assert ("softness=0.1" in flower) == (advice.online and advice.softness > 0)
 
 
+@pytest.mark.parametrize("folder", ["audit", 'a "quoted" \\ folder', "été"])
+@pytest.mark.parametrize("online", [True, False])
+def test_the_code_on_the_page_runs_where_the_audit_was_run(folder, online, tmp_path, monkeypatch):
+    rule = "fedavot-online" if online else "fedavot"
+    findings = made.findings(advice=Advice("align", "So.", rule, online=online))
+    monkeypatch.chdir(tmp_path)
+    report, *_ = write_audit(findings, folder)
+    for _, code in Tree(report.read_text(encoding="utf-8")).all("pre"):
+        ran = {"who_took_part": ["phone-2", "clinic-1"]}
+        exec(compile(ast.parse(code), "page", "exec"), ran)
+        assert "weights" in ran or "strategy" in ran
+
+
 def glossary(findings):
     return Tree(page(findings)).texts("dl", **{"class": "glossary"})[0]
 
@@ -412,7 +451,8 @@ def test_of_one_round_the_page_has_nothing_that_takes_two():
         assert one not in markup
     assert len(rows_of(markup, "rules-caption")[0]) == 3
     tile = tree.texts("ul", **{"class": "tiles"})[0]
-    assert "Effective cohort size 1 client with the plain average; 1 takes part" in tile
+    assert "Effective cohort size 1 client with the plain average" in tile
+    assert "1 client takes part in a round" in tile
 
 
 def test_what_is_not_proven_only_seems_possible():

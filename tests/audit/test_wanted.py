@@ -168,8 +168,8 @@ def test_clients_of_the_log_without_importance_are_refused_by_name_and_count():
 @pytest.mark.parametrize(
     ("listed", "hint"),
     [
-        ({"A": 1, "b": 1, "c": 1}, r"it has 'A' for 'a'"),
-        ({" a": 1, "b": 1, "c": 1}, r"it has ' a' for 'a'"),
+        ({"A": 1, "b": 1, "c": 1}, r"it has 'A': .*'a'"),
+        ({" a": 1, "b": 1, "c": 1}, r"it has ' a': .*'a'"),
         ({"x": 1, "y": 1}, r"it has 'x' and 'y' instead"),
         ({}, "'a', 'b' and 'c'; add"),
     ],
@@ -177,6 +177,19 @@ def test_clients_of_the_log_without_importance_are_refused_by_name_and_count():
 def test_the_refusal_tells_what_the_names_may_have_been_meant_for(listed, hint):
     with pytest.raises(ImportanceError, match=hint):
         federation_of(LOG, importance=listed)
+
+
+def test_a_name_with_a_missing_digit_is_pointed_out():
+    log = log_of([0, 1], clients=("eu-clinic-001", "eu-clinic-002"))
+    listed = {"eu-clinic-01": 1, "eu-clinic-002": 1}
+    with pytest.raises(ImportanceError, match="it has 'eu-clinic-01'.* if it should not count"):
+        federation_of(log, importance=listed)
+
+
+def test_a_similar_name_that_is_in_the_log_itself_is_not_pointed_out():
+    log = log_of([0, 1], clients=("eu-clinic-001", "eu-clinic-002"))
+    with pytest.raises(ImportanceError, match="'eu-clinic-001'; add"):
+        federation_of(log, importance={"eu-clinic-002": 1})
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ import made
 import numpy as np
 import pytest
 
+from fedavot.audit.availability_words import LEAST_ROUNDS
 from fedavot.audit.findings import Advice, Estimate, Fit, Reached
 from fedavot.audit.numerals import NARROW, share
-from fedavot.audit.telling import amount, shown
+from fedavot.audit.telling import OWED, amount, shown
 from fedavot.audit.words import MEANT, headline, sections
 
 KEYS = ["advice", "objective", "reach", "behaviour", "price", "log"]
@@ -202,7 +203,7 @@ def test_the_deficient_set_is_told_in_words():
     assert "these 2 clients (clinic-1 and clinic-2) have 56 % of the importance" in words
     assert "only 16 % of the rounds" in words
     assert "40 % of the importance" in words
-    assert "They are 3.57 times as important" in words
+    assert "Their importance is 3.57 times" in words
 
 
 def test_doubt_about_what_is_not_possible_is_told():
@@ -223,9 +224,12 @@ def test_what_would_help_is_told():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"larger_cohorts": 2}, "about twice as many of the available clients"),
-        ({"larger_cohorts": 2, "if_all_asked": None}, "the clients of 2 consecutive rounds."),
-        ({"larger_cohorts": None, "if_all_asked": None}, "Even .* of 8 consecutive rounds would"),
+        ({"larger_cohorts": 2}, "twice as many of the available clients .* would also be enough"),
+        (
+            {"larger_cohorts": 2, "if_all_asked": None},
+            "2 consecutive rounds .* would also be enough",
+        ),
+        ({"larger_cohorts": None, "if_all_asked": None}, "8 consecutive .* would not be enough"),
         ({"if_all_asked": 0.0}, "took part, exact alignment would be possible"),
         ({"if_all_asked": 0.4}, "all available clients would not help"),
     ],
@@ -246,7 +250,7 @@ def test_a_worst_set_of_its_own_is_named():
     worst = Reached(np.array([1]), 0.28, 0.05)
     found = reach(made.infeasible(), worst=worst, hall_ratio=Estimate(5.6, 4.0, np.inf))
     words = told(found, "reach")
-    assert "clinic-2 is 5.60 times as important" in words
+    assert "the importance of clinic-2 is 5.60 times" in words
     assert "95 % interval 4.00 upwards" in words
 
 
@@ -261,8 +265,8 @@ def test_a_client_that_never_took_part_is_told_of_beside_a_larger_set():
     found = made.infeasible()
     words = told(reach(found, never_seen=np.array([1])), "reach")
     assert "clinic-2 with 28 % of the importance never took part" in words
-    # "They" refers to the set that the sentence before names.
-    assert words.index("They are 3.57 times") < words.index("clinic-2 with")
+    # "Their" refers to the set that the sentence before names.
+    assert words.index("Their importance is 3.57 times") < words.index("clinic-2 with")
 
 
 def test_a_client_known_in_no_round_is_named():
@@ -278,8 +282,8 @@ def test_more_clients_than_can_be_named_are_counted():
 
 def test_hours_and_days_are_told_where_there_are_times():
     words = told(made.findings(), "behaviour")
-    assert "most clients are available in the hour from 00:00 UTC (4.0), and fewest" in words
-    assert "on Sunday (2.9), and fewest on Thursday (2.4)" in words
+    assert re.search(r"00:00 UTC has the most clients that are available \(4.0 .*12:00", words)
+    assert re.search(r"Sunday has the most .*\(2.9 .*Thursday the fewest \(2.4\)", words)
     assert "clinics from 00:00" in words
 
 
@@ -292,7 +296,7 @@ def test_without_times_nothing_is_said_of_hours_or_days():
 
 def test_hours_without_dates_are_of_the_logs_own_clock():
     words = told(behaving(made.findings(), dated=False, of_available=False), "behaviour")
-    assert "most clients take part in the hour from 00:00 on the log's own clock" in words
+    assert "hour from 00:00 on the log's own clock has the most clients that take part" in words
 
 
 def test_hours_in_which_no_round_was_are_left_out():
@@ -300,7 +304,7 @@ def test_hours_in_which_no_round_was_are_left_out():
     assert "hour from" not in told(behaving(made.findings(), by_hour=hours), "behaviour")
     hours[[3, 7]] = 1.0, 2.0
     words = told(behaving(made.findings(), by_hour=hours), "behaviour")
-    assert "from 07:00 UTC (2.0), and fewest from 03:00 (1.0)" in words
+    assert re.search(r"07:00 UTC has the most .*\(2.0 .*03:00 the fewest \(1.0\)", words)
 
 
 @pytest.mark.parametrize(
@@ -325,7 +329,7 @@ def test_hours_and_days_that_are_all_alike_have_no_most_and_no_fewest():
     assert "At every hour" in words
     assert "On every weekday" in words
     assert words.count("(3.0)") == 2
-    assert "most clients" not in words
+    assert "the most" not in words
 
 
 def test_clients_that_are_always_or_never_there_are_not_said_to_come_independently():
@@ -383,8 +387,36 @@ def test_figures_that_are_not_known_have_no_sentence():
 def test_the_law_that_held_up_best_is_told_with_the_others_beside_it():
     words = told(made.findings(), "behaviour")
     assert "given the time of day, divided into 4 parts" in words
-    assert "in the first 200 rounds had a gap of 3.0 % in the last 100 rounds" in words
-    assert "rounds like those in the log: 4.0 %" in words
+    assert re.search("the first 200 rounds .* the last 100 rounds is 3.0 %", words)
+    assert "4.0 % with cohorts like those in the log" in words
+
+
+def test_a_law_whose_interval_says_nothing_is_not_called_the_best():
+    found = made.findings()
+    scores = tuple(one._replace(held_out_gap=Estimate(0.5, 0.0, 1.0)) for one in found.fit.scores)
+    words = told(replace(found, fit=replace(found.fit, scores=scores)), "behaviour")
+    assert "best" not in words
+    assert "too short to judge weights" in words
+
+
+@pytest.mark.parametrize("ratio", [0.3, 1.0, 5.0])
+def test_of_a_few_rounds_no_ratio_is_interpreted(ratio):
+    few = behaving(made.findings(), rounds_per_observation=max(ratio, 1.0), dispersion=ratio)
+    words = told(replace(few, rounds=LEAST_ROUNDS - 1), "behaviour")
+    assert f"{LEAST_ROUNDS - 1} rounds are too few" in words
+    for word in ("slowly", "about the next", "together:", "varies less", "independently of"):
+        assert word not in words.partition("Weights fitted")[0]
+    assert "too few" not in told(replace(few, rounds=LEAST_ROUNDS), "behaviour")
+
+
+def test_what_is_owed_is_defined_only_where_it_differs_from_the_importance():
+    assert OWED in told(made.unknown_client(), "objective")
+    assert OWED not in told(made.findings(), "objective")
+
+
+@pytest.mark.parametrize(("rounds", "verb"), [(1, "it is"), (2, "they are")])
+def test_rounds_without_participants_agree_with_their_verb(rounds, verb):
+    assert f"{verb} left out" in told(replace(made.findings(), empty_rounds=rounds), "log")
 
 
 def test_without_laws_tried_none_is_told():

@@ -144,7 +144,7 @@ def _evidence(case: Case, found: _Found) -> Evidence:
         reach=found.reach,
         price=found.price,
         drift=found.behaviour.drift,
-        never=float(window.owed[found.reach.never_seen].sum()),
+        never=float(window.importance[found.reach.never_seen].sum()),
         known=window.known,
         softness=found.softness,
         tolerance=found.tolerance,

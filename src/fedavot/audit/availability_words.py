@@ -11,7 +11,7 @@ from fedavot.audit.numerals import share
 from fedavot.audit.telling import amount, count, interval, listed, size, stretch, told_name
 
 LAWS = {
-    "explicit": "rounds like those in the log",
+    "explicit": "cohorts like those in the log",
     "independent": "clients that are available independently of each other",
     "mixture": "clients that are available independently, given the time of day",
 }
@@ -21,6 +21,9 @@ NOTEWORTHY = 1.2
 """Ratio to independent clients below which a difference may be chance."""
 NO_LIMIT = 0.99
 """Upper end of an interval from which on it says nothing."""
+LEAST_ROUNDS = 50
+"""Rounds from which on a ratio of variances, whose standard error is about √(2 / rounds), is known
+to within what is noteworthy."""
 GROUPS = 6
 """How many groups are named with their hours."""
 
@@ -47,6 +50,11 @@ def behaviour(findings: Findings) -> Iterator[str]:
         yield _range(verb, found.by_weekday, WEEKDAYS, "")
     if _is_constant(findings.by_client.inclusion):
         yield _constant(findings)
+    elif findings.rounds < LEAST_ROUNDS:
+        yield (
+            f"{count(findings.rounds)} rounds are too few to say how long clients stay, and "
+            "whether they come together."
+        )
     else:
         if isfinite(found.rounds_per_observation):
             yield _per_observation(found.rounds_per_observation)
@@ -82,9 +90,10 @@ def _range(verb: str, means: Floats, labels: Sequence[str], unit: str) -> str:
     if most == fewest:
         when = "On every weekday" if days else "At every hour"
         return f"{when} about the same number of clients {verb} on average ({most})."
+    best, worst = (labels[at] if days else f"the hour from {labels[at]}" for at in (high, low))
     return (
-        f"On average, most clients {verb} {'on' if days else 'in the hour from'} {labels[high]}"
-        f"{unit} ({most}), and fewest {'on' if days else 'from'} {labels[low]} ({fewest})."
+        f"{best[0].upper()}{best[1:]}{unit} has the most clients that {verb} ({most} on average), "
+        f"{worst} the fewest ({fewest})."
     )
 
 
@@ -140,13 +149,18 @@ def _laws(fit: Fit) -> Iterator[str]:
     best = next((score for score in fit.scores if score.law == fit.law), None)
     if best is None:
         return
+    first, last = stretch("first", fit.fitted_rounds), stretch("last", fit.held_out_rounds)
+    if best.held_out_gap.low <= 0 and best.held_out_gap.high >= NO_LIMIT:
+        yield f"The log is too short to judge weights fitted to {first} by their gap in {last}."
+        return
     parts = f", divided into {count(fit.parts_of_day, 'part')}" if fit.law == "mixture" else ""
-    yield (
-        f"Availability is best described as {LAWS[best.law]}{parts}. Weights fitted to this law in "
-        f"{stretch('first', fit.fitted_rounds)} had a gap of {share(best.held_out_gap.value)} in "
-        f"{stretch('last', fit.held_out_rounds)} ({interval(best.held_out_gap)})."
-    )
     others = [score for score in fit.scores if score.law != fit.law]
+    carried = "carry over best if" if others else "assume that"
+    yield (
+        f"Weights fitted to {first} {carried} availability is described by {LAWS[best.law]}{parts}"
+        f"; their gap in {last} is {share(best.held_out_gap.value)} "
+        f"({interval(best.held_out_gap)})."
+    )
     if others:
-        told = "; ".join(f"{LAWS[one.law]}: {share(one.held_out_gap.value)}" for one in others)
-        yield f"The same for other descriptions: {told}."
+        told = [f"{share(one.held_out_gap.value)} with {LAWS[one.law]}" for one in others]
+        yield f"With other descriptions of availability, that gap is {' and '.join(told)}."

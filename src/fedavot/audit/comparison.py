@@ -221,12 +221,15 @@ def _members(
 
 def _rule(old: _Document, new: _Document) -> Iterator[Change]:
     used = (_recommended(old), _recommended(new))
-    yield from _plain("gap attained", "gap", share, "The recommended rule has a gap of {}", used)
-    yield from _plain(
-        *("effective cohort size", "effective_cohort_size", size),
-        "The recommended rule has an effective cohort size of {}",
-        used,
-    )
+    if all(used):
+        yield from _plain(
+            "gap attained", "gap", share, "The recommended rule has a gap of {}", used
+        )
+        yield from _plain(
+            *("effective cohort size", "effective_cohort_size", size),
+            "The recommended rule has an effective cohort size of {}",
+            used,
+        )
     before, after = (
         LAWS.get(document["fit"]["law"], shown(document["fit"]["law"])) for document in (old, new)
     )
@@ -236,8 +239,9 @@ def _rule(old: _Document, new: _Document) -> Iterator[Change]:
 
 
 def _recommended(document: _Document) -> _Document:
-    """Return the standing of the recommended rule; nothing if it was not measured."""
-    rule, standings = document["advice"]["rule"], document["price"]["standings"]
+    """Return the standing of the recommended rule; nothing if none is, or was not measured."""
+    advice, standings = document["advice"], document["price"]["standings"]
+    rule = None if advice["action"] == "collect more rounds" else advice["rule"]
     return next((one for one in standings if one["rule"] == rule), {})
 
 

@@ -32,8 +32,8 @@ from fedavot.audit.canvas import (
 from fedavot.audit.findings import Estimate, Findings
 from fedavot.audit.labels import place_labels
 from fedavot.audit.numerals import NARROW, NOTHING, number, share
-from fedavot.audit.rules import label
-from fedavot.audit.telling import interval, shown, stretch
+from fedavot.audit.rules import label, recommended
+from fedavot.audit.telling import interval, owes_otherwise, shown, stretch
 
 LAWS = {
     "explicit": "rounds of the log",
@@ -79,12 +79,13 @@ def _shares(findings: Findings) -> Picture:
     grouped = findings.by_group is not None
     data = findings.by_group or findings.by_client
     names = findings.groups if grouped else findings.clients
+    wanted = "owed" if owes_otherwise(findings) else "importance"
     excess = data.implied - data.owed
     rows = extremes(excess)
     figure, axes = new_figure(height_of(rows.size))
     lines = np.arange(rows.size)
     joined(axes, data.owed[rows], data.implied[rows])
-    dots(axes, data.owed[rows], lines, colour="wanted", marker="o", label="importance")
+    dots(axes, data.owed[rows], lines, colour="wanted", marker="o", label=wanted)
     dots(axes, data.implied[rows], lines, colour="plain", marker="D", label="plain average")
     dots(
         axes,
@@ -102,13 +103,14 @@ def _shares(findings: Findings) -> Picture:
         for row in np.argsort(-np.abs(excess), kind="stable")[:4]
         if abs(excess[row]) > NOTHING
     )
-    apart = f" Largest deviations: {told}." if told else f" Every {what} gets its importance."
+    its = "what it is owed" if wanted == "owed" else "its importance"
+    apart = f" Largest deviations: {told}." if told else f" Every {what} gets {its}."
     return Picture(
         "shares",
         f"Importance and weight of each {what}"
         if rows.size == len(names) or not told
         else f"The {rows.size} {what}s with the largest deviations",
-        f"One row per {what}, with its importance, its share of the plain average, and its share "
+        f"One row per {what}, with {its}, its share of the plain average, and its share "
         f"with the weights that come closest to the importance.{apart}"
         + fewer(
             rows.size,
@@ -123,11 +125,12 @@ def _held_out(findings: Findings) -> Picture | None:
     """Draw the gaps of laws and rules in the held-out part of the log."""
     if not has_held_out(findings):
         return None
+    best = recommended(findings.advice)
     laws = [(LAWS.get(one.law, one.law), one.held_out_gap) for one in findings.fit.scores]
     rules = [(label(one.rule), one.held_out_gap) for one in findings.price.standings]
     blocks = [
         ("By description of availability", laws, LAWS.get(findings.fit.law)),
-        ("By rule", rules, label(findings.advice.rule)),
+        ("By rule", rules, best and label(best)),
     ]
     blocks = [block for block in blocks if block[1]]
     if not blocks:
@@ -141,8 +144,8 @@ def _held_out(findings: Findings) -> Picture | None:
         gridspec_kw={"height_ratios": sizes},
     )
     limit = _limit(findings)
-    for panel, (title, rows, best) in zip(axes[:, 0], blocks, strict=True):
-        _intervals(panel, rows, best, limit)
+    for panel, (title, rows, marked) in zip(axes[:, 0], blocks, strict=True):
+        _intervals(panel, rows, marked, limit)
         panel.set_title(title)
         panel.axvline(findings.tolerance, color=COLOURS["muted"], linewidth=1.2, linestyle=":")
     from_zero(axes[-1, 0])
@@ -178,7 +181,8 @@ def _price(findings: Findings) -> Picture:
         for one in findings.price.standings
         if np.isfinite([one.effective_cohort_size, one.gap]).all()
     ]
-    chosen = [one.rule == findings.advice.rule for one in standings]
+    advised = recommended(findings.advice)
+    chosen = [one.rule == advised for one in standings]
     for one, best in zip(standings, chosen, strict=True):
         look = {"colour": "attained", "s": 110} if best else {"colour": "plain", "marker": "D"}
         dots(axes, one.effective_cohort_size, one.gap, **{"s": 30, "zorder": 4 + best, **look})
@@ -208,8 +212,8 @@ def _price(findings: Findings) -> Picture:
         "price",
         "The price of a smaller gap",
         "Gap against effective cohort size. The line runs from exact to ever softer alignment. "
-        f"{told}. Recommended: {label(findings.advice.rule)}. The dotted line is the tolerance, "
-        f"{share(findings.tolerance)}.",
+        f"{told}. {f'Recommended: {label(advised)}. ' if advised else ''}The dotted line is the "
+        f"tolerance, {share(findings.tolerance)}.",
         figure,
     )
 

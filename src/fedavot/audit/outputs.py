@@ -57,9 +57,10 @@ def check_folder(folder: PathLike) -> None:
     if (place / FIGURES).exists() and not (place / FIGURES).is_dir():
         taken, folders = [*taken, FIGURES], [*folders, FIGURES]
     if folders or (taken and not _is_audit(place)):
+        them = folders or taken
         raise OptionError(
-            f"{place} has {enumerated(folders or taken, 20)}, which no audit wrote; name another "
-            "folder, or move them away"
+            f"{place} has {enumerated(them, 20)}, which no audit wrote; name another folder, or "
+            f"move {'it' if len(them) == 1 else 'them'} away"
         )
 
 
@@ -85,7 +86,7 @@ def write_audit(
     place = Path(folder)
     check_folder(place)
     with _made_aside(place) as aside:
-        names = _make(findings, changes, aside)
+        names = _make(findings, changes, aside, place)
         if place.exists():
             _put(aside, place, names)
         else:
@@ -160,12 +161,12 @@ def _remove_leftovers(parent: Path) -> None:
                         shutil.rmtree(entry, ignore_errors=True)
 
 
-def _make(findings: Findings, changes: Sequence[Change], folder: Path) -> list[str]:
-    """Write every file into a folder and return their names."""
+def _make(findings: Findings, changes: Sequence[Change], folder: Path, place: Path) -> list[str]:
+    """Write every file into a folder and return their names; ``place`` is where they will be."""
     from fedavot.audit.figures import draw, write_png
     from fedavot.audit.page import page
 
-    text = page(findings, changes).encode()
+    text = page(findings, changes, folder=place).encode()
     write_whole(folder / REPORT, lambda stream: stream.write(text))
     write_alignment(findings, folder / ALIGNMENT)
     write_findings(findings, folder / FINDINGS)

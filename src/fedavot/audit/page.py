@@ -8,10 +8,12 @@ only makes tables sortable.
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import resources
+from pathlib import Path
 from typing import NamedTuple
 
 import fedavot
 from fedavot._checks import Integers
+from fedavot._files import PathLike
 from fedavot.audit.availability_words import has_held_out
 from fedavot.audit.canvas import Picture
 from fedavot.audit.comparison import Change
@@ -57,7 +59,7 @@ class _Part(NamedTuple):
     content: str
 
 
-def page(findings: Findings, changes: Sequence[Change] = ()) -> str:
+def page(findings: Findings, changes: Sequence[Change] = (), *, folder: PathLike = "") -> str:
     """Return the report as an HTML document.
 
     Parameters
@@ -66,8 +68,10 @@ def page(findings: Findings, changes: Sequence[Change] = ()) -> str:
         What an audit found.
     changes : sequence of Change
         What changed since an earlier audit.
+    folder : path
+        The folder of the audit's files, for the code on the page.
     """
-    parts = _parts(findings, changes)
+    parts = _parts(findings, changes, Path(folder))
     contents = "".join(f'<li><a href="#{part.key}">{text(part.brief)}</a></li>' for part in parts)
     written = "".join(
         f'<section id="{part.key}" aria-labelledby="{part.key}-heading">'
@@ -141,14 +145,14 @@ def _tiles(findings: Findings) -> list[str]:
         tiles.append(_tile("Gap of the recommended weights", share(chosen.gap), _with(chosen.rule)))
     shown = chosen or plain
     if shown is not None:
-        against = f"; {number(plain.effective_cohort_size)} with the plain average" if plain else ""
+        against = f", {number(plain.effective_cohort_size)} with the plain average" if plain else ""
         size, there = number(shown.effective_cohort_size), number(findings.mean_cohort_size)
         tiles.append(
             _tile(
                 "Effective cohort size",
                 f"{size} client{'' if size == '1' else 's'}",
-                f"{_with(shown.rule)}{against if shown is not plain else ''}; {there} "
-                f"{'takes' if there == '1' else 'take'} part",
+                f"{_with(shown.rule)}{against if shown is not plain else ''}; on average, {there} "
+                f"{'client takes' if there == '1' else 'clients take'} part in a round",
             )
         )
     return tiles
@@ -181,7 +185,7 @@ def _tile(label: str, value: str, note: str) -> str:
     )
 
 
-def _parts(findings: Findings, changes: Sequence[Change]) -> list[_Part]:
+def _parts(findings: Findings, changes: Sequence[Change], folder: Path) -> list[_Part]:
     """Return the page's sections in order."""
     told = sections(findings)
     drawn = {picture.name: picture for picture in draw(findings)}
@@ -204,7 +208,7 @@ def _parts(findings: Findings, changes: Sequence[Change]) -> list[_Part]:
         parts.insert(0, _Part("changes", "What has changed", "Changes", _changes(changes)))
     return [
         *parts,
-        _Part("use", "How to use the weights", "Use", usage(findings)),
+        _Part("use", "How to use the weights", "Use", usage(findings, folder)),
         _Part("log", told["log"].title, "Log", lead["log"]),
         _Part("method", "How these figures were made", "Method", method(findings)),
     ]
@@ -229,7 +233,11 @@ def _beside(told: str, shown: str) -> str:
 def _objective(findings: Findings) -> str:
     groups = groups_table(findings) if findings.by_group is not None else ""
     more = len(findings.clients) - MOST_CLIENTS
-    left_out = f"<p>{count(more)} more are in <code>clients.csv</code>.</p>" if more > 0 else ""
+    left_out = (
+        f"<p>{count(more)} more {'is' if more == 1 else 'are'} in <code>clients.csv</code>.</p>"
+        if more > 0
+        else ""
+    )
     return (
         f"{groups}{extreme_tables(findings)}"
         f"<details><summary>Every client</summary>{clients_table(findings)}{left_out}</details>"
@@ -242,7 +250,8 @@ def _reach(findings: Findings) -> str:
     parts = []
     if reach.deficient.clients.size:
         parts.append(_meters(reach.deficient))
-        title = "More importance than their rounds allow"
+        whose = "their" if reach.deficient.clients.size > 1 else "its"
+        title = f"More importance than {whose} rounds allow"
         parts.append(_names(title, findings, reach.deficient.clients))
     if reach.never_seen.size:
         parts.append(_names("Never took part", findings, reach.never_seen))

@@ -1,5 +1,7 @@
 """The page's help: how to use the weights, and how the figures were computed."""
 
+from pathlib import Path
+
 from fedavot.audit.availability_words import has_held_out
 from fedavot.audit.findings import Advice, Findings
 from fedavot.audit.markup import text
@@ -13,13 +15,15 @@ from fedavot.audit.rules import (
     VARIANCE,
     label,
 )
-from fedavot.audit.telling import stretch
+from fedavot.audit.telling import OWED, owes_otherwise, stretch
 from fedavot.online import STEP
 
 GLOSSARY = {
     "Importance": "How much each client should count in the model, as a share of the total.",
+    "Owed": OWED,
     "Gap": "The share of the weight that goes to the wrong clients: the total variation distance "
-    "between the weights that clients get and their importance.",
+    "between the weights that clients get and their importance, or what they are owed where that "
+    "differs.",
     "Alignment": "Weights that depend on who else took part in the round, chosen so that over all "
     "rounds each client gets its importance. FedAVOT finds them by optimal transport.",
     "Softness": "How far the weights may stay from the importance in order to be more even; 0 is "
@@ -45,25 +49,39 @@ RULE_GLOSSARY = {
 """Rules and their meaning; a page has those of its log."""
 
 
-def usage(findings: Findings) -> str:
-    """Return how to apply the recommendation, with code."""
+def usage(findings: Findings, folder: Path) -> str:
+    """Return how to apply the recommendation, with code that reads the files in a folder."""
     advice, size = findings.advice, max(1, round(findings.mean_cohort_size))
     told = "For the names of the clients that took part in a round, in the order of their updates:"
     if advice.rule == SELECT:
         told = "In every round, from the names of the clients that are available:"
     return "".join(
         [
-            f"<p>{_source(advice)}</p>",
+            f"<p>{_source(advice)}{_relative(folder)}</p>",
             "<h3>In Flower</h3>",
-            _code("Python code in Flower", _flower(advice, size)),
+            _code("Python code in Flower", _flower(advice, size, folder)),
             "<h3>Anywhere else</h3>",
             f"<p>{told}</p>",
-            _code("Python code anywhere else", _elsewhere(advice, size)),
+            _code("Python code anywhere else", _elsewhere(advice, size, folder)),
             "<p>In addition, keep the last update of each client.</p>"
             if advice.action == "use memory"
             else "",
         ]
     )
+
+
+def _relative(folder: Path) -> str:
+    """Say from where the paths in the code are valid."""
+    if folder.is_absolute() or folder == Path():
+        return ""
+    return " Paths in the code are relative to the folder in which the audit was run."
+
+
+def _literal(path: Path) -> str:
+    """Return a path as a literal of Python."""
+    name = path.as_posix()
+    plain = name.isprintable() and not set(name) & {'"', "\\"}
+    return f'"{name}"' if plain else ascii(name)
 
 
 def _source(advice: Advice) -> str:
@@ -100,8 +118,9 @@ def method(findings: Findings) -> str:
         if has_held_out(findings)
         else ""
     )
+    unused = {"" if judged else "Held out", "" if owes_otherwise(findings) else "Owed"}
     explained = {
-        **{term: words for term, words in GLOSSARY.items() if judged or term != "Held out"},
+        **{term: words for term, words in GLOSSARY.items() if term not in unused},
         **{_heading(rule): words for rule, words in RULE_GLOSSARY.items() if rule in rules},
     }
     terms = "".join(
@@ -126,7 +145,7 @@ def _heading(rule: str) -> str:
     return label(rule)[0].upper() + label(rule)[1:]
 
 
-def _flower(advice: Advice, size: int) -> str:
+def _flower(advice: Advice, size: int, folder: Path) -> str:
     """Return the code for a Flower server."""
     memory = advice.action == "use memory"
     options = []
@@ -138,9 +157,9 @@ def _flower(advice: Advice, size: int) -> str:
         options.append(f"softness={advice.softness:.3g}")
     if advice.online:
         learned = f"weighting=Weighting({', '.join(options)})" if options else ""
-        arguments = ['importance="clients.csv"', *filter(None, [learned])]
+        arguments = [f"importance={_literal(folder / 'clients.csv')}", *filter(None, [learned])]
     else:
-        given = ", ".join(['"alignment.json"', *options])
+        given = ", ".join([_literal(folder / "alignment.json"), *options])
         arguments = [f"weighting=Weighting.load({given})"]
     if memory:
         arguments.append('folder="run"')
@@ -155,19 +174,19 @@ def _flower(advice: Advice, size: int) -> str:
     )
 
 
-def _elsewhere(advice: Advice, size: int) -> str:
+def _elsewhere(advice: Advice, size: int, folder: Path) -> str:
     """Return the code that weights a round without Flower."""
     if not advice.online:
         return (
             "import fedavot as fa\n\n"
-            'alignment = fa.Alignment.load("alignment.json")\n'
+            f"alignment = fa.Alignment.load({_literal(folder / 'alignment.json')})\n"
             "weights = alignment.weights(who_took_part)"
         )
     soft = f"softness={advice.softness:.3g}, " if advice.softness > 0 else ""
     start = (
         "import numpy as np\n"
         "import fedavot as fa\n\n"
-        'importance = fa.importance.read_mapping("clients.csv")\n'
+        f"importance = fa.importance.read_mapping({_literal(folder / 'clients.csv')})\n"
         "start = np.log(np.maximum(list(importance.values()), 1e-12))\n"
         f"aligner = fa.{'Soft' if soft else ''}OnlineAligner(\n"
         f"    importance, {soft}step={STEP:g}, potentials=start\n"

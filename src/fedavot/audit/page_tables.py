@@ -9,7 +9,8 @@ from fedavot.audit.availability_words import LAWS, has_held_out
 from fedavot.audit.findings import Estimate, Findings, Shares
 from fedavot.audit.markup import Cell, Column, figures, name, table, text, words
 from fedavot.audit.numerals import ABSENT, NARROW, digits_of, number, share
-from fedavot.audit.rules import label
+from fedavot.audit.rules import label, recommended
+from fedavot.audit.telling import owes_otherwise
 
 MOST_CLIENTS = 500
 """Rows of the tables of clients and groups: more would be slow to open, and are in the files."""
@@ -28,7 +29,7 @@ def groups_table(findings: Findings) -> str:
     names = [findings.groups[row] for row in rows]
     columns = [
         Column("Group", [Cell(name(one), one) for one in names]),
-        *_shares(shares, rows, "Rounds with any"),
+        *_shares(findings, shares, rows, "Rounds with any"),
     ]
     whole = rows.size == len(findings.groups)
     caption = "Groups" if whole else f"The {rows.size} groups with the largest deviations"
@@ -46,7 +47,7 @@ def extreme_tables(findings: Findings) -> str:
         order = np.argsort(-sign * excess, kind="stable")[:MOST_EXTREME]
         rows = order[sign * excess[order] > _EXACT]
         if rows.size:
-            columns = [_clients(findings, rows), *_brief(findings.by_client, rows)]
+            columns = [_clients(findings, rows), *_brief(findings, rows)]
             parts.append(table(caption, columns, key=key))
     return f'<div class="pair">{"".join(parts)}</div>' if parts else ""
 
@@ -59,16 +60,16 @@ def clients_table(findings: Findings) -> str:
     if findings.group_of is not None:
         belongs = [findings.groups[at] for at in findings.group_of[rows]]
         columns.append(Column("Group", [Cell(name(one), one) for one in belongs]))
-    columns += _shares(findings.by_client, rows, "Rounds with it")
+    columns += _shares(findings, findings.by_client, rows, "Rounds with it")
     whole = rows.size == len(findings.clients)
     caption = "All clients" if whole else f"The {rows.size} clients with the largest deviations"
     return table(caption, columns, key="clients-caption", find="Find a client")
 
 
 def rules_table(findings: Findings) -> str:
-    """Return how each rule does; the recommended one is marked."""
+    """Return how each rule does; the recommended one, if any, is marked."""
     standings = findings.price.standings
-    chosen = [one.rule == findings.advice.rule for one in standings]
+    chosen = [one.rule == recommended(findings.advice) for one in standings]
     badge = ' <span class="badge">recommended</span>'
     rules = [
         Cell(text(label(one.rule)) + (badge if best else ""), label(one.rule))
@@ -126,22 +127,20 @@ def _clients(findings: Findings, rows: Integers) -> Column:
     return Column("Client", [Cell(name(one), one) for one in names])
 
 
-def _shares(shares: Shares, rows: Integers, inclusion: str) -> list[Column]:
+def _shares(findings: Findings, shares: Shares, rows: Integers, inclusion: str) -> list[Column]:
     """Return the columns with the shares of clients or groups."""
     owed, implied = shares.owed[rows], shares.implied[rows]
     digits = _digits(owed, implied)
-    columns = [Column("Importance", _percents(owed, digits))]
-    if np.abs(shares.owed - shares.importance).max(initial=0.0) > _EXACT:
-        wanted = _percents(shares.importance[rows], digits)
-        note = "The importance, counted only in rounds in which its state is known"
-        columns = [Column("Importance", wanted), Column("Owed", columns[0].cells, note)]
+    columns = [_wanted(findings, owed, digits)]
+    if owes_otherwise(findings):
+        columns.insert(0, Column("Importance", _percents(shares.importance[rows], digits)))
     return [
         *columns,
         Column("Plain average", _percents(implied, digits)),
         Column(
             "Deviation",
             _differences(implied - owed, digits),
-            "Plain average minus importance",
+            f"Plain average minus {columns[-1].heading.lower()}",
         ),
         Column(
             "Closest possible", _percents(shares.attained[rows], digits), "With the best weights"
@@ -150,14 +149,22 @@ def _shares(shares: Shares, rows: Integers, inclusion: str) -> list[Column]:
     ]
 
 
-def _brief(shares: Shares, rows: Integers) -> list[Column]:
-    owed, implied = shares.owed[rows], shares.implied[rows]
+def _brief(findings: Findings, rows: Integers) -> list[Column]:
+    owed, implied = findings.by_client.owed[rows], findings.by_client.implied[rows]
     digits = _digits(owed, implied)
     return [
-        Column("Importance", _percents(owed, digits)),
+        _wanted(findings, owed, digits),
         Column("Plain average", _percents(implied, digits)),
         Column("Deviation", _differences(implied - owed, digits)),
     ]
+
+
+def _wanted(findings: Findings, owed: Floats, digits: int) -> Column:
+    """Return the column that the plain average is compared with."""
+    if not owes_otherwise(findings):
+        return Column("Importance", _percents(owed, digits))
+    note = "The importance, counted only in rounds in which its state is known"
+    return Column("Owed", _percents(owed, digits), note)
 
 
 def _digits(*shares: Floats) -> int:

@@ -4,7 +4,8 @@ A participation log is a record, and is read as far as it goes; these tables are
 wrote, so that whatever is odd in them is refused, with its line and what to do.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,11 @@ from fedavot._files import PathLike
 from fedavot._reading import column, csv_table
 from fedavot.audit.blocks import GZIP, kind_of, silent, text_blocks
 from fedavot.errors import FileFormatError
+
+ALIKE = 0.85
+"""Similarity from which on two names may be two spellings of one."""
+TRIED = 5
+"""Missing names that are compared with the others: comparing all of them could take minutes."""
 
 
 class Pair(NamedTuple):
@@ -74,6 +80,33 @@ def refuse_packed(path: PathLike) -> None:
 def named(names: Iterable[str]) -> str:
     """List names for a message, in quotes."""
     return enumerated(map(quoted, names))
+
+
+def other_spelling(missing: Sequence[str], listed: Iterable[str], clients: Sequence[str]) -> str:
+    """Point out a name in a file that may be a missing client's; if all names differ, list them.
+
+    Parameters
+    ----------
+    missing : sequence of str
+        Clients of the log that the file does not have.
+    listed : iterable of str
+        The names in the file.
+    clients : sequence of str
+        All clients of the log.
+    """
+    known = set(clients)
+    spelling = {name.strip().casefold(): name for name in listed if name not in known}
+    folded = {name.strip().casefold(): name for name in missing}
+    same = [(name, name) for name in folded if name in spelling]
+    alike = same or [
+        (name, other)
+        for name in list(folded)[:TRIED]
+        for other in get_close_matches(name, spelling, n=1, cutoff=ALIKE)
+    ]
+    for name, other in alike[:1]:
+        return f" (it has {spelling[other]!r}: if that is {folded[name]!r}, use the same spelling)"
+    some = len(missing) < len(clients)
+    return "" if some or not spelling else f" (it has {named(spelling.values())} instead)"
 
 
 def _place(header: list[str], name: str, wanted: tuple[str, str], source: Path) -> int:

@@ -82,13 +82,12 @@ def _shortfall(findings: Findings) -> Iterator[str]:
 def _ratio(findings: Findings) -> str:
     found, worst = findings.reach, findings.reach.worst
     if np.array_equal(worst.clients, found.deficient.clients):
-        who = "They are" if worst.clients.size > 1 else "This client is"
+        whose = "Their importance" if worst.clients.size > 1 else "Its importance"
     else:
-        verb = "are" if worst.clients.size > 1 else "is"
-        who = f"In the worst case, {_subject(findings, worst.clients)} {verb}"
+        whose = f"In the worst case, the importance of {_subject(findings, worst.clients)}"
     return (
-        f"{who} {amount(found.hall_ratio.value)} times as important as the rounds with "
-        f"{'any of them' if worst.clients.size > 1 else 'it'} allow (the Hall ratio; "
+        f"{whose} is {amount(found.hall_ratio.value)} times the share of the rounds that include "
+        f"{'any of them' if worst.clients.size > 1 else 'it'} (the Hall ratio; "
         f"{interval(found.hall_ratio, amount)})."
     )
 
@@ -114,8 +113,8 @@ def _fixes(findings: Findings) -> Iterator[str]:
     if found.if_all_asked is not None:
         yield _all_asked(found.if_all_asked, found.deficiency.value)
     yield (
-        f"Or accept the closest importance that can be attained, which gives {_them(weak.clients)} "
-        f"{share(weak.coverage)} instead of {share(weak.importance)}."
+        "Otherwise, accept the closest importance that can be attained, which gives "
+        f"{_them(weak.clients)} {share(weak.coverage)} instead of {share(weak.importance)}."
     )
 
 
@@ -123,7 +122,7 @@ def _never(findings: Findings) -> Iterator[str]:
     """Name the clients that never took part, unless they are the ones already named."""
     never = findings.reach.never_seen
     if never.size and not np.array_equal(never, findings.reach.deficient.clients):
-        held = share(float(findings.by_client.owed[never].sum()))
+        held = share(float(findings.by_client.importance[never].sum()))
         yield (
             f"{_subject(findings, never)} with {held} of the importance never took part: no "
             f"weights can make up for {_them(never)} until {_they(never)}."
@@ -134,10 +133,10 @@ def _larger(found: Reach) -> str:
     """Say whether larger cohorts would be enough, according to what was tried."""
     times = found.larger_cohorts or found.tried_cohorts
     if found.if_all_asked is None:
-        merged = f"rounds that merge the clients of {count(times)} consecutive rounds"
-        return f"Or {merged}." if found.larger_cohorts else f"Even {merged} would not be enough."
+        enough = "would also be enough" if found.larger_cohorts else "would not be enough"
+        return f"Merging the clients of {count(times)} consecutive rounds into one round {enough}."
     more = "twice" if times == 2 else f"{count(times)} times"
-    return f"Or about {more} as many of the available clients per round."
+    return f"About {more} as many of the available clients per round would also be enough."
 
 
 def _all_asked(left: float, now: float) -> str:

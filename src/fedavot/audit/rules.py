@@ -3,6 +3,7 @@
 ``as-applied`` is the audit's own: the weights that the log says were used.
 """
 
+from fedavot.audit.findings import Advice
 from fedavot.rules.names import RuleName, label_of
 
 FEDAVG, HORVITZ_THOMPSON = RuleName.FEDAVG.value, RuleName.HORVITZ_THOMPSON.value
@@ -18,3 +19,8 @@ def label(rule: str) -> str:
     ('plain average', 'of-another-version')
     """
     return "as applied" if rule == AS_APPLIED else label_of(rule)
+
+
+def recommended(advice: Advice) -> str | None:
+    """Return the rule that is recommended; None if the log is too short to recommend one."""
+    return None if advice.action == "collect more rounds" else advice.rule

@@ -8,15 +8,22 @@ from functools import partial
 from math import isfinite, isnan
 from unicodedata import bidirectional
 
+import numpy as np
+
 from fedavot._checks import enumerated
-from fedavot.audit.findings import Estimate
-from fedavot.audit.numerals import NARROW, number, share
+from fedavot.audit.findings import Estimate, Findings
+from fedavot.audit.numerals import NARROW, NOTHING, number, share
 from fedavot.audit.numerals import count as whole
 
 LONGEST = 48
 """Characters of a name that are shown; the files have all of them."""
 JOINERS = "\u200c\u200d"
 """Invisible characters that names in some scripts, and emoji, are written with."""
+OWED = (
+    "What a client is owed is its importance, counted only in rounds in which its state is known; "
+    "in the other rounds it is owed nothing, and the other clients share its importance."
+)
+"""What owed means."""
 ISOLATE, ISOLATED = "\u2068", "\u2069"
 """Characters that keep the writing direction of a name from affecting the text around it."""
 
@@ -60,6 +67,12 @@ def ends(found: Estimate, told: Callable[[float], str] = share) -> str:
     """
     high = f"to {told(found.high)}" if isfinite(found.high) else "upwards"
     return f"{told(found.low)} {high}"
+
+
+def owes_otherwise(findings: Findings) -> bool:
+    """Return whether clients are owed something else than their importance."""
+    shares = findings.by_client
+    return bool(np.abs(shares.owed - shares.importance).max(initial=0.0) > NOTHING)
 
 
 def stretch(place: str, rounds: int) -> str:

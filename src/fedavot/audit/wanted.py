@@ -6,7 +6,7 @@ unless ``unlisted`` says what they should count, since only the caller can know.
 """
 
 import os
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from math import fsum, isfinite
 from pathlib import Path
@@ -19,7 +19,7 @@ from fedavot._files import PathLike
 from fedavot.audit.federation import Federation
 from fedavot.audit.json_lines import plain
 from fedavot.audit.names import counted, ordered
-from fedavot.audit.pairs import columns_of, named, read_pairs, refuse_packed
+from fedavot.audit.pairs import columns_of, named, other_spelling, read_pairs, refuse_packed
 from fedavot.audit.participation import Participation
 from fedavot.audit.roster import with_clients
 from fedavot.errors import FileFormatError, ImportanceError, Option, OptionError
@@ -259,24 +259,14 @@ def _with_unlisted(
         return amounts, []
     words = f"{_clients(len(missing), 'is', 'are')} in the log and not in {wanted.source}"
     if unlisted is None:
-        hint = _hint(missing, amounts, some=len(missing) < len(clients))
+        hint = other_spelling(missing, amounts, clients)
         raise ImportanceError(
             f"{words}: {named(missing)}{hint}; add what is missing, or use ",
             Option("unlisted", 0),
-            " if they should not count",
+            f" if {'it' if len(missing) == 1 else 'they'} should not count",
         )
     note = f"{words}: {named(missing)}; given an importance of {unlisted:g}"
     return {**amounts, **dict.fromkeys(missing, unlisted)}, [note]
-
-
-def _hint(missing: Sequence[str], listed: Iterable[str], *, some: bool) -> str:
-    """Point out a name that differs only in case or spaces or, if all differ, what there is."""
-    spelling = {name.strip().casefold(): name for name in listed}
-    for name in missing:
-        other = spelling.get(name.strip().casefold())
-        if other is not None:
-            return f" (it has {other!r} for {name!r}: use the same spelling)"
-    return "" if some or not spelling else f" (it has {named(spelling.values())} instead)"
 
 
 def _spelt(mapping: Mapping[str, Any], what: str) -> dict[str, Any]:

@@ -27,7 +27,16 @@ from fedavot.audit.rules import (
     VARIANCE,
     label,
 )
-from fedavot.audit.telling import amount, count, interval, listed, size, told_name
+from fedavot.audit.telling import (
+    OWED,
+    amount,
+    count,
+    interval,
+    listed,
+    owes_otherwise,
+    size,
+    told_name,
+)
 
 MEANT = {
     FEDAVG: "the plain average",
@@ -137,6 +146,8 @@ def _objective(findings: Findings) -> Iterator[str]:
         f"wrong clients. This gap ({interval(gap)}) is {side} the tolerance of "
         f"{share(findings.tolerance)}."
     )
+    if owes_otherwise(findings):
+        yield OWED
     by_group, by_client = findings.by_group, findings.by_client
     if by_group is not None:
         yield from _extremes(by_group.owed, by_group.implied, findings.groups, "group")
@@ -229,7 +240,8 @@ def _log(findings: Findings) -> Iterator[str]:
         yield f"It covers {first} to {last} UTC."
     if findings.empty_rounds:
         rounds = count(findings.empty_rounds, "more round")
-        yield f"Nobody took part in {rounds}; they are left out of every figure."
+        left_out = "it is" if findings.empty_rounds == 1 else "they are"
+        yield f"Nobody took part in {rounds}; {left_out} left out of every figure."
     if findings.unknown_share > 0:
         yield (
             f"In {share(findings.unknown_share)} of all pairs of client and round, it is unknown "

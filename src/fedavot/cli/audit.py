@@ -62,8 +62,9 @@ class _Asked:
         }
         given = [name for name, value in of_intervals.items() if value is not None]
         if self.period is None and given:
+            verb = "applies" if len(given) == 1 else "apply"
             raise click.UsageError(
-                f"{' and '.join(given)} only apply to interval logs; give --period as well"
+                f"{' and '.join(given)} only {verb} to interval logs; give --period as well"
             )
 
 
@@ -104,7 +105,7 @@ def _importance(context: click.Context, parameter: click.Parameter, value: str) 
     metavar="FILE",
     callback=_importance,
     help="Importance of each client: a CSV file with the columns client and importance (or "
-    "examples) and optionally group; or the word uniform.",
+    "examples) and optionally group; a JSON file from client to number; or the word uniform.",
 )
 @click.option(
     "--groups", type=FILE, help="Group of each client: CSV with the columns client and group."

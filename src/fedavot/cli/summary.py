@@ -20,14 +20,14 @@ from fedavot.audit.availability_words import has_held_out
 from fedavot.audit.comparison import Change
 from fedavot.audit.findings import Findings, Shares
 from fedavot.audit.numerals import NARROW, NOTHING, share
-from fedavot.audit.rules import label
-from fedavot.audit.telling import ISOLATE, ISOLATED, count, ends, shown, size
+from fedavot.audit.rules import label, recommended
+from fedavot.audit.telling import ISOLATE, ISOLATED, count, ends, owes_otherwise, shown, size
 from fedavot.audit.words import headline, sections
 
 MOST_ROWS = 12
 """Rows of the table of groups or, without groups, of the clients with the largest deviations."""
 OBJECTIVE = 2
-"""Sentences on the objective; the table below them has the rest."""
+"""Sentences on the objective, besides what is owed; the table below them has the rest."""
 WIDEST = 100
 """Largest width of the text: longer lines are hard to read."""
 NARROWEST = 40
@@ -62,8 +62,10 @@ def show(
     told = sections(findings)
     _recommend(console, findings, told["advice"].sentences)
     for key in ("objective", "reach", "behaviour", "price"):
-        section = told[key]
-        _say(console, section.title, section.sentences[: OBJECTIVE if key == "objective" else None])
+        section, most = told[key], None
+        if key == "objective":
+            most = OBJECTIVE + owes_otherwise(findings)
+        _say(console, section.title, section.sentences[:most])
         if key == "objective":
             _tabulate(console, _parts(findings))
         elif key == "price":
@@ -118,7 +120,8 @@ def _parts(findings: Findings) -> Table:
     parts = findings.by_group or findings.by_client
     names = findings.groups if grouped else findings.clients
     chosen = _furthest(parts)
-    headings = ("importance", "plain\naverage", "closest\npossible", "rounds\nwith it")
+    wanted = "owed" if owes_otherwise(findings) else "importance"
+    headings = (wanted, "plain\naverage", "closest\npossible", "rounds\nwith it")
     table = _table("group" if grouped else "client", *headings)
     for at in chosen.tolist():
         values = (parts.owed, parts.implied, parts.attained, parts.inclusion)
@@ -144,12 +147,12 @@ def _furthest(parts: Shares) -> Integers:
 
 
 def _rules(findings: Findings) -> Table:
-    """Return how every rule does; the recommended one is marked."""
-    judged = has_held_out(findings)
+    """Return how every rule does; the recommended one, if any, is marked."""
+    best, judged = recommended(findings.advice), has_held_out(findings)
     held_out = ("gap,\nheld out", "95 % interval") if judged else ()
     table = _table("rule", "gap", "effective\ncohort size", *held_out)
     for one in findings.price.standings:
-        chosen = one.rule == findings.advice.rule
+        chosen = one.rule == best
         held = one.held_out_gap
         table.add_row(
             Text(f"{label(one.rule)} *" if chosen else label(one.rule)),
@@ -158,7 +161,8 @@ def _rules(findings: Findings) -> Table:
             *((_plain(share(held.value)), _plain(ends(held))) if judged else ()),
             style="bold" if chosen else "",
         )
-    _caption(table, "* recommended")
+    if best is not None:
+        _caption(table, "* recommended")
     return table
 
 
