@@ -137,10 +137,10 @@ def test_a_heading_is_reached_and_pressed_by_keyboard(visit):
 
 def test_only_the_column_sorted_by_says_so(visit):
     tab = visit()
-    for title in ("Group", "Off by"):
+    for title in ("Group", "Deviation"):
         heading(tab, "groups-caption", title).get_by_role("button").click()
     assert heading(tab, "groups-caption", "Group").get_attribute("aria-sort") is None
-    assert heading(tab, "groups-caption", "Off by").get_attribute("aria-sort") == "descending"
+    assert heading(tab, "groups-caption", "Deviation").get_attribute("aria-sort") == "descending"
 
 
 def test_names_sort_as_people_count(visit):
@@ -155,7 +155,7 @@ def test_what_has_no_number_sorts_last_whichever_way(visit, folder):
     (folder / "unknown.html").write_text(page(made.unknown_client()), encoding="utf-8")
     tab = visit("unknown")
     unfold(tab)
-    button = heading(tab, "clients-caption", "Takes part in").get_by_role("button")
+    button = heading(tab, "clients-caption", "Rounds with it").get_by_role("button")
     for _ in range(2):
         button.click()
         assert rows(tab, "clients-caption")[-1] == made.CLIENTS[11]
