@@ -251,3 +251,8 @@ def test_read_mapping_names_the_file_and_the_place(tmp_path, name, content, erro
 def test_read_mapping_of_no_file_says_which(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere\.csv"):
         fi.read_mapping(tmp_path / "nowhere.csv")
+
+
+def test_counts_in_no_order_are_refused():
+    with pytest.raises(ImportanceError, match="found a mapping"):
+        fi.by_examples({"berlin": 3, "porto": 4})

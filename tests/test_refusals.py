@@ -115,7 +115,7 @@ def test_a_truncated_file_is_refused(document, kept):
 @pytest.mark.parametrize(
     ("data", "match"),
     [
-        (b"\x80\x04\x95\xff\xfe", r"not a complete JSON document"),
+        (b"\x80\x04\x95\xff\xfe", r"byte 0 is not UTF-8"),
         (b"PK\x03\x04", r"not a complete JSON document"),
         (b"[1, 2, 3]", r"holds 'list', not 'fedavot-alignment'"),
         (b"null", r"holds 'NoneType'"),

@@ -7,7 +7,7 @@ offending entry. Nothing else in the library validates.
 import operator
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,13 @@ def as_floats(
     _refuse_masked(values, what=what, item=item, error=error)
     if isinstance(values, np.ndarray) and values.dtype.kind == "c":
         raise error(f"{what} must be a sequence of real numbers, found {values.dtype}")
+    if isinstance(values, Mapping):
+        raise error(f"{what} must be a sequence of numbers in order, found a mapping")
+    if isinstance(values, list | tuple):
+        # NumPy would read "0.5" as a number.
+        text = next((entry for entry in values if isinstance(entry, str)), None)
+        if text is not None:
+            raise error(f"{what} must be a sequence of numbers: found the text {shown(text)}")
     try:
         array = np.asarray(values, dtype=np.float64)
     except OverflowError:

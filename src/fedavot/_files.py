@@ -73,6 +73,11 @@ def read_document(path: PathLike, *, format: str, version: int) -> dict[str, Any
         document = parse_json(Path(path).read_bytes())
         found_checksum = document.pop("checksum", None) if isinstance(document, dict) else None
         true_checksum = checksum(document)  # raises if a number is not finite
+    except UnicodeDecodeError as cause:
+        raise FileFormatError(
+            f"{name} is damaged, or no JSON document: byte {cause.start} is not UTF-8 text; take a "
+            "copy that is whole"
+        ) from None
     except (ValueError, RecursionError) as cause:
         raise FileFormatError(
             f"{name} is not a complete JSON document ({cause}); it may be cut off: write it again"

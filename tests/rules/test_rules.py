@@ -360,7 +360,7 @@ def test_importance_by_name_without_names_is_answered_with_what_orders_it(make):
         make({"ann": 0.5, "bob": 0.5})
 
 
-def test_one_evaluation_is_one():
+def test_one_iteration_is_one():
     unconverged = fa.align(UNEVEN, fa.UniformCohorts(N, 2), max_iter=1)
-    with pytest.raises(RuleError, match=r"after 1 evaluation\)"):
+    with pytest.raises(RuleError, match=r"after 1 iteration\)"):
         rules.fedavot(unconverged)
