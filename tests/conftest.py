@@ -12,7 +12,7 @@ settings.register_profile(
     "ci",
     derandomize=True,
     deadline=None,
-    max_examples=100,
+    max_examples=50,
     suppress_health_check=_PATIENT,
 )
 settings.register_profile(
