@@ -9,6 +9,7 @@ law of 2^N cohorts in closed form can be used like a list of five:
 With *levels*, the weight of a cohort is shared among its members of the lowest-numbered level.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
@@ -130,7 +131,7 @@ class SolvableLaw(Law, Protocol):
         ...
 
 
-class BaseLaw:
+class BaseLaw(ABC):
     """What the laws of this package have in common: their clients, and their repr."""
 
     _clients: Clients
@@ -153,13 +154,13 @@ class BaseLaw:
         point = as_potentials(potentials, self.n_clients)
         return self.system(as_levels(levels, self.n_clients)).marginal(point)
 
+    @abstractmethod
     def system(self, levels: Integers | None = None) -> System:
         """Return the map from potentials to expected weights within these levels."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _detail(self) -> str:
         """Return the parameters of the law in a few words, for its repr."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n_clients:,} clients, {self._detail()})"

@@ -3,8 +3,8 @@
 SciPy's flow counts in 32 bits. Coarse units come first, 2^30 of them out of the source. The
 residual capacity of the minimum cut bounds what rounding left, so finer units of that are the next
 round, on top of the flow so far, until a unit is one. Three or four rounds suffice. OR-Tools counts
-in 64 bits and needs one round; it is used where it is installed, 4 to 5 times faster on a million
-entries.
+in 64 bits and needs one round; it is used where it is installed, because it is several times
+faster on a million entries.
 """
 
 from importlib.util import find_spec
