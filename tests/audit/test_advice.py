@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.audit.logs import drawn, log_of, plain_gap, scarce, slack
+from logs import drawn, log_of, plain_gap, scarce, slack
 
 import fedavot as fa
 from fedavot.audit.auditing import audit

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from tests.audit.logs import drawn, log_of, scarce, slack
+from logs import drawn, log_of, scarce, slack
 
 import fedavot as fa
 from fedavot.audit.auditing import STAGES, audit

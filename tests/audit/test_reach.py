@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.audit.logs import compressed, drawn, log_of, scarce, slack
+from logs import compressed, drawn, log_of, scarce, slack
 
 import fedavot as fa
 from fedavot.audit.case import opened

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.audit.logs import drawn, log_of, plain_gap
+from logs import drawn, log_of, plain_gap
 
 import fedavot as fa
 from fedavot.audit.auditing import audit
