@@ -39,7 +39,8 @@ def test_every_error_is_of_the_one_tree():
     ([[0.5, 0.25, 0.25]], r"one dimension, found shape \(1, 3\)"),
     (1.0, r"one dimension, found shape \(\)"),
     (["a", "b", "c"], r"sequence of numbers: .*'a'"),
-    ([0.4, "0.3", 0.3], r"found the text '0\.3'"),
+    ([0.4, "0.3", 0.3], r"client 1 is '0\.3'"),
+    ([0.5, 0.5, None], r"client 2 is None"),
     ([[0.5], 0.25, 0.25], r"sequence of numbers"),
     ({"a": 1.0}, r"by client name, but the clients have no names"),
 )

@@ -114,7 +114,7 @@ def test_names_that_do_not_fit_the_clients_are_refused(call, names, match):
 @pytest.mark.parametrize(
     ("importance", "match"),
     [
-        ({"berlin": 0.5, "porto": 0.5}, "no entry for client 'lyon'"),
+        ({"berlin": 0.5, "porto": 0.5}, "no entry for 'lyon'"),
         ({"berlin": 0.5, "porto": 0.3, "lion": 0.2}, "'lion'; did you mean 'lyon'"),
         ({0: 0.5, 1: 0.3, 2: 0.2}, "unknown client, 0; the clients are"),
         ({"berlin": 0.5, "porto": 0.7, "lyon": -0.2}, "client 'lyon' is -0.2"),

@@ -8,6 +8,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,12 @@ def as_array(
 
 
 def as_floats(
-    values: ArrayLike, *, what: str, error: type[InputError], item: str = "entry"
+    values: ArrayLike,
+    *,
+    what: str,
+    error: type[InputError],
+    item: str = "entry",
+    clients: Sequence[str] | None = None,
 ) -> Floats:
     """Return the values as a one-dimensional float array, or raise an error that says why not."""
     _refuse_masked(values, what=what, item=item, error=error)
@@ -51,23 +57,41 @@ def as_floats(
         raise error(f"{what} must be a sequence of real numbers, found {values.dtype}")
     if isinstance(values, Mapping):
         raise error(f"{what} must be a sequence of numbers in order, found a mapping")
-    if isinstance(values, list | tuple):
-        # NumPy would read "0.5" as a number.
-        text = next((entry for entry in values if isinstance(entry, str)), None)
-        if text is not None:
-            raise error(f"{what} must be a sequence of numbers: found the text {shown(text)}")
+    no_number = _first_text_or_none(values)
+    if no_number is not None:
+        found = f"{item} {_label(no_number[0], clients)} is {shown(no_number[1])}"
+        raise error(f"{what} must be a sequence of numbers: {found}")
     try:
         array = np.asarray(values, dtype=np.float64)
     except OverflowError:
-        place, found = _first_overflow(values)
+        place, number = _first_overflow(values)
         raise error(
-            f"{what}: {item} {place} is {shown(found)}, which is beyond double precision; "
-            "give smaller numbers"
+            f"{what}: {item} {_label(place, clients)} is {shown(number)}, which is beyond double "
+            "precision; give smaller numbers"
         ) from None
     except (TypeError, ValueError) as cause:
         raise error(f"{what} must be a sequence of numbers: {cause}") from None
     if array.ndim != 1:
         raise error(f"{what} must have one dimension, found shape {array.shape}")
+    return array
+
+
+def as_non_negative(
+    values: ArrayLike,
+    *,
+    what: str,
+    item: str,
+    error: type[InputError],
+    clients: Sequence[str] | None = None,
+) -> Floats:
+    """Return finite values of at least 0, as a one-dimensional array."""
+    array = as_floats(values, what=what, error=error, item=item, clients=clients)
+    bad = np.flatnonzero(~((array >= 0) & np.isfinite(array)))
+    if bad.size:
+        raise error(
+            f"{what} of {item} {_label(bad[0], clients)} is {array[bad[0]]}; it must be finite and "
+            "at least 0"
+        )
     return array
 
 
@@ -80,13 +104,7 @@ def as_distribution(
     clients: Sequence[str] | None = None,
 ) -> Floats:
     """Return non-negative values that sum to one, divided by their sum to remove rounding."""
-    array = as_floats(values, what=what, error=error, item=item)
-    bad = np.flatnonzero(~((array >= 0) & np.isfinite(array)))
-    if bad.size:
-        raise error(
-            f"{what} of {item} {_label(bad[0], clients)} is {array[bad[0]]}; it must be finite and "
-            "at least 0"
-        )
+    array = as_non_negative(values, what=what, item=item, error=error, clients=clients)
     # Numbers above one cannot be shares of one; naming them also keeps the sum from overflowing.
     over = np.flatnonzero(array > 1.0 + SUM_SLACK)
     if over.size:
@@ -169,16 +187,7 @@ def one_of(value: Any, accepted: Sequence[str], *, what: str) -> str:
 def enumerated(
     words: Iterable[str], most: int = 5, *, number: Callable[[int], str] = "{:,}".format
 ) -> str:
-    """List words for a sentence: the first few, and how many more there are.
-
-    Parameters
-    ----------
-    words : iterable of str
-        Quote names first, with `quoted`.
-    most : int
-        How many to spell out.
-    number : function
-        Writes the number of the others.
+    """List words for a sentence: the first few, and how many more, written by ``number``.
 
     >>> enumerated(["a", "b", "c"], 3), enumerated(["a", "b", "c"], 2), enumerated([])
     ('a, b and c', 'a, b and 1 more', 'none')
@@ -233,6 +242,17 @@ def _refuse_masked(values: Any, *, what: str, item: str, error: type[InputError]
         first = np.argwhere(masked.getmaskarray(values))[0]
         where = f"{item} {first[0]} has" if first.size else "it has"
         raise error(f"{what}: {where} masked entries; fill them in, or leave them out")
+
+
+def _first_text_or_none(values: Any) -> tuple[int, Any] | None:
+    """Return the first text or None in a sequence: NumPy reads "0.5" as a number, None as NaN."""
+    if isinstance(values, np.ndarray) and values.dtype.kind == "O":
+        values = values.ravel().tolist()
+    if not isinstance(values, list | tuple):
+        return None
+    if not any(issubclass(kind, str | NoneType) for kind in set(map(type, values))):
+        return None
+    return next((at, one) for at, one in enumerate(values) if one is None or isinstance(one, str))
 
 
 def _first_overflow(values: Any) -> tuple[int, Any]:

@@ -150,16 +150,16 @@ class Clients:
 
 
 def as_names(
-    names: Iterable[str], count: int, *, error: type[InputError] = OptionError
+    names: Iterable[str], count: int | None, *, error: type[InputError] = OptionError
 ) -> tuple[str, ...]:
-    """Return one distinct name per client, or raise an error that names the wrong one."""
+    """Return one distinct name per client, or raise an error; None for any number of clients."""
     if isinstance(names, str):
         raise error(f"clients must be a sequence of names, found the text {shown(names)}")
     found = tuple(_as_list(names, what="clients", error=error))
     wrong = next((name for name in found if not isinstance(name, str) or not name), None)
     if wrong is not None:
         raise error(f"clients must be names, as non-empty text; found {shown(wrong)}")
-    if len(found) != count:
+    if count is not None and len(found) != count:
         raise error(f"clients has {len(found)} names for {count} clients; name each once")
     repeated = [name for name, times in Counter(found).items() if times > 1]
     if repeated:
@@ -171,32 +171,23 @@ def agreed_names(
     count: int, *given: Sequence[str] | None, what: str = "the law"
 ) -> tuple[str, ...] | None:
     """Return the names on which all sources that have names agree, or None if none has."""
-    names: tuple[str, ...] | None = None
-    for some in given:
-        if some is None:
-            continue
-        checked = as_names(some, count)
-        if names is not None and names != checked:
-            place = next(i for i in range(count) if names[i] != checked[i])
+    known = [as_names(names, count) for names in given if names is not None]
+    for names in known[1:]:
+        place = next((i for i in range(count) if names[i] != known[0][i]), None)
+        if place is not None:
             raise OptionError(
-                f"client {place} is {names[place]!r} in clients and {checked[place]!r} in {what}; "
+                f"client {place} is {known[0][place]!r} in clients and {names[place]!r} in {what}; "
                 "give the same names in the same order"
             )
-        names = checked
-    return names
+    return known[0] if known else None
 
 
 def in_client_order(
     importance: ArrayLike | Mapping[str, float], names: Sequence[str] | None
 ) -> ArrayLike:
-    """Return importance given by client name in the order of the names, or as it is otherwise.
+    """Return importance by client name in the order of the names, or as it is otherwise.
 
-    Parameters
-    ----------
-    importance : array-like, or mapping from name to float
-        A mapping must have exactly the clients that have names.
-    names : sequence of str or None
-        The clients' names in order.
+    A mapping must have exactly the clients that have names.
     """
     if not isinstance(importance, Mapping):
         return importance
@@ -205,14 +196,18 @@ def in_client_order(
             "importance is given by client name, but the clients have no names here; pass "
             "clients=[...], or an array in the order of their indices"
         )
-    known = Clients(len(names), names)
-    unknown = [name for name in importance if name not in known.by_name]
+    listed = as_names(names, None, error=ImportanceError)
+    unknown = importance.keys() - set(listed)
     if unknown:
-        raise ImportanceError(f"importance has an unknown client, {known.nearest(unknown[0])}")
-    missing = [name for name in names if name not in importance]
+        first = next(name for name in importance if name in unknown)
+        nearest = Clients(len(listed), listed).nearest(first)
+        raise ImportanceError(f"importance has an unknown client, {nearest}")
+    missing = [name for name in listed if name not in importance]
     if missing:
-        raise ImportanceError(f"importance has no entry for client {missing[0]!r}; add one")
-    return [importance[name] for name in names]
+        raise ImportanceError(
+            f"importance has no entry for {enumerated(map(quoted, missing))}; add one for each"
+        )
+    return [importance[name] for name in listed]
 
 
 def _as_list(clients: Any, *, what: str, error: type[InputError] = CohortError) -> list[Any]:

@@ -6,8 +6,8 @@ the order of the clients, and :func:`read_mapping` reads it from a file. Whether
 attainable is decided by `fedavot.certify`.
 """
 
-from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,30 +20,28 @@ from fedavot._checks import (
     as_amount,
     as_distribution,
     as_double,
-    as_floats,
+    as_non_negative,
     as_size,
     enumerated,
     quoted,
     refuse_if_too_large,
     shown,
 )
+from fedavot._clients import in_client_order
 from fedavot._files import PathLike
 from fedavot._reading import column, csv_table, json_in, read_text
 from fedavot.errors import FileFormatError, ImportanceError
 
+_per_client = partial(as_non_negative, item="client", error=ImportanceError)
+
 
 def uniform(n_clients: int) -> Floats:
-    """Give every client the same importance.
+    """Give every client the same importance, ``1 / n_clients``, shape (n_clients,).
 
     Parameters
     ----------
     n_clients : int
         Number of clients, at least 1.
-
-    Returns
-    -------
-    ndarray of shape (n_clients,)
-        ``1 / n_clients`` for each client.
     """
     size = as_size(n_clients, what="n_clients", low=1)
     refuse_if_too_large(
@@ -58,14 +56,9 @@ def by_examples(counts: ArrayLike) -> Floats:
     Parameters
     ----------
     counts : array_like of shape (n_clients,)
-        Non-negative numbers, not all zero.
-
-    Returns
-    -------
-    ndarray of shape (n_clients,)
-        The counts divided by their sum.
+        Non-negative numbers, not all zero; they are divided by their sum.
     """
-    return _normalised(_non_negative(counts, what="example count"), what="example counts")
+    return _normalised(_per_client(counts, what="example count"), what="example counts")
 
 
 def by_group(
@@ -85,26 +78,26 @@ def by_group(
     within : array_like of shape (n_clients,), optional
         Non-negative numbers, such as example counts, by which the share of a group is split in
         proportion. By default it is split equally.
-
-    Returns
-    -------
-    ndarray of shape (n_clients,)
-        The importance of each client.
     """
     _refuse_unless_mapping(targets, what="targets")
     group_of = _group_numbers(groups, list(targets))
     shares = as_distribution(
         list(targets.values()), what="target share", item="group", error=ImportanceError
     )
-    _refuse_empty_groups(targets, np.bincount(group_of, minlength=shares.size))
-    sizes = np.ones(group_of.size) if within is None else _non_negative(within, what="within")
+    sizes = np.ones(group_of.size) if within is None else _per_client(within, what="within")
     if sizes.size != group_of.size:
         raise ImportanceError(
             f"within has {sizes.size} entries, but groups has {group_of.size} clients"
         )
     largest = np.zeros(shares.size)
     np.maximum.at(largest, group_of, sizes)
-    _refuse_weightless_groups(targets, largest)
+    for number, (label, share) in enumerate(targets.items()):
+        if share > 0 and largest[number] == 0:
+            has = "only clients for which within is 0" if number in group_of else "no clients"
+            raise ImportanceError(
+                f"group {label!r} has target share {share} and {has}; drop it and share its target "
+                "among the others"
+            )
     # Relative to its group's largest, no size makes the group's sum overflow or vanish.
     relative = sizes / np.where(largest > 0, largest, 1.0)[group_of]
     totals = np.bincount(group_of, weights=relative, minlength=shares.size)
@@ -121,11 +114,6 @@ def tempered(importance: ArrayLike, *, exponent: float) -> Floats:
     exponent : float
         At least 0. An exponent of 1 leaves the importance as it is, a smaller one flattens it, a
         larger one sharpens it, and 0 makes it uniform over the clients that have any.
-
-    Returns
-    -------
-    ndarray of shape (n_clients,)
-        The tempered importance.
     """
     shares = as_distribution(importance, what="importance", item="client", error=ImportanceError)
     power = as_amount(exponent, what="exponent")
@@ -143,31 +131,10 @@ def from_mapping(mapping: Mapping[str, float], clients: Sequence[str]) -> Floats
         Non-negative numbers, not all zero; they are divided by their sum, so counts will do.
     clients : sequence of str, of length n_clients
         The clients' names in order; exactly the keys of ``mapping``.
-
-    Returns
-    -------
-    ndarray of shape (n_clients,)
-        The importance of each client.
     """
     _refuse_unless_mapping(mapping, what="mapping")
-    try:
-        repeated = [name for name, count in Counter(list(clients)).items() if count > 1]
-    except TypeError as cause:
-        raise ImportanceError(f"clients must hold one hashable name per client: {cause}") from None
-    if repeated:
-        raise ImportanceError(f"clients lists {enumerated(map(quoted, repeated))} more than once")
-    missing = [name for name in clients if name not in mapping]
-    if missing:
-        raise ImportanceError(
-            f"the mapping has no importance for {enumerated(map(quoted, missing))}"
-        )
-    unknown = mapping.keys() - set(clients)
-    if unknown:
-        raise ImportanceError(
-            f"the mapping gives importance to {enumerated(map(quoted, sorted(unknown)))}, not "
-            "among the clients"
-        )
-    values = _non_negative([mapping[name] for name in clients], what="importance", names=clients)
+    ordered = in_client_order(mapping, clients)
+    values = _per_client(ordered, what="importance", clients=clients)
     return _normalised(values, what="the mapping's numbers")
 
 
@@ -245,17 +212,6 @@ def _refuse_unless_mapping(value: object, *, what: str) -> None:
         raise ImportanceError(f"{what} must be a mapping to numbers, found {shown(value)}")
 
 
-def _non_negative(values: ArrayLike, *, what: str, names: Sequence[str] | None = None) -> Floats:
-    array = as_floats(values, what=what, error=ImportanceError, item="client")
-    bad = np.flatnonzero(~((array >= 0) & np.isfinite(array)))
-    if bad.size:
-        client = bad[0] if names is None else repr(names[bad[0]])
-        raise ImportanceError(
-            f"{what} of client {client} is {array[bad[0]]}; it must be finite and at least 0"
-        )
-    return array
-
-
 def _normalised(values: Floats, *, what: str) -> Floats:
     largest = values.max(initial=0.0)
     if not largest > 0:
@@ -280,20 +236,3 @@ def _group_numbers(groups: Sequence[Hashable], labels: Sequence[Hashable]) -> In
             "add it to targets, with 0 if it should not count"
         )
     return np.array(numbers, dtype=np.int64)
-
-
-def _refuse_empty_groups(targets: Mapping[Hashable, float], counts: Integers) -> None:
-    for (label, share), count in zip(targets.items(), counts, strict=True):
-        if share > 0 and count == 0:
-            raise ImportanceError(
-                f"group {label!r} has target share {share} and no clients to carry it; "
-                "drop it and share its target among the others"
-            )
-
-
-def _refuse_weightless_groups(targets: Mapping[Hashable, float], largest: Floats) -> None:
-    for (label, share), most in zip(targets.items(), largest, strict=True):
-        if share > 0 and most == 0:
-            raise ImportanceError(
-                f"group {label!r} has target share {share}, but within is 0 for all its clients"
-            )
