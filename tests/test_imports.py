@@ -12,10 +12,10 @@ import fedavot
 
 ROOT = Path(fedavot.__file__).parent
 LEFT_TO_RIGHT = (
-    *("errors", "_extras", "_checks", "_clients", "_cells", "_reading", "_files", "_simplex"),
-    *("_incidence", "importance"),
+    *("errors", "_extras", "_checks", "_clients", "_cells", "_reading", "_files", "_state"),
+    *("_simplex", "_incidence", "importance"),
     *("laws", "_exact"),
-    *("certificate", "alignment", "solve", "feasibility", "_state", "_accounts"),
+    *("certificate", "alignment", "solve", "feasibility", "_accounts"),
     *("_effective", "online", "soft_online", "selection"),
     *("rules", "training", "experiments", "audit", "flower", "cli"),
 )

@@ -2,10 +2,10 @@
 
 Every float is an integer over a power of two. So the importance p and the cohorts' probabilities q
 are used as they are, divided by their exact sums. The weights of a cohort start from a softmax in
-floating point, as integers over a common power of two 2^s; the difference of their sum from 2^s is
-added to the largest. They then sum to one exactly, so they are valid weights, and their expectation
-m is exactly attainable, whatever the rounding of the softmax. From there on only integers are
-added, multiplied and compared.
+floating point, as integers over a common power of two, the unit; the difference of their sum from
+it is added to the largest. They then sum to one exactly, so they are valid weights, and their
+expectation m is exactly attainable, whatever the rounding of the softmax. From there on only
+integers are added, multiplied and compared.
 """
 
 from collections.abc import Iterable
@@ -22,8 +22,6 @@ from fedavot.laws._law import SolvableLaw, as_potentials
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.explicit import explicit_cohorts
 
-_MANTISSA = 53
-"""Bits of a float's mantissa."""
 MOST_ENTRIES = 100_000
 """Total number of members of all cohorts that exact arithmetic handles in a second or two."""
 
@@ -75,22 +73,12 @@ def explicit(law: SolvableLaw) -> Cohorts:
 def exact_bounds(
     importance: Floats, law: Cohorts, deficient: Integers, potentials: Floats, levels: Integers
 ) -> Bounds:
-    """Return a certificate's bounds as fractions.
-
-    Parameters
-    ----------
-    importance : float array, shape (n_clients,)
-    law : Cohorts
-    deficient : int array
-        Distinct clients.
-    potentials : float array, shape (n_clients,)
-    levels : int array, shape (n_clients,)
-    """
-    wanted, chances = _integers(importance), _integers(law.probabilities)
-    attained, shift = _attained(law, chances, potentials, levels)
+    """Return a certificate's bounds as fractions; ``deficient`` has distinct clients."""
+    (wanted, _), (chances, _) = _integers(importance), _integers(law.probabilities)
+    attained, unit = _attained(law, chances, potentials, levels)
     wanted_total, chance_total = sum(wanted), sum(chances)
     # p_i and m_i over one denominator.
-    of_wanted, of_attained = chance_total << shift, wanted_total
+    of_wanted, of_attained = chance_total * unit, wanted_total
     whole = wanted_total * of_wanted
     differences = [
         mine * of_wanted - given * of_attained for mine, given in zip(wanted, attained, strict=True)
@@ -110,35 +98,29 @@ def exact_bounds(
     )
 
 
-def _integers(values: Floats) -> list[int]:
-    """Return non-negative floats times a common power of two, as integers."""
-    mantissas, exponents = np.frexp(values)
-    least = int(exponents[values > 0].min())
-    whole = np.ldexp(mantissas, _MANTISSA).astype(np.int64).tolist()
-    shifts = np.maximum(exponents - least, 0).tolist()
-    return [number << shift for number, shift in zip(whole, shifts, strict=True)]
+def _integers(values: Floats) -> tuple[list[int], int]:
+    """Return floats times their common denominator, as integers, and the denominator."""
+    ratios = [value.as_integer_ratio() for value in values.tolist()]
+    unit = max(below for _, below in ratios)  # all are powers of two
+    return [above * (unit // below) for above, below in ratios], unit
 
 
 def _attained(
     law: Cohorts, chances: list[int], potentials: Floats, levels: Integers
 ) -> tuple[list[int], int]:
-    """Return expected weights times the total of the chances and 2^shift, and the shift."""
+    """Return expected weights times the total of the chances and a unit, and the unit."""
     used = law.incidence.within(levels)
     weights = softmax(as_potentials(potentials, law.n_clients)[used.members], used.offsets)
-    mantissas, exponents = np.frexp(weights)
-    shift = _MANTISSA - int(exponents[weights > 0].min())
-    whole = np.ldexp(mantissas, _MANTISSA).astype(np.int64).tolist()
-    shifts = np.maximum(exponents - _MANTISSA + shift, 0).tolist()
-    scaled = [number << places for number, places in zip(whole, shifts, strict=True)]
+    scaled, unit = _integers(weights)
     members, offsets = used.members.tolist(), used.offsets.tolist()
     attained = [0] * law.n_clients
     for cohort, chance in enumerate(chances):
         first, last = offsets[cohort], offsets[cohort + 1]
         row = scaled[first:last]
-        row[row.index(max(row))] += (1 << shift) - sum(row)
+        row[row.index(max(row))] += unit - sum(row)
         for client, weight in zip(members[first:last], row, strict=True):
             attained[client] += chance * weight
-    return attained, shift
+    return attained, unit
 
 
 def _covered(law: Cohorts, chances: list[int], order: Integers) -> Iterable[int]:

@@ -80,7 +80,11 @@ class Incidence:
 
     @cached_property
     def _blocks(self) -> "tuple[_Block, ...]":
-        return _split(self.matrix(np.ones(self.members.size)))
+        """Blocks of cohorts with about equally many entries, without copying their members."""
+        count = _cores() if self.members.size >= _THREADED_ENTRIES else 1
+        shares = np.linspace(0, self.members.size, count + 1)[1:-1]
+        edges = [0, *np.searchsorted(self.offsets, shares).tolist(), self.n_cohorts]
+        return tuple(_block(self, first, last) for first, last in itertools.pairwise(edges))
 
     def row(self, cohort: int) -> NDArray[np.int32]:
         """Return the members of one cohort."""
@@ -165,18 +169,11 @@ class Incidence:
         """Return a label for each client, equal for clients linked by a chain of cohorts."""
         from scipy.sparse.csgraph import connected_components
 
-        count = self.n_cohorts + self.n_clients
-        pad = np.full(self.n_clients, self.members.size)
-        graph = sparse.csr_array(
-            (
-                np.ones(self.members.size, dtype=np.int8),
-                self.members + self.n_cohorts,
-                np.concatenate((self.offsets, pad)),
-            ),
-            shape=(count, count),
-        )
-        labels = connected_components(graph, directed=False)[1][self.n_cohorts :]
-        return np.unique(labels, return_inverse=True)[1].astype(np.int64)
+        # The clients of a cohort are linked to its first.
+        firsts = self.members[self.spread_over_members(self.offsets[:-1])]
+        links = (np.ones(firsts.size, dtype=np.int8), (firsts, self.members))
+        graph = sparse.coo_array(links, shape=(self.n_clients, self.n_clients))
+        return connected_components(graph, directed=False)[1].astype(np.int64)
 
     def within(self, levels: Integers) -> "Incidence":
         """Return the incidence that keeps only each cohort's members of its lowest level."""
@@ -199,25 +196,11 @@ class _Block(NamedTuple):
     transposed: Any
 
 
-def _split(matrix: Any) -> tuple[_Block, ...]:
-    """Cut a CSR matrix into blocks of rows with about equally many entries, without copying."""
-    count = _cores() if matrix.nnz >= _THREADED_ENTRIES else 1
-    cuts = np.searchsorted(matrix.indptr, np.linspace(0, matrix.nnz, count + 1)[1:-1])
-    edges = [0, *(int(cut) for cut in cuts), matrix.shape[0]]
-    blocks = []
-    for first, last in itertools.pairwise(edges):
-        start, stop = matrix.indptr[first], matrix.indptr[last]
-        rows = sparse.csr_array(
-            (
-                matrix.data[start:stop],
-                matrix.indices[start:stop],
-                matrix.indptr[first : last + 1] - start,
-            ),
-            shape=(last - first, matrix.shape[1]),
-        )
-        # A transposed view is as fast as a second, sorted copy would be.
-        blocks.append(_Block(slice(first, last), rows, rows.T))
-    return tuple(blocks)
+def _block(incidence: Incidence, first: int, last: int) -> _Block:
+    cohorts = incidence.between(first, last)
+    matrix = cohorts.matrix(np.ones(cohorts.members.size))
+    # A transposed view is as fast as a second, sorted copy would be.
+    return _Block(slice(first, last), matrix, matrix.T)
 
 
 def _each(blocks: tuple[_Block, ...], product: Callable[[_Block], Floats]) -> list[Floats]:

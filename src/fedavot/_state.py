@@ -1,8 +1,8 @@
-"""Checks of the numbers of an online aligner, and of its saved state.
+"""Checks of what is saved of an alignment or an online aligner.
 
-A state has counts, amounts and arrays with one entry per client. They must be JSON numbers, and
-must agree with one another up to rounding. Whatever is wrong raises a `FileFormatError` that names
-the source of the state.
+It has counts, amounts, arrays with one entry per client, and perhaps names. They must be JSON
+numbers, and must agree with one another up to rounding. Whatever is wrong raises a
+`FileFormatError` that names the source.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedavot._checks import LARGEST_POTENTIAL, Floats, as_amount, as_floats, as_size, shown
+from fedavot._clients import as_names
 from fedavot.errors import FileFormatError, InputError, OptionError
 
 MOST_ROUNDS = 2**53
@@ -57,6 +58,14 @@ def as_state(
             raise OptionError(f"{name} must be a sequence of numbers")
         held[name] = as_finite(values, len(content[arrays[0]]), what=name)
     return held
+
+
+def saved_names(content: Mapping[str, Any], n_clients: int) -> tuple[str, ...] | None:
+    """Return the clients' names, if any were saved."""
+    names = content.get("clients")
+    if not isinstance(names, list | None):
+        raise OptionError(f"clients must be a list of names, found {shown(names)}")
+    return None if names is None else as_names(names, n_clients)
 
 
 def _is_number(value: Any) -> bool:

@@ -7,6 +7,7 @@ tolerance. This module applies and stores alignments; `solve` finds them.
 """
 
 import enum
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from fedavot._checks import Floats, Integers, as_distribution, one_of
-from fedavot._clients import Clients, Members, as_names
+from fedavot._clients import Clients, Members
 from fedavot._files import PathLike, read_document, write_document
 from fedavot._incidence import Incidence
 from fedavot._simplex import level_weights, softmax, sparsemax, total_variation
-from fedavot.errors import FileFormatError, OptionError, UnavailableError
+from fedavot._state import as_state, reading_state, saved_names
+from fedavot.errors import OptionError, UnavailableError
 from fedavot.laws._law import Law, SolvableLaw
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.explicit import explicit_cohorts
@@ -28,6 +30,8 @@ OBJECTIVES = ("entropy", "variance")
 _FORMAT = "fedavot-alignment"
 _VERSION = 2
 
+_ARRAYS = ("importance", "potentials", "levels", "attained")
+_AMOUNTS = ("residual", "softness", "effective_cohort_size")
 _SIZE_SLACK = 1e-6
 """Relative rounding error allowed in a saved effective cohort size."""
 
@@ -193,18 +197,9 @@ class Alignment:
         ``clients`` (if they have names) and ``checksum`` (over all the others). The law is not
         stored; further keys are ignored on reading.
         """
-        content: dict[str, Any] = {
-            "importance": self.importance.tolist(),
-            "potentials": self.potentials.tolist(),
-            "levels": self.levels.tolist(),
-            "attained": self.attained.tolist(),
-            "residual": self.residual,
-            "iterations": self.iterations,
-            "status": str(self.status),
-            "objective": self.objective,
-            "softness": self.softness,
-            "effective_cohort_size": self.effective_cohort_size,
-        }
+        content: dict[str, Any] = {name: getattr(self, name).tolist() for name in _ARRAYS}
+        content |= {name: getattr(self, name) for name in (*_AMOUNTS, "iterations", "objective")}
+        content["status"] = str(self.status)
         if self.clients is not None:
             content["clients"] = list(self.clients)
         write_document(path, format=_FORMAT, version=_VERSION, content=content)
@@ -216,82 +211,31 @@ class Alignment:
         A file of version 1 has no checksum and is read with a `fedavot.errors.FedavotWarning`.
         """
         document = read_document(path, format=_FORMAT, version=_VERSION)
-        try:
-            importance = _shares(document, "importance")
-            n_clients = importance.size
+        with reading_state(os.fspath(path)):
+            held = as_state(document, counts=("iterations",), amounts=_AMOUNTS, arrays=_ARRAYS)
+            for name in ("importance", "attained"):
+                as_distribution(held[name], what=name, item="client", error=OptionError)
+            n_clients = held["importance"].size
+            size = held.pop("effective_cohort_size")
+            if not 1 - _SIZE_SLACK <= size <= n_clients * (1 + _SIZE_SLACK):
+                raise OptionError(
+                    f"effective_cohort_size is {size}; it must be from 1 to {n_clients}"
+                )
+            held["levels"] = _as_levels(document["levels"])
             return cls(
-                importance=importance,
-                potentials=_numbers(document, "potentials", n_clients),
-                attained=_shares(document, "attained", n_clients),
-                levels=_levels(document, n_clients),
-                residual=_amount(document, "residual"),
-                iterations=_count(document["iterations"], "iterations"),
-                status=Status(document["status"]),
+                **held,
+                status=Status(one_of(document["status"], tuple(Status), what="status")),
                 objective=one_of(document["objective"], OBJECTIVES, what="objective"),
-                softness=_amount(document, "softness"),
-                clients=_names(document, n_clients),
-                saved_effective_size=_effective_size(document, n_clients),
+                clients=saved_names(document, n_clients),
+                saved_effective_size=size,
             )
-        except (KeyError, TypeError, ValueError) as cause:
-            raise FileFormatError(f"{path} is not a valid alignment: {cause!r}") from None
 
 
-def _names(document: dict[str, Any], n_clients: int) -> tuple[str, ...] | None:
-    """Return the clients' names, if the document has any."""
-    names = document.get("clients")
-    if names is None:
-        return None
-    if not isinstance(names, list):
-        raise TypeError("clients must be a list of names")
-    return as_names(names, n_clients)
-
-
-def _numbers(document: dict[str, Any], key: str, size: int | None = None) -> Floats:
-    """Return a list of finite JSON numbers as an array, of ``size`` entries if that is given."""
-    values = document[key]
-    if not isinstance(values, list) or any(type(value) not in (int, float) for value in values):
-        raise TypeError(f"{key} must be a list of numbers")
-    if size is not None and len(values) != size:
-        raise ValueError(f"{key} has {len(values)} entries for {size} clients")
-    return np.array(values, dtype=np.float64)
-
-
-def _shares(document: dict[str, Any], key: str, size: int | None = None) -> Floats:
-    """Return a distribution over the clients exactly as it was saved."""
-    values = _numbers(document, key, size)
-    as_distribution(values, what=key, item="client", error=OptionError)
-    return values
-
-
-def _levels(document: dict[str, Any], size: int) -> Integers:
-    """Return one level per client; levels are numbered from 0 without gaps."""
-    _numbers(document, "levels", size)
-    levels = [_count(value, "levels") for value in document["levels"]]
-    if max(levels) >= len(set(levels)):
-        raise ValueError(f"levels must be numbered from 0 without gaps, found {max(levels)}")
+def _as_levels(levels: list[Any]) -> Integers:
+    """Return levels, which are integers from 0 without gaps."""
+    if set(levels) != set(range(len(set(levels)))) or any(type(one) is not int for one in levels):
+        raise OptionError(f"levels must be numbered from 0 without gaps, found {max(levels)}")
     return np.array(levels, dtype=np.int64)
-
-
-def _amount(document: dict[str, Any], key: str) -> float:
-    """Return a JSON number of at least 0."""
-    value = float(_numbers({key: [document[key]]}, key)[0])
-    if value < 0:
-        raise ValueError(f"{key} is {value}; it must be at least 0")
-    return value
-
-
-def _count(value: Any, key: str) -> int:
-    """Return a JSON integer of at least 0."""
-    if type(value) is not int or not 0 <= value < 2**63:
-        raise ValueError(f"{key} must be an integer of at least 0, found {str(value)[:40]}")
-    return value
-
-
-def _effective_size(document: dict[str, Any], n_clients: int) -> float:
-    size = _amount(document, "effective_cohort_size")
-    if not 1 - _SIZE_SLACK <= size <= n_clients * (1 + _SIZE_SLACK):
-        raise ValueError(f"effective_cohort_size is {size}; it must be from 1 to {n_clients}")
-    return size
 
 
 def _explicit(law: Law | None) -> Cohorts:

@@ -25,7 +25,7 @@ from fedavot._accounts import Accounts
 from fedavot._checks import Floats, Integers
 from fedavot._clients import Members
 from fedavot._effective import EffectivePotentials, as_bound
-from fedavot._state import as_finite, refuse_disagreeing, within_reach
+from fedavot._state import as_finite, refuse_disagreeing, saved_names, within_reach
 from fedavot.errors import ImportanceError
 
 STEP = 2.0
@@ -145,7 +145,7 @@ class OnlineAligner(Accounts):
 
     @classmethod
     def _from_options(cls, held: Mapping[str, Any], content: Mapping[str, Any]) -> Self:
-        bound, names = content["bound"], content.get("clients")
+        bound, names = content["bound"], saved_names(content, held["importance"].size)
         aligner = cls(held["importance"], step=held["step"], bound=bound, clients=names)
         refuse_disagreeing({"bound": aligner.bound != bound or isinstance(bound, bool)})
         return aligner

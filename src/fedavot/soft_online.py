@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 
 from fedavot._accounts import Accounts
 from fedavot._checks import Floats, Integers, as_amount
-from fedavot._state import as_finite, within_reach
+from fedavot._state import as_finite, saved_names, within_reach
 
 
 class SoftOnlineAligner(Accounts):
@@ -82,8 +82,8 @@ class SoftOnlineAligner(Accounts):
 
     @classmethod
     def _from_options(cls, held: Mapping[str, Any], content: Mapping[str, Any]) -> Self:
-        options = {name: held[name] for name in ("softness", "step", "potentials")}
-        return cls(held["importance"], **options, clients=content.get("clients"))
+        options = {name: held[name] for name in ("importance", "softness", "step", "potentials")}
+        return cls(**options, clients=saved_names(content, held["importance"].size))
 
     def _restore(self, held: Mapping[str, Any]) -> None:
         super()._restore({name: held[name] for name in held.keys() - {"potentials"}})
