@@ -18,7 +18,7 @@ from fedavot.audit.rows import STATUSES
 from fedavot.experiments.alignment import measure
 from fedavot.experiments.paper import paper_settings
 from fedavot.training import mnist, partition
-from fedavot.training.tasks import cnn, linear, nonsmooth, softmax
+from fedavot.training.tasks import cnn, linear, optima, softmax
 from uses import of_document
 
 ROOT = Path(__file__).parents[1]
@@ -32,13 +32,10 @@ READY_MADE = {
     "training.partition": (partition, "iid", "two_digits", "dirichlet", "by_group"),
     "training.mnist": (mnist, "load", "standardised"),
     "training.tasks.linear": (
-        *(linear, "regression_task", "heterogeneous_regression"),
-        *("iid_regression", "least_squares_optimum"),
+        *(linear, "linear_task", "heterogeneous_regression", "heterogeneous_classification"),
+        *("iid_regression",),
     ),
-    "training.tasks.nonsmooth": (
-        *(nonsmooth, "lad_task", "absolute_deviations", "lad_optimum"),
-        *("hinge_task", "hinge", "hinge_optimum"),
-    ),
+    "training.tasks.optima": (optima, "optimum"),
     "training.tasks.softmax": (softmax, "softmax_task"),
     "training.tasks.cnn": (cnn, "cnn_task"),
 }

@@ -18,8 +18,11 @@ from fedavot.rules import Known, build
 from fedavot.training import Problem, Task, Training, constant, from_clients
 from fedavot.training.partition import dirichlet
 from fedavot.training.schedule import schedule
-from fedavot.training.tasks.linear import heterogeneous_regression, regression_task
-from fedavot.training.tasks.nonsmooth import absolute_deviations, hinge
+from fedavot.training.tasks.linear import (
+    heterogeneous_classification,
+    heterogeneous_regression,
+    linear_task,
+)
 
 HUGE = [10**400, 10**5000, -(10**5000)]
 LAW = fa.UniformCohorts(3, 2)
@@ -100,7 +103,7 @@ def init(key):
         (lambda n: Training(abs(n), constant(0.1)), errors.OptionError, "rounds is an integer"),
         (lambda n: Training(1, constant(0.1), seeds=[n, n]), errors.OptionError, "seeds are"),
         (
-            lambda n: regression_task("odd", [(np.array([[1, n]]), [1.0])]),
+            lambda n: linear_task("odd", [(np.array([[1, n]]), [1.0])]),
             errors.TaskError,
             "client 0 .* of type object",
         ),
@@ -248,7 +251,7 @@ def test_values_are_shown_however_long_they_are():
             "client 1 of task",
         ),
         (
-            lambda: regression_task("odd", [(np.zeros((3, 2)), MASKED)]),
+            lambda: linear_task("odd", [(np.zeros((3, 2)), MASKED)]),
             errors.TaskError,
             "client 0 of task .*entry 2 has masked",
         ),
@@ -271,7 +274,7 @@ def test_masked_entries_are_refused(call, error, match):
 
 
 def test_cohorts_of_an_availability_with_masked_entries_are_refused():
-    task = regression_task("plain", [(np.ones((2, 1)), np.ones(2))] * 3)
+    task = linear_task("plain", [(np.ones((2, 1)), np.ones(2))] * 3)
     problem = Problem(task, np.full(3, 1 / 3), lambda rng, rounds: [MASKED_INDICES] * rounds)
     rule = build("fedavg", known=Known(np.full(3, 1 / 3), LAW))
     with pytest.raises(errors.CohortError, match="entry 2 has masked"):
@@ -291,8 +294,7 @@ def test_masked_arrays_without_masked_entries_are_plain_data():
     [
         as_seed,
         lambda seed: heterogeneous_regression(n_clients=2, seed=seed),
-        lambda seed: absolute_deviations(n_clients=2, seed=seed),
-        lambda seed: hinge(n_clients=2, seed=seed),
+        lambda seed: heterogeneous_classification(n_clients=2, seed=seed),
         lambda seed: Training(1, constant(0.1), seeds=[seed]),
     ],
 )

@@ -56,11 +56,11 @@ assert [str(entry.message) for entry in shown if "fedavot[training]" in str(entr
 TRAINING = """
 import numpy as np, fedavot as fa
 from fedavot import rules, training
-from fedavot.training.tasks.linear import regression_task
+from fedavot.training.tasks.linear import linear_task
 rng = np.random.default_rng(0)
 clients = [(rng.normal(size=(8, 2)), rng.normal(size=8)) for _ in range(3)]
 law, importance = fa.UniformCohorts(3, 2), [0.5, 0.3, 0.2]
-problem = training.Problem(regression_task("three", clients), importance, law.sample)
+problem = training.Problem(linear_task("three", clients), importance, law.sample)
 known = rules.Known(importance, law)
 for name in ("fedavot", "fedavg", "fedavot-memory"):
     how = training.Training(4, training.constant(0.1))

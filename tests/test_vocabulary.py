@@ -18,7 +18,7 @@ import fedavot as fa
 from fedavot import audit, cli, flower, rules, selection, training
 from fedavot.experiments import keys, studies
 from fedavot.training import mnist, partition
-from fedavot.training.tasks import cnn, linear, nonsmooth, softmax
+from fedavot.training.tasks import cnn, linear, optima, softmax
 from uses import (
     kinds_of,
     of_class,
@@ -32,7 +32,7 @@ from uses import (
 GLOSSARY = Path(__file__).parents[1] / "docs" / "glossary.md"
 PUBLIC = (
     *(fa, fa.importance, selection, rules, training, audit, flower, studies),
-    *(cnn, linear, mnist, nonsmooth, partition, softmax),
+    *(cnn, linear, mnist, optima, partition, softmax),
 )
 MEMBERS = {"array", "names", "indices"}
 SENSES = {
@@ -114,7 +114,8 @@ def problems(uses):
 
 
 def everything_public():
-    tables = {"top": keys.TOP, **keys.TABLES, **keys.OPTIONS}
+    sections = {"top": keys.TOP, "states": keys.STATE, **keys.TABLES}
+    tables = {name: keys.every_key(table) for name, table in sections.items()}
     return [
         *(use for package in PUBLIC for use in of_package(package)),
         *of_command(cli.main),

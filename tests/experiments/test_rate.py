@@ -10,10 +10,9 @@ from fedavot.experiments.rate import Objective, horizon_settings
 from fedavot.experiments.rate_results import draw_cohort_size, draw_rate, slopes
 from fedavot.experiments.running import conduct
 from fedavot.laws.uniform import UniformCohorts
-from fedavot.training.tasks.nonsmooth import (
-    absolute_deviations,
-    lad_optimum,
-    lad_task,
+from fedavot.training.tasks.linear import (
+    heterogeneous_regression,
+    linear_task,
     mean_deviation,
 )
 
@@ -65,9 +64,10 @@ def rows_of(rows, metric):
 def small():
     """Eight clients, pairs, and an importance that pairs attain."""
     importance = np.arange(8.0, 0, -1) / 36
-    task = absolute_deviations(n_clients=8, n_features=3, n_examples=12)
+    shape = {"n_clients": 8, "n_features": 3, "n_examples": 12}
+    task = heterogeneous_regression(loss=mean_deviation, **shape)
     given = importance, UniformCohorts(8, 2)
-    return Objective.of("small", task, importance, lad_optimum), given
+    return Objective.of("small", task, importance), given
 
 
 @pytest.mark.parametrize("power", [-0.5, -1.0, 0.25])
@@ -272,7 +272,8 @@ def test_the_rate_is_no_better_than_the_bound_where_all_corners_meet(small, tmp_
     other, given = small
     model = np.array([1.0, -2.0, 0.5])
     clients = [(features, features @ model) for features in np.asarray(other.task.data[0])]
-    one = Objective.of("sharp", lad_task("sharp", clients), other.importance, lad_optimum)
+    sharp = linear_task("sharp", clients, loss=mean_deviation)
+    one = Objective.of("sharp", sharp, other.importance)
     settings = horizon_settings(one, given, ("fedavot",), horizons=(30, 100, 300), seeds=(0, 1))
     outcomes = conduct(settings, tmp_path, progress=lambda *progress: None, workers=1)
     (row,) = slopes(outcomes)

@@ -21,14 +21,15 @@ from fedavot.rules.catalogue import Known
 from fedavot.rules.names import label_of
 from fedavot.training import Problem, Training, constant, train
 from fedavot.training.run import Run
-from fedavot.training.tasks.linear import heterogeneous_regression, least_squares_optimum
+from fedavot.training.tasks.linear import heterogeneous_regression
+from fedavot.training.tasks.optima import optimum
 from sealing import sealed, unsealed
 
 N = 6
 IMPORTANCE = np.arange(N, 0, -1.0) / np.arange(N, 0, -1.0).sum()
 LAW = UniformCohorts(N, 2)
 TASK = heterogeneous_regression(n_clients=N, n_features=3, n_examples=8)
-OPTIMUM = least_squares_optimum(TASK, IMPORTANCE)[1]
+OPTIMUM = optimum(TASK, IMPORTANCE)[1]
 STUDY = Study("tiny", "A tiny study", "Nothing to see.")
 
 

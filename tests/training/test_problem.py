@@ -156,7 +156,7 @@ def test_clients_keep_their_names_and_importance_may_be_given_by_them():
     assert task.clients == ("porto", "lyon")
     problem = Problem(task, {"lyon": 0.25, "porto": 0.75}, lambda rng, rounds: [[0]] * rounds)
     np.testing.assert_array_equal(problem.shares, [0.75, 0.25])
-    with pytest.raises(ImportanceError, match="no entry for client 'lyon'"):
+    with pytest.raises(ImportanceError, match="no entry for .*'lyon'"):
         Problem(task, {"porto": 1.0}, lambda rng, rounds: [[0]] * rounds)
 
 

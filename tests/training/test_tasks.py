@@ -1,5 +1,6 @@
 """Losses against NumPy, gradients against differences, optima against their conditions."""
 
+import functools
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ from scipy.signal import correlate
 from fedavot import importance
 from fedavot.errors import ImportanceError, OptionError, TaskError, UnavailableError
 from fedavot.training import from_clients
-from fedavot.training.tasks import cnn, linear, nonsmooth, softmax
+from fedavot.training.tasks import cnn, linear, optima, softmax
 
 DOUBLE = 1e-10
 """Room for double-precision sums in another order."""
@@ -34,6 +35,9 @@ def uneven_clients(*, n_features=3, seed=0, labels=None):
     return clients
 
 
+lad_task = functools.partial(linear.linear_task, loss=linear.mean_deviation)
+
+
 def objective(loss, clients, shares, params):
     """Return Σ p_i f_i in NumPy; ``loss`` gives one number an example."""
     return sum(
@@ -44,8 +48,8 @@ def objective(loss, clients, shares, params):
 
 LINEAR = {
     "square": (linear.mean_square, lambda score, y: (score - y) ** 2, None),
-    "deviation": (nonsmooth.mean_deviation, lambda score, y: np.abs(score - y), None),
-    "hinge": (nonsmooth.mean_hinge, lambda score, y: np.maximum(0, 1 - y * score), (-1.0, 1.0)),
+    "deviation": (linear.mean_deviation, lambda score, y: np.abs(score - y), None),
+    "hinge": (linear.mean_hinge, lambda score, y: np.maximum(0, 1 - y * score), (-1.0, 1.0)),
 }
 
 
@@ -72,12 +76,15 @@ def numpy_cross_entropy(scores, labels):
     return -np.mean(np.log(chances[np.arange(labels.size), labels]))
 
 
+SOFTMAX = softmax.softmax_task("any", [(np.ones((1, 1)), [0])]).loss
+
+
 def test_the_softmax_loss_and_gradient_are_the_textbook_formulas():
     rng = np.random.default_rng(2)
     features, labels = rng.standard_normal((7, 4)), rng.integers(0, 3, 7)
     params = {"weights": rng.standard_normal((4, 3)), "bias": rng.standard_normal(3)}
     with jax.enable_x64(True):
-        value, slope = jax.value_and_grad(softmax.softmax_loss)(params, (features, labels))
+        value, slope = jax.value_and_grad(SOFTMAX)(params, (features, labels))
     scores = features @ params["weights"] + params["bias"]
     np.testing.assert_allclose(value, numpy_cross_entropy(scores, labels), rtol=DOUBLE)
     errors = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True) - np.eye(3)[labels]
@@ -88,7 +95,7 @@ def test_the_softmax_loss_and_gradient_are_the_textbook_formulas():
 def test_the_softmax_loss_survives_scores_that_would_overflow():
     params = {"weights": np.array([[1e4, -1e4]], np.float32), "bias": np.zeros(2, np.float32)}
     batch = (np.ones((2, 1), np.float32), np.array([0, 1]))
-    assert softmax.softmax_loss(params, batch) == 1e4
+    assert SOFTMAX(params, batch) == 1e4
 
 
 def test_a_softmax_starts_at_zero_and_at_the_loss_of_guessing():
@@ -99,7 +106,7 @@ def test_a_softmax_starts_at_zero_and_at_the_loss_of_guessing():
     assert {name: leaf.shape for name, leaf in params.items()} == {"weights": (5, 4), "bias": (4,)}
     assert task.dtype == np.float32
     assert task.counts.tolist() == [3, 5]
-    np.testing.assert_allclose(softmax.softmax_loss(params, clients[0]), np.log(4), rtol=SINGLE)
+    np.testing.assert_allclose(task.loss(params, clients[0]), np.log(4), rtol=SINGLE)
 
 
 def numpy_network(params, image):
@@ -221,7 +228,7 @@ def test_deviations_share_the_data_of_the_regression():
     shape = {"n_clients": 3, "n_features": 2, "n_examples": 4, "seed": 9}
     for one, other in zip(
         linear.heterogeneous_regression(**shape).data,
-        nonsmooth.absolute_deviations(**shape).data,
+        linear.heterogeneous_regression(loss=linear.mean_deviation, **shape).data,
         strict=True,
     ):
         np.testing.assert_array_equal(one, other)
@@ -232,8 +239,8 @@ SHARES = np.array([0.1, 0.5, 0.15, 0.25])
 
 def test_the_gradient_of_the_weighted_objective_vanishes_at_the_least_squares_optimum():
     clients = uneven_clients()
-    task = linear.regression_task("uneven", clients)
-    params, value = linear.least_squares_optimum(task, SHARES)
+    task = linear.linear_task("uneven", clients)
+    params, value = optima.optimum(task, SHARES)
     slope = sum(
         share * 2 * x.T @ (x @ params - y) / y.size
         for share, (x, y) in zip(SHARES, clients, strict=True)
@@ -245,31 +252,25 @@ def test_the_gradient_of_the_weighted_objective_vanishes_at_the_least_squares_op
 
 def test_clients_without_importance_do_not_move_the_optimum():
     clients = uneven_clients()
-    only = linear.least_squares_optimum(linear.regression_task("one", clients[2:3]), [1.0])
-    task = linear.regression_task("all", clients)
-    found = linear.least_squares_optimum(task, [0, 0, 1, 0])
+    only = optima.optimum(linear.linear_task("one", clients[2:3]), [1.0])
+    task = linear.linear_task("all", clients)
+    found = optima.optimum(task, [0, 0, 1, 0])
     np.testing.assert_allclose(found[0], only[0], rtol=DOUBLE)
     assert found[1] == pytest.approx(only[1], rel=DOUBLE)
 
 
-CORNERED = {
-    "deviation": (nonsmooth.lad_task, nonsmooth.lad_optimum),
-    "hinge": (nonsmooth.hinge_task, nonsmooth.hinge_optimum),
-}
-
-
-@pytest.mark.parametrize("kind", CORNERED)
+@pytest.mark.parametrize("kind", LINEAR)
 @pytest.mark.parametrize("radius", [None, 0.3])
 @pytest.mark.parametrize("seed", range(5))
-def test_no_direction_leads_down_from_a_cornered_optimum(kind, radius, seed):
-    build, solve = CORNERED[kind]
-    _, formula, labels = LINEAR[kind]
+def test_no_direction_leads_down_from_an_optimum(kind, radius, seed):
+    loss, formula, labels = LINEAR[kind]
     clients = uneven_clients(n_features=2, seed=seed, labels=labels)
-    params, value = solve(build("uneven", clients), SHARES, radius=radius)
+    task = linear.linear_task("uneven", clients, loss=loss)
+    params, value = optima.optimum(task, SHARES, radius=radius)
     assert value == pytest.approx(objective(formula, clients, SHARES, params), rel=DOUBLE)
     reach = np.inf if radius is None else radius
     assert np.abs(params).max() <= reach + PROGRAM
-    # Convex and piecewise linear in two dimensions: looking around in all directions, near and
+    # Convex in two dimensions: looking around in all directions, near and
     # far, settles it.
     angles = np.linspace(0, 2 * np.pi, 721)
     for length in (1e-3, 0.1, 1.0, 10.0):
@@ -283,36 +284,36 @@ def test_no_direction_leads_down_from_a_cornered_optimum(kind, radius, seed):
 def test_the_median_minimises_absolute_deviations():
     # One client, a constant feature: the optimum is the median, and the value the mean distance.
     targets = np.array([3.0, -1.0, 10.0, 4.0, 2.5])
-    task = nonsmooth.lad_task("median", [(np.ones((5, 1)), targets)])
-    params, value = nonsmooth.lad_optimum(task, [1.0])
+    task = lad_task("median", [(np.ones((5, 1)), targets)])
+    params, value = optima.optimum(task, [1.0])
     np.testing.assert_allclose(params, [3.0], atol=PROGRAM)
     assert value == pytest.approx(np.abs(targets - 3.0).mean(), abs=PROGRAM)
 
 
 def test_importance_moves_the_median():
     clients = [(np.ones((1, 1)), [target]) for target in (0.0, 1.0, 7.0)]
-    task = nonsmooth.lad_task("weighted median", clients)
+    task = lad_task("weighted median", clients)
     for shares, median in (([0.6, 0.2, 0.2], 0.0), ([0.3, 0.4, 0.3], 1.0), ([0.1, 0.2, 0.7], 7.0)):
-        params, _ = nonsmooth.lad_optimum(task, shares)
+        params, _ = optima.optimum(task, shares)
         np.testing.assert_allclose(params, [median], atol=PROGRAM)
 
 
 @pytest.mark.parametrize(
-    ("task", "solve", "loss"),
+    ("task", "loss"),
     [
-        (nonsmooth.absolute_deviations(n_clients=20), nonsmooth.lad_optimum, "deviation"),
-        (nonsmooth.hinge(n_clients=20), nonsmooth.hinge_optimum, "hinge"),
+        (linear.heterogeneous_regression(n_clients=20, loss=linear.mean_deviation), "deviation"),
+        (linear.heterogeneous_classification(n_clients=20), "hinge"),
     ],
     ids=["deviations", "hinge"],
 )
 def test_the_ready_made_cornered_tasks_have_a_positive_optimum_that_depends_on_importance(
-    task, solve, loss
+    task, loss
 ):
     clients = list(zip(*task.data, strict=True))
     formula = LINEAR[loss][1]
     even, skewed = np.full(20, 1 / 20), importance.by_examples(np.arange(20, 0, -1))
-    params, value = solve(task, even)
-    other, other_value = solve(task, skewed)
+    params, value = optima.optimum(task, even)
+    other, other_value = optima.optimum(task, skewed)
     assert value > 0.01
     assert objective(formula, clients, skewed, params) > other_value + 1e-3
     assert objective(formula, clients, even, other) > value + 1e-3
@@ -320,12 +321,15 @@ def test_the_ready_made_cornered_tasks_have_a_positive_optimum_that_depends_on_i
 
 def test_the_chance_of_a_turned_label_is_the_one_asked_for():
     shape = {"n_clients": 50, "n_examples": 100, "seed": 3}
-    clean, noisy = (nonsmooth.hinge(flipped=chance, **shape).data[1] for chance in (0.0, 0.2))
+    clean, noisy = (
+        linear.heterogeneous_classification(flipped=chance, **shape).data[1]
+        for chance in (0.0, 0.2)
+    )
     # 5,000 labels: .2 within five standard errors.
     assert np.mean(clean != noisy) == pytest.approx(0.2, abs=5 * np.sqrt(0.16 / 5000))
 
 
-@pytest.mark.parametrize("build", [linear.regression_task, nonsmooth.lad_task])
+@pytest.mark.parametrize("build", [linear.linear_task, lad_task])
 def test_integers_become_floats_and_single_precision_stays(build):
     whole = build("whole", [([[1, 2], [3, 4]], [1, 0])])
     assert {leaf.dtype for leaf in whole.data} == {np.dtype(np.float64)}
@@ -334,7 +338,7 @@ def test_integers_become_floats_and_single_precision_stays(build):
 
 
 def test_importing_the_tasks_loads_neither_scikit_learn_nor_matplotlib_nor_jax():
-    modules = ("linear", "softmax", "cnn", "nonsmooth")
+    modules = ("linear", "optima", "softmax", "cnn")
     code = "; ".join(
         [f"import fedavot.training.tasks.{name}" for name in modules]
         + ["import fedavot.training.mnist, fedavot.training.partition, sys"]
@@ -352,30 +356,30 @@ EYE = np.eye(2)
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: linear.regression_task("t", []), TaskError, "task 't' has no clients"),
-        (lambda: linear.regression_task("t", [EYE[0]]), TaskError, r"features of shape \(\) and"),
+        (lambda: linear.linear_task("t", []), TaskError, "task 't' has no clients"),
+        (lambda: linear.linear_task("t", [EYE[0]]), TaskError, r"features of shape \(\) and"),
         (
-            lambda: linear.regression_task("t", [5]),
+            lambda: linear.linear_task("t", [5]),
             TaskError,
             "client 0 of task 't' must be a pair",
         ),
         (
-            lambda: linear.regression_task("t", [(EYE, [1, 2]), (EYE, EYE)]),
+            lambda: linear.linear_task("t", [(EYE, [1, 2]), (EYE, EYE)]),
             TaskError,
             r"client 1 .* targets of shape \(2, 2\); they must be",
         ),
         (
-            lambda: linear.regression_task("t", [(EYE, ["a", "b"])]),
+            lambda: linear.linear_task("t", [(EYE, ["a", "b"])]),
             TaskError,
             "client 0 .* targets of type <U1",
         ),
         (
-            lambda: linear.regression_task("t", [([[1], [1, 2]], [1, 2])]),
+            lambda: linear.linear_task("t", [([[1], [1, 2]], [1, 2])]),
             TaskError,
             "client 0 .* line up",
         ),
         (
-            lambda: linear.regression_task("t", [(EYE, [1, np.nan])]),
+            lambda: linear.linear_task("t", [(EYE, [1, np.nan])]),
             TaskError,
             "client 0 .* not finite",
         ),
@@ -393,29 +397,33 @@ EYE = np.eye(2)
         (lambda: softmax.softmax_task("t", [(EYE, [0, 0])], 1), OptionError, "n_classes is 1"),
         (lambda: softmax.softmax_task("t", []), TaskError, "no clients"),
         (lambda: cnn.cnn_task("t", [(EYE, [0, 1])]), TaskError, "images of 2 pixels; .* 784"),
-        (lambda: nonsmooth.hinge_task("t", [(EYE, [0, 1])]), TaskError, r"client 0 .* label 0\.0"),
-        (lambda: nonsmooth.hinge(flipped=1.5), OptionError, "flipped is 1.5; .* at most 1"),
         (
-            lambda: nonsmooth.lad_optimum(linear.regression_task("t", [(EYE, [1, 2])]), [1.0]),
+            lambda: linear.linear_task("t", [(EYE, [0, 1])], loss=linear.mean_hinge),
             TaskError,
-            "task 't' has loss mean_square; its optimum needs mean_deviation",
+            r"client 0 .* label 0\.0",
         ),
         (
-            lambda: linear.least_squares_optimum(
-                linear.regression_task("t", [(EYE, [1, 2])]), [0.5, 0.5]
-            ),
+            lambda: linear.heterogeneous_classification(flipped=1.5),
+            OptionError,
+            "flipped is 1.5; .* at most 1",
+        ),
+        (
+            lambda: optima.optimum(softmax.softmax_task("t", [(EYE, [1, 2])]), [1.0]),
+            TaskError,
+            "task 't' has loss .*; .* known for mean_square, mean_deviation and mean_hinge",
+        ),
+        (
+            lambda: optima.optimum(linear.linear_task("t", [(EYE, [1, 2])]), [0.5, 0.5]),
             ImportanceError,
             "importance has 2 entries",
         ),
         (
-            lambda: nonsmooth.lad_optimum(
-                nonsmooth.lad_task("t", [(EYE, [1, 2])]), [1.0], radius=0
-            ),
+            lambda: optima.optimum(lad_task("t", [(EYE, [1, 2])]), [1.0], radius=0),
             OptionError,
             "radius is 0.0",
         ),
         (
-            lambda: nonsmooth.lad_optimum(nonsmooth.lad_task("t", [(1e200 * EYE, [1, 2])]), [1.0]),
+            lambda: optima.optimum(lad_task("t", [(1e200 * EYE, [1, 2])]), [1.0]),
             TaskError,
             "linear program of task 't' was not solved",
         ),
@@ -426,13 +434,20 @@ def test_what_is_no_task_is_refused_with_the_client_and_the_value(make, error, m
         make()
 
 
-@pytest.mark.parametrize("build", [linear.regression_task, nonsmooth.lad_task])
+@pytest.mark.parametrize("build", [linear.linear_task, lad_task])
 def test_a_linear_model_starts_at_zero_with_one_entry_a_feature(build):
     start = build("any", uneven_clients(n_features=5)).init(jax.random.key(0))
     np.testing.assert_array_equal(start, np.zeros(5))
 
 
 def test_the_losses_are_shared_between_tasks_of_a_kind():
-    one, other = (linear.regression_task(name, uneven_clients()) for name in ("one", "other"))
+    one, other = (linear.linear_task(name, uneven_clients()) for name in ("one", "other"))
     assert one.loss is other.loss is linear.mean_square
     assert from_clients("own", uneven_clients(), loss=one.loss, init=one.init).loss is one.loss
+
+
+def test_the_losses_of_classifiers_are_equal_where_their_models_are():
+    one, other = (softmax.softmax_task(name, [(EYE, [0, 1])]).loss for name in ("one", "other"))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != cnn.cnn_task("images", [(np.ones((1, 784)), [0])]).loss

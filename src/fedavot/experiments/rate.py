@@ -27,7 +27,7 @@ Rules whose expected weights are not p level off at `biases`, which no number of
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,16 +39,13 @@ from fedavot.experiments.paper import Given, feasible
 from fedavot.experiments.study import Instance, Setting
 from fedavot.rules import Known, RuleName, build
 from fedavot.training import Ball, Problem, Task, Training, inverse_root, objective
-from fedavot.training.tasks.nonsmooth import (
-    absolute_deviations,
-    hinge,
-    hinge_optimum,
-    lad_optimum,
-    lad_task,
+from fedavot.training.tasks.linear import (
+    heterogeneous_classification,
+    heterogeneous_regression,
+    linear_task,
+    mean_deviation,
 )
-
-Minimise = Callable[[Task, Floats], tuple[Floats, float]]
-"""A function of (task, importance) that gives the optimum and the objective there."""
+from fedavot.training.tasks.optima import optimum
 
 HORIZONS = (100, 320, 1000, 3200, 10_000)
 """Numbers of rounds: two decades, in steps of about √10, all divisible by ten."""
@@ -75,8 +72,6 @@ class Objective:
         θ*.
     least : float
         F(θ*).
-    minimise : function of (task, importance)
-        What gave them.
     """
 
     name: str
@@ -84,12 +79,11 @@ class Objective:
     importance: Floats
     minimiser: Floats
     least: float
-    minimise: Minimise
 
     @classmethod
-    def of(cls, name: str, task: Task, importance: Floats, minimise: Minimise) -> "Objective":
-        """Return a task's objective, with the optimum that ``minimise`` gives."""
-        return cls(name, task, importance, *minimise(task, importance), minimise)
+    def of(cls, name: str, task: Task, importance: Floats) -> "Objective":
+        """Return a task's objective, with its optimum."""
+        return cls(name, task, importance, *optimum(task, importance))
 
     @property
     def distance(self) -> float:
@@ -209,18 +203,19 @@ def horizon_settings(
 def objectives() -> tuple[Objective, ...]:
     """Return the three objectives under the importance of the feasible setting."""
     importance = feasible(2)[0]
-    lad = Objective.of("lad", absolute_deviations(), importance, lad_optimum)
+    lad = Objective.of("lad", heterogeneous_regression(loss=mean_deviation), importance)
     return (
         lad,
-        Objective.of("hinge", hinge(), importance, hinge_optimum),
-        Objective.of("sharp", _without_noise(lad), importance, lad_optimum),
+        Objective.of("hinge", heterogeneous_classification(), importance),
+        Objective.of("sharp", _without_noise(lad), importance),
     )
 
 
 def _without_noise(lad: Objective) -> Task:
     """Return the features of a task with targets that one model, its minimiser, meets exactly."""
     features = np.asarray(lad.task.data[0])
-    return lad_task("sharp", [(own, own @ lad.minimiser) for own in features])
+    data = [(own, own @ lad.minimiser) for own in features]
+    return linear_task("sharp", data, loss=mean_deviation)
 
 
 @functools.cache
@@ -238,7 +233,7 @@ def biases() -> tuple[dict[str, Any], ...]:
     for one in objectives():
         problem = Problem(one.task, importance, law.sample)
         for rule, values in potentials.items():
-            aimed_at = one.minimise(one.task, law.expected_weights(values))[0]
+            aimed_at = optimum(one.task, law.expected_weights(values))[0]
             bias = objective(problem, aimed_at[None]) - one.least
             found.append(row(f"{one.name}, K=2", rule, "bias", bias, 1))
     return tuple(found)

@@ -15,11 +15,8 @@ from fedavot.experiments.paper import Given, feasible, regression_code, regressi
 from fedavot.experiments.study import Instance, Setting
 from fedavot.rules import Known, build
 from fedavot.training import Problem, Task, Training, constant, decaying
-from fedavot.training.tasks.linear import (
-    heterogeneous_regression,
-    iid_regression,
-    least_squares_optimum,
-)
+from fedavot.training.tasks.linear import heterogeneous_regression, iid_regression
+from fedavot.training.tasks.optima import optimum
 
 HALF = 0.5
 """Converts a step size for half the mean square to one for the mean square."""
@@ -68,7 +65,7 @@ def settings(seeds: Sequence[int], *, quick: bool = False) -> list[Setting]:
 def _instance(task: Task, given: Given, seeds: tuple[int, ...]) -> Instance:
     importance, law = given
     problem = Problem(task, importance, law.sample)
-    return Instance(problem, seeds, least_squares_optimum(task, importance)[1])
+    return Instance(problem, seeds, optimum(task, importance)[1])
 
 
 def _setting(

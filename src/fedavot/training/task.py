@@ -76,25 +76,11 @@ class Task:
             )
         object.__setattr__(self, "clients", Clients(shapes[0][0], self.clients).names)
         if self.counts is not None:
-            where = f"the counts of task {self.name!r}"
-            counts = as_array(self.counts, otherwise=where, error=TaskError, item="client")
-            if (
-                counts.shape != shapes[0][:1]
-                or not np.issubdtype(counts.dtype, np.integer)
-                or not ((counts >= 1) & (counts <= shapes[0][1])).all()
-            ):
-                raise TaskError(
-                    f"counts of task {self.name!r} must be {shapes[0][0]} integers from 1 to "
-                    f"{shapes[0][1]}, found {counts}"
-                )
-            object.__setattr__(self, "counts", counts.astype(np.int64))
+            counts = self._checked_counts()
+            object.__setattr__(self, "counts", counts)
             object.__setattr__(self, "data", _with_own_padding(self.data, counts))
-        single = self.dtype == np.float32
         for leaf in map(np.asarray, leaves(self.data)):
-            _refuse_not_numbers(self.name, leaf)
-            self._refuse_not_finite(leaf)
-            if single:
-                self._refuse_long_integers(leaf)
+            self._refuse_bad_entries(leaf)
 
     @property
     def n_clients(self) -> int:
@@ -107,6 +93,11 @@ class Task:
         return int(np.shape(leaves(self.data)[0])[1])
 
     @property
+    def sizes(self) -> Integers:
+        """Number of examples of each client, shape (n_clients,)."""
+        return np.full(self.n_clients, self.n_examples) if self.counts is None else self.counts
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """The precision training runs in."""
         kinds = [np.asarray(leaf).dtype for leaf in leaves(self.data)]
@@ -117,28 +108,42 @@ class Task:
         """Return a client's name in quotes, or its index, for a message."""
         return Clients(self.n_clients, self.clients).label(client)
 
-    def _refuse_not_finite(self, leaf: NDArray[Any]) -> None:
-        if not np.issubdtype(leaf.dtype, np.floating):
-            return
-        bad = np.flatnonzero(~np.isfinite(leaf).reshape(leaf.shape[0], -1).all(axis=1))
-        if bad.size:
+    def _checked_counts(self) -> Integers:
+        where = f"the counts of task {self.name!r}"
+        counts = as_array(self.counts, otherwise=where, error=TaskError, item="client")
+        if (
+            counts.shape != (self.n_clients,)
+            or not np.issubdtype(counts.dtype, np.integer)
+            or not ((counts >= 1) & (counts <= self.n_examples)).all()
+        ):
             raise TaskError(
-                f"the data of client {self.label(bad[0])} in task {self.name!r} has entries that "
-                "are not finite; remove or impute them"
+                f"counts of task {self.name!r} must be {self.n_clients} integers from 1 to "
+                f"{self.n_examples}, found {counts}"
             )
+        return counts.astype(np.int64)
 
-    def _refuse_long_integers(self, leaf: NDArray[Any]) -> None:
-        """Refuse integers that JAX would cut to their lower 32 bits without a warning."""
-        if not np.issubdtype(leaf.dtype, np.integer) or leaf.dtype.itemsize < 8:
-            return
-        long = (leaf < -(2**31)) | (leaf >= 2**31)
-        bad = np.flatnonzero(long.reshape(len(leaf), -1).any(axis=1))
-        if bad.size:
+    def _refuse_bad_entries(self, leaf: NDArray[Any]) -> None:
+        kind, size = leaf.dtype.kind, leaf.dtype.itemsize
+        if kind in "OSUmM" or (kind == "f" and size > 8):
             raise TaskError(
-                f"the data of client {self.label(bad[0])} in task {self.name!r} has integers of "
-                "more than 32 bits, which single precision does not hold; give smaller ones, or "
-                "float64 data"
+                f"the data of task {self.name!r} has an array of type {leaf.dtype}; give numbers "
+                "of at most 64 bits, such as the labels' positions"
             )
+        if kind == "f":
+            bad, what = ~np.isfinite(leaf), "entries that are not finite; remove or impute them"
+        elif kind in "iu" and size == 8 and self.dtype == np.float32:
+            # JAX would cut them to their lower 32 bits without a warning.
+            bad = (leaf < -(2**31)) | (leaf >= 2**31)
+            what = (
+                "integers of more than 32 bits, which single precision does not hold; give smaller "
+                "ones, or float64 data"
+            )
+        else:
+            return
+        clients = np.flatnonzero(bad.reshape(len(leaf), -1).any(axis=1))
+        if clients.size:
+            label = self.label(clients[0])
+            raise TaskError(f"the data of client {label} in task {self.name!r} has {what}")
 
 
 def from_clients(
@@ -162,31 +167,29 @@ def from_clients(
     clients : sequence of str, optional
         The clients' names.
     """
-    if not len(data):
-        raise TaskError(f"task {name!r} has no clients")
-    who = [f"client {label} of task {name!r}" for label in labels_of(data, clients)]
+    import jax
+
+    who = in_words(name, data, clients)
     rows = [
         [as_array(leaf, otherwise=own, error=TaskError) for leaf in leaves(entry)]
         for own, entry in zip(who, data, strict=True)
     ]
     counts = np.array([_count(own, row) for own, row in zip(who, rows, strict=True)])
-    _refuse_other_structures(who, data)
+    structures = [jax.tree.structure(entry) for entry in data]
+    _refuse_unlike(who, structures, "data of structure")
     shapes = [[leaf.shape[1:] for leaf in row] for row in rows]
-    for own, found in zip(who, shapes, strict=True):
-        if found != shapes[0]:
-            raise TaskError(
-                f"{own} has examples of shapes {found}, and {who[0]} has {shapes[0]}; all clients' "
-                "examples must have the same shapes"
-            )
+    _refuse_unlike(who, shapes, "examples of shapes")
     columns = [_stack(list(column), int(counts.max())) for column in zip(*rows, strict=True)]
-    uneven = counts.astype(np.int64) if np.ptp(counts) else None
-    return Task(name, _rebuild(data[0], columns), loss, init, uneven, clients)
+    uneven = counts if np.ptp(counts) else None
+    return Task(name, jax.tree.unflatten(structures[0], columns), loss, init, uneven, clients)
 
 
-def labels_of(data: Sequence[Batch], clients: Sequence[str] | None) -> list[str]:
-    """Return every client's name in quotes, or its index, for messages."""
+def in_words(name: str, data: Sequence[Batch], clients: Sequence[str] | None) -> list[str]:
+    """Return every client of a task, at least one, in words for messages."""
+    if not len(data):
+        raise TaskError(f"task {name!r} has no clients")
     found = Clients(len(data), clients)
-    return [found.label(number) for number in range(found.count)]
+    return [f"client {found.label(number)} of task {name!r}" for number in range(found.count)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,22 +233,12 @@ def leaves(tree: Batch) -> list[Any]:
     return list(jax.tree.leaves(tree))
 
 
-def _rebuild(like: Batch, columns: list[NDArray[Any]]) -> Batch:
-    import jax
-
-    return jax.tree.unflatten(jax.tree.structure(like), columns)
-
-
-def _refuse_other_structures(who: Sequence[str], data: Sequence[Batch]) -> None:
-    import jax
-
-    first = jax.tree.structure(data[0])
-    for own, entry in zip(who, data, strict=True):
-        structure = jax.tree.structure(entry)
-        if structure != first:
+def _refuse_unlike(who: Sequence[str], found: Sequence[Any], what: str) -> None:
+    for own, one in zip(who, found, strict=True):
+        if one != found[0]:
             raise TaskError(
-                f"{own} has data of structure {structure}, and {who[0]} has {first}; all clients' "
-                "data must have the same structure"
+                f"{own} has {what} {one}, and {who[0]} has {found[0]}; those of all clients must "
+                "be the same"
             )
 
 
@@ -281,11 +274,3 @@ def _with_own_padding(data: Batch, counts: Integers) -> Batch:
         return array[np.arange(len(array))[:, None], places]
 
     return jax.tree.map(padded, data)
-
-
-def _refuse_not_numbers(name: str, leaf: NDArray[Any]) -> None:
-    if leaf.dtype.kind in "OSUmM" or (leaf.dtype.kind == "f" and leaf.dtype.itemsize > 8):
-        raise TaskError(
-            f"the data of task {name!r} has an array of type {leaf.dtype}; give numbers of at most "
-            "64 bits, such as the labels' positions"
-        )

@@ -1,6 +1,6 @@
 """Ready-made tasks, one model a file, and their exact optima where there is a closed form.
 
-`linear` is least squares, `softmax` multinomial logistic regression, `cnn` a small convolutional
-network, `nonsmooth` least absolute deviations and the hinge. Each builds tasks from a user's own
-arrays as well. Losses are module-level functions, so that tasks of a kind share compiled programs.
+`linear` is least squares, least absolute deviations and the hinge, `optima` has their minima,
+`softmax` is multinomial logistic regression, `cnn` a small convolutional network. Each builds tasks
+from a user's own arrays. Losses of a kind are equal, so that tasks share compiled programs.
 """

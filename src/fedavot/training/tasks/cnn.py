@@ -1,20 +1,17 @@
 """A small convolutional network for 28×28 images: 5,258 parameters.
 
 3×3 convolution to 8 channels, halved by maximum; 3×3 convolution to 16 channels, halved again; a
-dense layer from those 5×5×16 numbers to the classes. ReLU after each convolution, weights drawn
-with variance 2/fan-in (He et al. 2015), biases zero. The loss is the softmax's mean cross-entropy.
+dense layer from those 5×5×16 numbers to the classes. ReLU after each convolution. A model is a dict
+of ``first``, ``second`` and ``dense``, each with ``weights`` and ``bias``.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from fedavot.errors import TaskError
-from fedavot.training.task import Task, from_clients, labels_of
+from fedavot.training.task import Task
+from fedavot.training.tasks._classification import affine, classification_task, he_layers
 from fedavot.training.tasks._examples import Examples
-from fedavot.training.tasks.softmax import as_labelled, cross_entropy
 
 SIDE = 28
 WINDOW = 3
@@ -23,27 +20,13 @@ POOLED = 5
 """Side of the image after two convolutions and halvings: 28, 26, 13, 11, 5."""
 
 
-def cnn_loss(params: Any, batch: Any) -> Any:
-    """Return the mean cross-entropy over a batch.
-
-    Parameters
-    ----------
-    params : dict of dicts
-        ``first``, ``second`` and ``dense``, each with ``weights`` and ``bias``.
-    batch : pair of arrays
-        Images, shape (n_batch, 784), and labels, shape (n_batch,).
-    """
-    images, labels = batch
-    return cross_entropy(class_scores(params, images), labels)
-
-
 def class_scores(params: Any, images: Any) -> Any:
     """Return the network's scores, shape (n_batch, n_classes).
 
     Parameters
     ----------
     params : dict of dicts
-        As in `cnn_loss`.
+        The model.
     images : array of shape (n_batch, 784)
         Row by row.
     """
@@ -52,28 +35,17 @@ def class_scores(params: Any, images: Any) -> Any:
     hidden = images.reshape(-1, SIDE, SIDE, 1)
     for layer in ("first", "second"):
         hidden = _halve(jax.nn.relu(_convolve(hidden, params[layer])))
-    flat = hidden.reshape(hidden.shape[0], -1)
-    return flat @ params["dense"]["weights"] + params["dense"]["bias"]
+    return affine(params["dense"], hidden.reshape(hidden.shape[0], -1))
 
 
-def he_model(n_classes: int, key: Any) -> dict[str, dict[str, Any]]:
-    """Draw the network before training from a JAX key, in single precision."""
-    import jax
-    import jax.numpy as jnp
-
+def he_model(n_features: int, n_classes: int, key: Any) -> dict[str, dict[str, Any]]:
+    """Draw the network before training from a JAX key."""
     shapes = {
         "first": (WINDOW**2 * CHANNELS[0], CHANNELS[1]),
         "second": (WINDOW**2 * CHANNELS[1], CHANNELS[2]),
         "dense": (POOLED**2 * CHANNELS[2], n_classes),
     }
-    return {
-        layer: {
-            "weights": jax.random.normal(own, shape, jnp.float32)
-            * np.float32((2 / shape[0]) ** 0.5),
-            "bias": jnp.zeros(shape[1], jnp.float32),
-        }
-        for own, (layer, shape) in zip(jax.random.split(key, 3), shapes.items(), strict=True)
-    }
+    return he_layers(shapes, key)
 
 
 def cnn_task(
@@ -87,28 +59,21 @@ def cnn_task(
 
     Parameters
     ----------
-    name : str
-        Name of the task in tables and messages.
+    name, n_classes, clients
+        As in `softmax_task`.
     data : sequence of pairs
-        Client i's images, shape (n_i, 784), row by row, and integer labels from 0 to
-        n_classes − 1, shape (n_i,).
-    n_classes : int
-        Number of classes, at least 2.
-    clients : sequence of str, optional
-        The clients' names.
+        Client i's images, shape (n_i, 784), row by row, and labels, shape (n_i,).
     """
-    pairs = [
-        (images.astype(np.float32), labels)
-        for images, labels in as_labelled(name, data, n_classes, clients)
-    ]
-    for label, (images, _) in zip(labels_of(data, clients), pairs, strict=True):
-        if images.shape[1] != SIDE**2:
-            raise TaskError(
-                f"client {label} of task {name!r} has images of {images.shape[1]} pixels; "
-                f"the network takes {SIDE}×{SIDE} = {SIDE**2}"
-            )
-    init = functools.partial(he_model, n_classes)
-    return from_clients(name, pairs, loss=cnn_loss, init=init, clients=clients)
+    task = classification_task(
+        name, data, n_classes, scores=class_scores, model=he_model, clients=clients, single=True
+    )
+    pixels = task.data[0].shape[2]
+    if pixels != SIDE**2:
+        raise TaskError(
+            f"task {name!r} has images of {pixels} pixels; the network takes {SIDE}×{SIDE} = "
+            f"{SIDE**2}"
+        )
+    return task
 
 
 def _convolve(images: Any, layer: Any) -> Any:
@@ -125,7 +90,7 @@ def _convolve(images: Any, layer: Any) -> Any:
         for row in range(WINDOW)
         for column in range(WINDOW)
     ]
-    return jnp.concatenate(patches, axis=-1) @ layer["weights"] + layer["bias"]
+    return affine(layer, jnp.concatenate(patches, axis=-1))
 
 
 def _halve(images: Any) -> Any:

@@ -1,42 +1,58 @@
-"""Linear regression: mean squared error of xᵀθ, no intercept.
+"""Linear models xᵀθ without an intercept, under three losses.
 
-    f_i(θ) = (1/n_i) Σ_k (x_ikᵀθ − y_ik)²
+    squares                f_i(θ) = (1/n_i) Σ_k (x_ikᵀθ − y_ik)²
+    absolute deviations    f_i(θ) = (1/n_i) Σ_k |x_ikᵀθ − y_ik|
+    hinge                  f_i(θ) = (1/n_i) Σ_k max(0, 1 − y_ik x_ikᵀθ),   y = ±1
 
-A model is an array of shape (n_features,), zero before training. The importance-weighted objective
-has a closed-form minimum, `least_squares_optimum`.
+A model is an array of shape (n_features,), zero before training; a batch is a pair of features,
+shape (n_batch, n_features), and targets, shape (n_batch,). At a corner JAX takes one of the
+subgradients. `optima` computes the minima.
+
+Heterogeneous clients differ in where their features lie, how widely, and in the model behind them:
+
+    x = μ_i/2 + s_i ε,   θ_i = base + (i − (N+1)/2)/(N/2) · direction + .3 ε_i,   i = 1, …, N
+
+with μ_i, base, direction and every ε standard normal and s_i uniform on (.5, 1.5). The models drift
+along one direction with the client's number, so that weighing clients wrongly moves the optimum.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, as_seed
-from fedavot.errors import UnavailableError
+from fedavot._checks import Floats, as_amount, as_seed, as_size
+from fedavot.errors import OptionError, TaskError, UnavailableError
 from fedavot.training.task import Task, from_clients
-from fedavot.training.tasks._examples import Examples, as_float_pairs, weighted_examples
-from fedavot.training.tasks._heterogeneous import heterogeneous_clients
+from fedavot.training.tasks._examples import Examples, as_numbers, examples_of
 
 NOISE = 0.1
 """Standard deviation of the noise in the targets of both ready-made regressions."""
 
 
 def mean_square(params: Any, batch: Any) -> Any:
-    """Return the mean squared error over a batch.
-
-    Parameters
-    ----------
-    params : array of shape (n_features,)
-        The model.
-    batch : pair of arrays
-        Features, shape (n_batch, n_features), and targets, shape (n_batch,).
-    """
+    """Return the mean squared error over a batch."""
     import jax.numpy as jnp
 
     features, targets = batch
     return jnp.mean((features @ params - targets) ** 2)
+
+
+def mean_deviation(params: Any, batch: Any) -> Any:
+    """Return the mean absolute deviation over a batch."""
+    import jax.numpy as jnp
+
+    features, targets = batch
+    return jnp.mean(jnp.abs(features @ params - targets))
+
+
+def mean_hinge(params: Any, batch: Any) -> Any:
+    """Return the mean hinge loss over a batch with labels ±1."""
+    import jax.numpy as jnp
+
+    features, labels = batch
+    return jnp.mean(jnp.maximum(0.0, 1.0 - labels * (features @ params)))
 
 
 def zero_model(n_features: int, key: Any) -> Floats:
@@ -44,34 +60,47 @@ def zero_model(n_features: int, key: Any) -> Floats:
     return np.zeros(n_features)
 
 
-def regression_task(name: str, data: Examples, *, clients: Sequence[str] | None = None) -> Task:
-    """Return the linear regression on a user's arrays.
+def linear_task(
+    name: str,
+    data: Examples,
+    *,
+    loss: Callable[[Any, Any], Any] = mean_square,
+    clients: Sequence[str] | None = None,
+) -> Task:
+    """Return a linear model's task on a user's arrays.
 
     Parameters
     ----------
     name : str
         Name of the task in tables and messages.
     data : sequence of pairs
-        Client i's features, shape (n_i, n_features), and targets, shape (n_i,). There is no
-        intercept: add a column of ones for one.
+        Client i's features, shape (n_i, n_features), and targets, shape (n_i,); labels −1 or 1 for
+        the hinge loss. There is no intercept: add a column of ones for one.
+    loss : function of (params, batch)
+        `mean_square`, `mean_deviation`, `mean_hinge`, or another mean over examples.
     clients : sequence of str, optional
         The clients' names.
     """
-    pairs = as_float_pairs(name, data, clients)
-    return from_clients(name, pairs, loss=mean_square, init=zeros_for(pairs), clients=clients)
-
-
-def zeros_for(pairs: Sequence[tuple[Any, Any]]) -> functools.partial[Floats]:
-    """Return the init of a linear model on these clients' features."""
-    return functools.partial(zero_model, pairs[0][0].shape[1] if pairs else 0)
+    pairs = []
+    for who, features, given in examples_of(name, data, clients):
+        targets = as_numbers(who, given, "targets")
+        foreign = targets[np.abs(targets) != 1]
+        if loss is mean_hinge and foreign.size:
+            raise TaskError(f"{who} has label {foreign[0]}; the hinge loss takes labels -1 and 1")
+        pairs.append((features, targets))
+    init = functools.partial(zero_model, pairs[0][0].shape[1])
+    return from_clients(name, pairs, loss=loss, init=init, clients=clients)
 
 
 def heterogeneous_regression(
-    *, n_clients: int = 100, n_features: int = 10, n_examples: int = 30, seed: int = 0
+    *,
+    n_clients: int = 100,
+    n_features: int = 10,
+    n_examples: int = 30,
+    seed: int = 0,
+    loss: Callable[[Any, Any], Any] = mean_square,
 ) -> Task:
-    """Return a regression whose clients differ in features and in the model behind them.
-
-    Features and models as in `_heterogeneous`; targets y = xᵀθ_i + .1 ε.
+    """Return a regression on heterogeneous clients, with targets y = xᵀθ_i + .1 ε.
 
     Parameters
     ----------
@@ -79,11 +108,43 @@ def heterogeneous_regression(
         Number of clients, of features, and of examples per client.
     seed : int
         Seed for drawing the data.
+    loss : function of (params, batch)
+        As in `linear_task`; the data do not depend on it.
     """
     rng = np.random.default_rng(as_seed(seed))
-    features, _, responses = heterogeneous_clients(n_clients, n_features, n_examples, rng)
+    features, responses = _heterogeneous_clients(n_clients, n_features, n_examples, rng)
     targets = responses + NOISE * rng.standard_normal(responses.shape)
-    return regression_task("heterogeneous regression", list(zip(features, targets, strict=True)))
+    data = list(zip(features, targets, strict=True))
+    return linear_task("heterogeneous regression", data, loss=loss)
+
+
+def heterogeneous_classification(
+    *,
+    n_clients: int = 100,
+    n_features: int = 10,
+    n_examples: int = 30,
+    seed: int = 0,
+    flipped: float = 0.1,
+) -> Task:
+    """Return a classification of heterogeneous clients with the hinge loss.
+
+    Labels are the signs of xᵀθ_i, some of them flipped, so that no model is without loss.
+
+    Parameters
+    ----------
+    n_clients, n_features, n_examples, seed : int
+        As in `heterogeneous_regression`.
+    flipped : float
+        Probability that a label is flipped, from 0 to 1.
+    """
+    chance = as_amount(flipped, what="flipped")
+    if chance > 1:
+        raise OptionError(f"flipped is {chance}; it is a probability and must be at most 1")
+    rng = np.random.default_rng(as_seed(seed))
+    features, responses = _heterogeneous_clients(n_clients, n_features, n_examples, rng)
+    turned = rng.random(responses.shape) < chance
+    data = list(zip(features, np.where((responses > 0) != turned, 1.0, -1.0), strict=True))
+    return linear_task("heterogeneous classification", data, loss=mean_hinge)
 
 
 def iid_regression() -> Task:
@@ -104,29 +165,20 @@ def iid_regression() -> Task:
     features = (features - features.mean(axis=0)) / features.std(axis=0)
     # The legacy generator is part of the setting: another deals the examples out differently.
     order = np.random.RandomState(0).permutation(3000).reshape(100, 30)
-    return regression_task("IID regression", [(features[own], targets[own]) for own in order])
+    return linear_task("IID regression", [(features[own], targets[own]) for own in order])
 
 
-def least_squares_optimum(task: Task, importance: ArrayLike) -> tuple[Floats, float]:
-    """Return the minimiser of F(θ) = Σ p_i f_i(θ) and the minimum.
-
-    Parameters
-    ----------
-    task : Task
-        A task of this module.
-    importance : array_like of shape (n_clients,)
-        A distribution over the clients.
-
-    Returns
-    -------
-    params : ndarray of shape (n_features,)
-        The minimiser; the one of least norm where there are many.
-    value : float
-        F there.
-    """
-    examples = weighted_examples(task, importance, mean_square)
-    roots = np.sqrt(examples.weights)
-    design = roots[:, None] * examples.features
-    params = np.asarray(np.linalg.lstsq(design, roots * examples.targets)[0])
-    residuals = examples.features @ params - examples.targets
-    return params, float(examples.weights @ residuals**2)
+def _heterogeneous_clients(
+    n_clients: int, n_features: int, n_examples: int, rng: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """Draw the clients' features, and xᵀθ_i of each example, shape (n_clients, n_examples)."""
+    clients = as_size(n_clients, what="n_clients", low=1)
+    width = as_size(n_features, what="n_features", low=1)
+    examples = as_size(n_examples, what="n_examples", low=1)
+    base, direction = rng.standard_normal((2, width))
+    means = rng.standard_normal((clients, 1, width))
+    scales = rng.uniform(0.5, 1.5, (clients, 1, 1))
+    features = 0.5 * means + scales * rng.standard_normal((clients, examples, width))
+    drift = (np.arange(1, clients + 1) - (clients + 1) / 2) / (clients / 2)
+    models = base + drift[:, None] * direction + 0.3 * rng.standard_normal((clients, width))
+    return features, np.einsum("nmd,nd->nm", features, models)

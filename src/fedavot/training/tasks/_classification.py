@@ -1,0 +1,103 @@
+"""What classifiers share: cross-entropy and accuracy of class scores, labels, first weights.
+
+    f_i(θ) = (1/n_i) Σ_k [log Σ_c exp(z_kc) − z_k,label],   z_k = scores(θ, x_k)
+
+The logarithm of the sum is taken relative to the largest score, so that no score overflows.
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedavot._checks import as_size
+from fedavot.errors import TaskError
+from fedavot.training.task import Task, from_clients
+from fedavot.training.tasks._examples import Examples, examples_of
+
+Scores = Callable[[Any, Any], Any]
+"""A function of (params, features) that gives scores, shape (n_batch, n_classes)."""
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """Mean cross-entropy of a model's scores; equal ones share compiled programs."""
+
+    scores: Scores
+
+    def __call__(self, params: Any, batch: Any) -> Any:
+        """Return the mean over a batch of features and labels."""
+        import jax
+        import jax.numpy as jnp
+
+        features, labels = batch
+        scores = self.scores(params, features)
+        right = jnp.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
+        return jnp.mean(jax.nn.logsumexp(scores, axis=1) - right)
+
+
+def classification_task(
+    name: str,
+    data: Examples,
+    n_classes: int,
+    *,
+    scores: Scores,
+    model: Callable[[int, int, Any], Any],
+    clients: Sequence[str] | None,
+    single: bool = False,
+) -> Task:
+    """Return a classifier's task on labelled features.
+
+    Parameters
+    ----------
+    name, data, n_classes, clients
+        As in `softmax_task`.
+    scores : function of (params, features)
+        The model's scores; a module-level function.
+    model : function of (n_features, n_classes, key)
+        The model before training.
+    single : bool
+        Whether to train in single precision whatever the features' type.
+    """
+    classes = as_size(n_classes, what="n_classes", low=2)
+    pairs = []
+    for who, features, labels in examples_of(name, data, clients):
+        if not np.issubdtype(labels.dtype, np.integer):
+            raise TaskError(f"{who} has labels of type {labels.dtype}; they must be integers")
+        foreign = labels[(labels < 0) | (labels >= classes)]
+        if foreign.size:
+            raise TaskError(
+                f"{who} has label {foreign[0]}, but classes run from 0 to {classes - 1}; "
+                "give n_classes"
+            )
+        floats = features.astype(np.float32) if single else features
+        pairs.append((floats, labels.astype(np.int32)))
+    init = functools.partial(model, pairs[0][0].shape[1], classes)
+    return from_clients(name, pairs, loss=CrossEntropy(scores), init=init, clients=clients)
+
+
+def he_layers(shapes: Mapping[str, tuple[int, int]], key: Any) -> dict[str, dict[str, Any]]:
+    """Draw weights of shapes (fan-in, fan-out) with variance 2/fan-in (He et al. 2015).
+
+    Biases are zero. Everything is in single precision.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    return {
+        layer: {
+            "weights": jax.random.normal(own, shape, jnp.float32)
+            * np.float32((2 / shape[0]) ** 0.5),
+            "bias": jnp.zeros(shape[1], jnp.float32),
+        }
+        for own, (layer, shape) in zip(
+            jax.random.split(key, len(shapes)), shapes.items(), strict=True
+        )
+    }
+
+
+def affine(layer: Any, inputs: Any) -> Any:
+    """Return Wᵀx + b of a layer's ``weights`` and ``bias``, along the last axis."""
+    return inputs @ layer["weights"] + layer["bias"]
