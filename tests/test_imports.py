@@ -17,7 +17,7 @@ LEFT_TO_RIGHT = (
     *("laws", "_exact"),
     *("certificate", "alignment", "solve", "feasibility", "_accounts"),
     *("_effective", "online", "soft_online", "selection"),
-    *("rules", "training", "experiments", "audit", "flower", "cli"),
+    *("rules", "training", "audit", "experiments", "flower", "cli"),
 )
 HEAVY = ("matplotlib", "polars", "flwr", "sklearn", "jax", "ortools", "scipy.optimize")
 MODULES = {

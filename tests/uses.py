@@ -136,12 +136,12 @@ def of_configuration(tables):
     """Yield the keys of a study's file, by what they accept."""
     probes = {"count": 3, "flag": True, "names": ["a", "b"], "array": [0.5, 0.5], "text": "a"}
     for table, entries in tables.items():
-        for key in entries:
-            accepted = {word for word, value in probes.items() if key.kind.accepts(value)}
-            if key.kind.accepts(0.5):
+        for name, key in [(name, key) for name, keys in entries.items() for key in keys]:
+            accepted = {word for word, value in probes.items() if key.accepts(value)}
+            if key.accepts(0.5):
                 accepted = accepted - {"count"} | {"number"}
-            chosen = {"text"} if key.kind.choices else set()
-            yield Use(key.name, f"configuration, {table}", accepted | chosen)
+            chosen = {"text"} if key.brings else set()
+            yield Use(name, f"configuration, {table}", accepted | chosen)
 
 
 def of_document(content, place):

@@ -1,4 +1,4 @@
-"""Text files that people and programs write: UTF-8, CSV and JSON.
+"""Text files that people and programs write: UTF-8, CSV, JSON and TOML.
 
 Whatever cannot be read raises a `FileFormatError` that names the file, the line if there is one,
 and what to do. What columns and keys mean is left to the callers.
@@ -7,6 +7,8 @@ and what to do. What columns and keys mean is left to the callers.
 import csv
 import io
 import json
+import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +17,8 @@ from fedavot.errors import FileFormatError
 
 MOST_DIGITS = 300
 """Digits of the longest integer read: any such number is also a finite float."""
+_TOO_LONG = re.compile(r"[0-9_]{4301,}")
+"""Numbers that Python refuses to read, as that takes time quadratic in their digits."""
 
 
 class OpenQuoteError(FileFormatError):
@@ -174,6 +178,19 @@ def json_in(text: bytes | str, source: object, line: int = 1) -> Any:
     raise FileFormatError(
         f"{source}, line {at}: not valid JSON ({why}); correct it, or write it again"
     )
+
+
+def toml_in(text: str, source: object) -> dict[str, Any]:
+    """Return the content of TOML, or name the file, the line and the reason."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as cause:  # ValueError alone for too many digits
+        end = f"at the end, line {text.count(chr(10)) + 1}"
+        why = str(cause).replace("at end of document", end)
+        if digits := _TOO_LONG.search(text):
+            line = text.count("\n", 0, digits.start()) + 1
+            why = f"line {line} has a number of {len(digits[0]):,} digits"
+    raise FileFormatError(f"{source}: not valid TOML: {why}; correct it")
 
 
 def _of_width(

@@ -71,7 +71,8 @@ def test_the_optimum_is_given_where_it_can_be_computed(tmp_path, loss):
     [
         ("heterogeneous-regression", "'ball'\nradius = 100", True),
         ("heterogeneous-regression", "'ball'\nradius = 0.01", False),
-        ("heterogeneous-regression", "'box'\nlow = -0.01\nhigh = 0.01", False),
+        ("heterogeneous-regression", "'box'\nlow = -0.01\nhigh = 0.01", True),
+        ("heterogeneous-regression", "'box'\nlow = -0.01\nhigh = 0.02", False),
         ("absolute-deviations", "'box'\nlow = -0.01\nhigh = 0.01", True),
         ("absolute-deviations", "'box'\nlow = -0.01\nhigh = 0.02", False),
         ("hinge", "'box'\nlow = -100\nhigh = 90", True),
@@ -176,7 +177,7 @@ def test_the_study_of_ones_own_data_in_the_readme_is_built(tmp_path, monkeypatch
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (config,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     exec(code, {})
-    (tmp_path / "rounds.log").write_text("ann cy\nann bob\n", encoding="utf-8")
+    (tmp_path / "log.csv").write_text("round,client\n1,ann\n1,cy\n2,ann\n2,bob\n", encoding="utf-8")
     (tmp_path / "mine.toml").write_text(config, encoding="utf-8")
     setting = setting_of(read_config("mine.toml"))
     np.testing.assert_allclose(setting.inclusion, [1, 0.5, 0.5])

@@ -5,7 +5,7 @@ import pytest
 from tiny import ARRAYS, LOG, arrays, configured, refused
 
 from fedavot.errors import FedavotError
-from fedavot.experiments.inputs import read_examples
+from fedavot.experiments.configured_task import read_examples
 
 
 @pytest.mark.parametrize(
@@ -83,69 +83,73 @@ def test_a_single_array_is_refused(tmp_path):
     refused(tmp_path, "task.file", r"no array 'features', only none", task=ARRAYS)
 
 
+FILE = "kind = 'file'\nfile = '{}'"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "match"),
     [
-        ("p.csv", "1\n2\n3\n", r"3 of 4 clients a number; client 3 has none"),
-        ("p.csv", "1\n2\nthree\n4\n", r"line 3 is 'three'"),
-        ("p.csv", "client,p\n0,1\n1,1\n2,1\n4,1\n", r"line 5 has client 4, .* from 0 to 3"),
-        ("p.csv", "0,1\n0,2\n", r"line 2 has client 0 a second time"),
-        ("p.csv", "1\n1\n1\n-1\n", r"line 4 gives client 3 -1.0; .* at least 0"),
-        ("p.csv", "0\n0\n0\n0\n", r"all zero"),
+        ("p.csv", "client,importance\n0,1\n1,1\n2,1\n", r"'3'.*unlisted"),
+        ("p.csv", "client,importance\n0,1\n1,x\n", r"line 3: .*'x'"),
+        ("p.csv", "client,importance\n0,1\n1,1\n2,1\n3,1\n4,1\n", r"without examples, '4'"),
+        ("p.csv", "client,importance\n0,1\n0,2\n", r"line 3: client '0' .* second time"),
+        ("p.csv", "client,importance\n0,-1\n", r"line 2: .*-1"),
+        ("p.csv", "client,importance\n0,0\n1,0\n2,0\n3,0\n", r"no client an importance above 0"),
+        ("p.csv", "1\n2\n3\n4\n", r"line 1: the columns are '1'"),
         ("p.json", "[1, 2, 3", r"not valid JSON"),
-        ("p.json", "3", r"a list of numbers, or an object"),
-        ("p.json", "[1, 2, 3, true]", r"gives client 3 True"),
-        ("p.json", "[1, 2, 3, NaN]", r"NaN is not a JSON number"),
-        ("p.json", f"[1, 2, 3, {10**400}]", r"401 digits"),
-        ("p.json", f"[1, 2, 3, {'9' * 5000}]", r"5000 digits"),
+        ("p.json", "[1, 2, 3, 4]", r"one object from client"),
+        ("p.json", '{"0": true}', r"True"),
+        ("p.json", f'{{"0": {10**400}}}', r"401 digits"),
     ],
 )
 def test_an_importance_file_with_a_mistake_is_refused_with_the_place(tmp_path, name, text, match):
     (tmp_path / name).write_text(text, encoding="utf-8")
-    refused(tmp_path, "importance", match, importance=f"kind = 'file'\nfile = '{name}'")
+    refused(tmp_path, "importance", match, importance=FILE.format(name))
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("p.txt", "4\n3\n2\n1\n"),
         ("p.csv", "client,importance\n3,1\n2,2\n1,3\n0,4\n"),
-        ("p.csv", "# counts\nexamples\n40\n30\n\n20\n10\n"),
-        ("p.json", "[4, 3, 2, 1]"),
+        ("p.csv", "group,client,examples\na,0,40\nb,1,30\na,2,20\na,3,10\n"),
         ("p.json", '{"3": 1, "1": 3, "2": 2, "0": 4}'),
     ],
 )
 def test_every_form_of_an_importance_file_gives_the_same(tmp_path, name, text):
     (tmp_path / name).write_text(text, encoding="utf-8")
-    setting = configured(tmp_path, importance=f"kind = 'file'\nfile = '{name}'")
+    setting = configured(tmp_path, importance=FILE.format(name))
     np.testing.assert_allclose(setting.importance, [0.4, 0.3, 0.2, 0.1])
 
 
-@pytest.mark.parametrize(
-    "text", ["0 1\n1 2 3\n\n0,1\n", "# rounds\n[0, 1]\n[1, 2, 3]\n[]\n[1, 0]\n"]
-)
-def test_a_log_is_the_law_of_its_rounds(tmp_path, text):
-    (tmp_path / "rounds.log").write_text(text, encoding="utf-8")
-    setting = configured(tmp_path, availability=LOG)
-    np.testing.assert_allclose(setting.inclusion, [2 / 3, 1, 1 / 3, 1 / 3])
+def test_clients_that_a_file_does_not_list_count_what_unlisted_says(tmp_path):
+    (tmp_path / "p.csv").write_text("client,importance\n1,3\n2,1\n", encoding="utf-8")
+    setting = configured(tmp_path, importance=f"{FILE.format('p.csv')}\nunlisted = 2")
+    np.testing.assert_allclose(setting.importance, np.array([2, 3, 1, 2]) / 8)
+
+
+@pytest.mark.parametrize("targets", ["{day = 0.25, night = 0.75}", "'targets.csv'"])
+def test_groups_share_the_importance_as_their_targets_say(tmp_path, targets):
+    (tmp_path / "groups.csv").write_text("client,group\n0,day\n1,day\n2,night\n3,day\n")
+    (tmp_path / "targets.csv").write_text("group,share\nday,0.25\nnight,0.75\n")
+    text = f"kind = 'groups'\ngroups = 'groups.csv'\ntargets = {targets}"
+    setting = configured(tmp_path, importance=text)
+    np.testing.assert_allclose(setting.importance, [1 / 12, 1 / 12, 3 / 4, 1 / 12])
 
 
 @pytest.mark.parametrize(
-    ("text", "match"),
+    ("groups", "targets", "match"),
     [
-        ("0 1\n1 4\n", r"line 2 has client 4, but clients run from 0 to 3"),
-        ("0 1\n1 -1\n", r"line 2 has client -1"),
-        ("round,client\n0,1\n", r"line 1 is 'round,client'"),
-        ("0 1.0\n", r"line 1 is '0 1.0'"),
-        ("[0, true]\n", r"line 1 is '\[0, true\]'"),
-        ("[0, 1\n", r"line 1: not valid JSON"),
-        ("1 2 1\n", r"line 1 has a client twice"),
-        ("\n[]\n", r"no round in which anybody took part"),
+        ("client,group\n0,day\n1,day\n2,day\n3,day\n", "{day = 0.5}", r"0\.5, not 1"),
+        ("client,group\n0,day\n1,day\n2,day\n", "{day = 1}", r"'3'.*unlisted"),
+        ("client,group\n0,day\n1,day\n2,day\n3,dusk\n", "{day = 1}", r"'dusk'"),
+        ("client,group\n0,day\n1,day\n2,day\n3,day\n33,day\n", "{day = 1}", r"'33'.*'3'"),
+        ("client,group\n0,day\n0,day\n", "{day = 1}", r"line 3: client '0' a second time"),
     ],
 )
-def test_a_log_with_a_mistake_is_refused_with_the_line(tmp_path, text, match):
-    (tmp_path / "rounds.log").write_text(text, encoding="utf-8")
-    refused(tmp_path, "availability.file", match, availability=LOG)
+def test_groups_with_a_mistake_are_refused(tmp_path, groups, targets, match):
+    (tmp_path / "groups.csv").write_text(groups, encoding="utf-8")
+    text = f"kind = 'groups'\ngroups = 'groups.csv'\ntargets = {targets}"
+    refused(tmp_path, "importance", match, importance=text)
 
 
 def test_groups_of_a_file_become_clients_in_the_order_of_their_names(tmp_path):
@@ -185,19 +189,15 @@ def test_clients_of_uneven_size_can_count_by_their_examples(tmp_path):
     np.testing.assert_allclose(setting.importance, [1 / 2, 1 / 3, 1 / 6])
 
 
-def test_a_log_that_is_not_text_is_refused(tmp_path):
-    (tmp_path / "rounds.log").write_bytes(b"\xff\xfe0 1")
-    refused(tmp_path, "availability.file", r"is not UTF-8", availability=LOG)
-
-
 def test_files_name_the_clients_of_the_examples(tmp_path):
     arrays(tmp_path, clients=np.repeat(["porto", "lyon", "berlin"], 4))
-    (tmp_path / "p.csv").write_text("client,p\nlyon,1\nporto,2\nberlin,1\n", encoding="utf-8")
-    (tmp_path / "rounds.log").write_text('porto lyon\n["berlin"]\n', encoding="utf-8")
-    files = {"importance": "kind = 'file'\nfile = 'p.csv'", "availability": LOG}
+    (tmp_path / "p.csv").write_text("client,importance\nlyon,1\nporto,2\nberlin,1\n")
+    (tmp_path / "rounds.csv").write_text("round,client\n1,porto\n1,lyon\n2,berlin\n")
+    files = {"importance": FILE.format("p.csv"), "availability": LOG}
     setting = configured(tmp_path, task=ARRAYS, **files)
     assert setting.instances[0].problem.task.clients == ("berlin", "lyon", "porto")
     np.testing.assert_allclose(setting.importance, [0.25, 0.25, 0.5])
     np.testing.assert_allclose(setting.inclusion, [0.5, 0.5, 0.5])
-    (tmp_path / "rounds.log").write_text("porto lion\n", encoding="utf-8")
+    (tmp_path / "rounds.csv").write_text("round,client\n1,porto\n1,lion\n")
+    files["importance"] = "kind = 'uniform'"
     refused(tmp_path, "availability.file", "'lion'; did you mean 'lyon'", task=ARRAYS, **files)

