@@ -5,6 +5,7 @@ import functools
 from typing import NamedTuple
 
 import formulas
+import formulas_server as server
 import jax
 import jax.numpy as jnp
 import literal
@@ -179,6 +180,16 @@ CASES = [
     Case(rules.fedavot_online(P, step=0.7, bound=None), lambda seed: formulas.Online(P, step=0.7)),
     Case(rules.fedavot_memory(ENTROPY), lambda seed: formulas.Memory(P, ENTROPY.weights)),
     Case(rules.fedavot_select(ENTROPY, ASKED), lambda seed: formulas.Selected(drawn(seed))),
+    Case(
+        rules.fedavgm(P, server_step=1.3, server_momentum=0.7),
+        lambda seed: server.Momentum(formulas.importance_average(P), step=1.3, momentum=0.7),
+    ),
+    Case(
+        rules.fedadam(P, server_step=0.1, betas=(0.8, 0.9), epsilon=0.02),
+        lambda seed: server.Adam(
+            formulas.importance_average(P), step=0.1, betas=(0.8, 0.9), epsilon=0.02
+        ),
+    ),
     Case(rules.fedau(P, cutoff=6), lambda seed: formulas.FedAU(P, cutoff=6)),
     Case(
         rules.f3ast(P, cohort_size=ASKED, smoothing=0.1),
@@ -193,3 +204,25 @@ CASES = [
     Case(rules.afl(step=0.004), lambda seed: formulas.Afl(N_CLIENTS, step=0.004)),
 ]
 NAMES = [case.rule.name for case in CASES]
+
+VARIANTS = {
+    "momentum after Horvitz–Thompson": Case(
+        rules.with_server(rules.horvitz_thompson(P, INCLUSION), step=0.6, momentum=0.5),
+        lambda seed: server.Momentum(
+            formulas.horvitz_thompson(P, INCLUSION), step=0.6, momentum=0.5
+        ),
+    ),
+    "a server step after SCAFFOLD": Case(
+        rules.with_server(rules.scaffold(P), step=0.7),
+        lambda seed: server.Momentum(formulas.Scaffold(P, N_FEATURES + 1), step=0.7, momentum=0.0),
+    ),
+    "Adam after MIFA": Case(
+        rules.with_adam(rules.mifa(P), step=0.05, betas=(0.0, 0.5), epsilon=0.1),
+        lambda seed: server.Adam(formulas.Mifa(P), step=0.05, betas=(0.0, 0.5), epsilon=0.1),
+    ),
+    "a server step after FedProx": Case(
+        rules.with_server(rules.fedprox(proximal=0.8), step=1.2),
+        lambda seed: server.Momentum(formulas.FedProx(0.8), step=1.2, momentum=0.0),
+    ),
+}
+"""Further ways to run the rules."""

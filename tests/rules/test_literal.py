@@ -18,6 +18,9 @@ DISAGREE = 1e-6
 """What a wrong weight changes at the least, far above rounding."""
 
 each_rule = pytest.mark.parametrize("case", cases.CASES, ids=cases.NAMES)
+each_variant = pytest.mark.parametrize(
+    "case", [*cases.CASES, *cases.VARIANTS.values()], ids=[*cases.NAMES, *cases.VARIANTS]
+)
 each_way = pytest.mark.parametrize("options", cases.OPTIONS.values(), ids=cases.OPTIONS.keys())
 
 
@@ -26,7 +29,7 @@ def assert_close(found, expected):
 
 
 @each_way
-@each_rule
+@each_variant
 def test_the_engine_agrees_with_the_literal_loop(case, options):
     run = cases.train(case.rule, options)
     for at, seed in enumerate(cases.SEEDS):

@@ -33,6 +33,8 @@ LOOKS: dict[str, Look] = {
     RuleName.SELF_NORMALISED_IPW: Look("#D55E00"),
     RuleName.HORVITZ_THOMPSON: Look("#999999", "--"),
     RuleName.FEDAVG_K: Look("#999999", ":"),
+    RuleName.FEDAVGM: Look("#E69F00", ":"),
+    RuleName.FEDADAM: Look("#E69F00", "-."),
     RuleName.FEDAU: Look("#882255"),
     RuleName.F3AST: Look("#882255", "--"),
     RuleName.MIFA: Look("#117733", "--"),

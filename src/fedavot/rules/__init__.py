@@ -26,6 +26,7 @@ from fedavot.rules.qffl import qffl
 from fedavot.rules.scaffold import scaffold
 from fedavot.rules.select import fedavot_select
 from fedavot.rules.self_normalised_ipw import self_normalised_ipw
+from fedavot.rules.server import fedadam, fedavgm, with_adam, with_server
 
 __all__ = [
     "Asked",
@@ -36,9 +37,11 @@ __all__ = [
     "afl",
     "build",
     "f3ast",
+    "fedadam",
     "fedau",
     "fedavg",
     "fedavg_k",
+    "fedavgm",
     "fedavot",
     "fedavot_memory",
     "fedavot_online",
@@ -53,4 +56,6 @@ __all__ = [
     "qffl",
     "scaffold",
     "self_normalised_ipw",
+    "with_adam",
+    "with_server",
 ]

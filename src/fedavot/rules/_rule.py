@@ -94,6 +94,8 @@ class Rule:
         Number of clients the rule was made for; None if it serves any number.
     remembers : bool
         Whether updates of earlier rounds enter a round's aggregate, beside those it weights.
+    moves : bool
+        Whether `aggregate` adds a change to the model, which a server step can scale.
     """
 
     name: str
@@ -107,6 +109,7 @@ class Rule:
     proximal: float = 0.0
     needs_losses: bool = False
     remembers: bool = False
+    moves: bool = True
     n_clients: int | None = None
 
     def __repr__(self) -> str:

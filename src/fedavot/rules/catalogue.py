@@ -39,10 +39,14 @@ from fedavot.rules.qffl import qffl
 from fedavot.rules.scaffold import scaffold
 from fedavot.rules.select import fedavot_select
 from fedavot.rules.self_normalised_ipw import self_normalised_ipw
+from fedavot.rules.server import fedadam, fedavgm, with_server
 from fedavot.solve import align
 
 SOFTNESS = 0.1
 """Default of fedavot-soft: part of the way towards equal weights 1/|A|, for less variance."""
+
+_SERVER = {"server_step": "step", "server_momentum": "momentum"}
+"""The options of `with_server`, as those of any rule are called."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +107,8 @@ def build(name: str, known: Known, **options: Any) -> Rule:
     known : Known
         What the server knows.
     **options
-        The rule's own options, such as ``cohort_size`` for fedavot-select.
+        The rule's own options, such as ``cohort_size`` for fedavot-select, and for every rule that
+        moves the model by a change ``server_step`` and ``server_momentum``, as in `with_server`.
     """
     rule = as_rule_name(name)
     if not isinstance(known, Known):
@@ -113,21 +118,27 @@ def build(name: str, known: Known, **options: Any) -> Rule:
         )
     make, takes = _MAKERS[rule]
     given = takes(known)
-    _refuse_options(rule, list(inspect.signature(make).parameters.values())[len(given) :], options)
-    return make(*given, **options)
+    accepted = list(inspect.signature(make).parameters.values())[len(given) :]
+    own = {each.name for each in accepted}
+    server = {name: options.pop(name) for name in _SERVER if name in options.keys() - own}
+    _refuse_options(rule, accepted, options)
+    made = make(*given, **options)
+    if not server:
+        return made
+    return with_server(made, **{_SERVER[name]: value for name, value in server.items()})
 
 
 def _refuse_options(
     rule: RuleName, accepted: list[inspect.Parameter], options: dict[str, Any]
 ) -> None:
     """Refuse options that a rule does not have, and rules without an option that they need."""
-    names = [each.name for each in accepted]
+    names = list(dict.fromkeys([*(each.name for each in accepted), *_SERVER]))
     unknown = next((name for name in options if name not in names), None)
     if unknown is not None:
         # Near enough for "size" to be answered with "cohort_size".
-        close = difflib.get_close_matches(unknown, names, n=1, cutoff=0.5)
+        close = difflib.get_close_matches(unknown.lower(), names, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        listed = f"its options: {', '.join(names) or 'none'}"
+        listed = f"its options: {', '.join(names)}"
         raise RuleError(f"rule {rule.value!r} has no option {quoted(unknown)}; {hint}{listed}")
     needed = [each.name for each in accepted if each.default is each.empty]
     missing = next((name for name in needed if name not in options), None)
@@ -190,6 +201,8 @@ _MAKERS: dict[RuleName, tuple[Callable[..., Rule], Callable[[Known], tuple[Any, 
     RuleName.SELF_NORMALISED_IPW: (self_normalised_ipw, _inclusion),
     RuleName.HORVITZ_THOMPSON: (horvitz_thompson, _inclusion),
     RuleName.FEDAVG_K: (fedavg_k, _importance),
+    RuleName.FEDAVGM: (fedavgm, _importance),
+    RuleName.FEDADAM: (fedadam, _importance),
     RuleName.FEDAU: (fedau, _importance),
     RuleName.F3AST: (f3ast, _importance),
     RuleName.MIFA: (mifa, _importance),

@@ -39,7 +39,13 @@ def fedavg_k(importance: ArrayLike) -> Rule:
     shares = as_shares(importance)
     choose = by_cohort(scaled_importance(shares))
     return Rule(
-        RuleName.FEDAVG_K, "importance", "nothing", choose, add_models, n_clients=shares.size
+        RuleName.FEDAVG_K,
+        "importance",
+        "nothing",
+        choose,
+        add_models,
+        moves=False,
+        n_clients=shares.size,
     )
 
 

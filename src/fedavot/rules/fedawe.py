@@ -55,6 +55,7 @@ def fedawe() -> Rule:
         init=init,
         start=start,
         remembers=True,
+        moves=False,
     )
 
 

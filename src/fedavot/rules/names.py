@@ -41,6 +41,8 @@ class RuleName(enum.StrEnum):
     SELF_NORMALISED_IPW = "self-normalised-ipw", "self-normalised IPW"
     HORVITZ_THOMPSON = "horvitz-thompson", "Horvitz–Thompson"
     FEDAVG_K = "fedavg-k", "FedAvg(K)"
+    FEDAVGM = "fedavgm", "FedAvgM"
+    FEDADAM = "fedadam", "FedAdam"
     FEDAU = "fedau", "FedAU"
     F3AST = "f3ast", "F3AST"
     MIFA = "mifa", "MIFA"

@@ -1,0 +1,119 @@
+"""What a server step and the optimisers promise for every rule they are put on."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+from points import EXACT, choose, run_points
+
+import fedavot as fa
+from fedavot import rules
+from fedavot.errors import OptionError, RuleError
+
+P = np.array([0.3, 0.1, 0.25, 0.2, 0.15])
+TARGETS = np.array([0.7, -1.2, 0.4, 2.1, -0.5])
+EVERY_THREE = list(itertools.combinations(range(5), 3))
+KNOWN = rules.Known(P, fa.Cohorts(EVERY_THREE))
+NEEDED = {"fedavot-select": {"cohort_size": 2}}
+STANDING = {"fedavg-k", "fedawe"}
+"""Rules that do not move the model by a change."""
+MOVING = [name for name in rules.RuleName if name not in STANDING]
+COHORTS = [[0, 1, 2], [2, 3, 4], [0, 4]]
+
+
+def built(name, **options):
+    return rules.build(name, KNOWN, **NEEDED.get(name, {}), **options)
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_a_step_of_one_without_momentum_changes_nothing(name):
+    plain = run_points(built(name), TARGETS, COHORTS)
+    with_step = rules.with_server(built(name))
+    assert abs(run_points(with_step, TARGETS, COHORTS) - plain) < EXACT
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_the_first_change_is_scaled_by_the_step(name):
+    once, plain = COHORTS[:1], run_points(built(name), TARGETS, COHORTS[:1])
+    longer = run_points(rules.with_server(built(name), step=2.5), TARGETS, once)
+    assert abs(longer - 2.5 * plain) < EXACT
+    halved = rules.with_server(built(name), step=2.0, momentum=0.75)
+    assert abs(run_points(halved, TARGETS, once) - 0.5 * plain) < EXACT
+
+
+@pytest.mark.parametrize("name", sorted(STANDING))
+def test_a_rule_that_moves_by_no_change_takes_no_optimiser(name):
+    for wrap in (rules.with_server, rules.with_adam):
+        with pytest.raises(RuleError, match=f"{name!r}.*change"):
+            wrap(built(name))
+
+
+@pytest.mark.parametrize("wrap", [rules.with_server, rules.with_adam])
+def test_an_empty_round_leaves_the_model_and_the_optimiser_as_they_are(wrap):
+    rule = wrap(rules.importance_average(P), step=0.5)
+    gaps = [COHORTS[0], [], COHORTS[1], [], [], COHORTS[2], []]
+    found = run_points(rule, TARGETS, gaps)
+    assert abs(found - run_points(rule, TARGETS, COHORTS)) < EXACT
+
+
+def test_a_published_momentum_is_a_longer_step_here():
+    # v ← .9 v + Δ with step .1, which is step 1 of the averaged form; one client, H = 1.
+    velocity = model = 0.0
+    for _ in range(4):
+        velocity = 0.9 * velocity + 0.2 * (1.0 - model)
+        model += 0.1 * velocity
+    rule = rules.fedavgm([1.0], server_momentum=0.9)
+    assert abs(run_points(rule, [1.0], [[0]] * 4, local_steps=1) - model) < EXACT
+
+
+def test_one_function_serves_all_steps_and_momenta():
+    inner = (rules.mifa(P), rules.fedavot_memory(KNOWN.entropic))
+    one, other = (
+        rules.with_server(rule, step=at, momentum=0.1 * at)
+        for at, rule in enumerate(inner, start=1)
+    )
+    assert one.aggregate is other.aggregate
+    first, second = (
+        jax.tree.structure(each.init(np.zeros(3, np.float32), 5)) for each in (one, other)
+    )
+    assert first == second
+    adam = [rules.with_adam(rules.scaffold(P), step=step) for step in (0.1, 0.2)]
+    assert adam[0].aggregate is adam[1].aggregate
+    assert adam[0].correct is adam[1].correct
+
+
+@pytest.mark.parametrize("name", ["fedavg", "horvitz-thompson", "fedavot-soft", "scaffold"])
+def test_every_rule_is_built_with_a_server_step(name):
+    by_name = built(name, server_step=0.4, server_momentum=0.5)
+    by_hand = rules.with_server(built(name), step=0.4, momentum=0.5)
+    assert by_name.name == name
+    found, expected = (run_points(rule, TARGETS, COHORTS) for rule in (by_name, by_hand))
+    assert found == expected
+
+
+def test_whom_a_rule_asks_does_not_depend_on_the_server():
+    plain, served = built("f3ast"), built("f3ast", server_step=3.0)
+    for one, other in zip(choose(plain, *COHORTS), choose(served, *COHORTS), strict=True):
+        np.testing.assert_array_equal(one.weights, other.weights)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"server_step": 0.0}, "step is 0.0"),
+        ({"server_step": float("nan")}, "step is nan"),
+        ({"server_momentum": 1.0}, "momentum is 1.0.*below 1"),
+        ({"server_momentum": -0.1}, "momentum is -0.1"),
+    ],
+)
+def test_steps_and_momenta_are_checked(options, told):
+    with pytest.raises(OptionError, match=told):
+        built("fedavg", **options)
+
+
+def test_the_constants_of_adam_are_checked():
+    with pytest.raises(OptionError, match="beta is 1.0"):
+        rules.fedadam(P, betas=(0.9, 1.0))
+    with pytest.raises(OptionError, match="epsilon is 0.0"):
+        rules.fedadam(P, epsilon=0.0)
