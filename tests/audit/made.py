@@ -214,19 +214,24 @@ def _made(kind):
     )
 
 
+def _changed(kind, changes):
+    # The same object where nothing is changed: what is drawn of it can be kept.
+    return replace(_made(kind), **changes) if changes else _made(kind)
+
+
 def findings(**changes):
     """Return findings of a feasible federation, with whatever fields are given instead."""
-    return replace(_made("feasible"), **changes)
+    return _changed("feasible", changes)
 
 
 def infeasible(**changes):
     """Return findings of a federation that wants its clinics more than they can be had."""
-    return replace(_made("infeasible"), **changes)
+    return _changed("infeasible", changes)
 
 
 def never_seen(**changes):
     """Return findings in which a wanted client never took part: the Hall ratio is infinite."""
-    return replace(_made("never"), **changes)
+    return _changed("never", changes)
 
 
 def unknown_client(**changes):

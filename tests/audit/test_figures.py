@@ -3,6 +3,7 @@
 import io
 import re
 from dataclasses import replace
+from functools import cache
 from xml.etree import ElementTree
 
 import made
@@ -18,6 +19,7 @@ from fedavot.audit.canvas import COLOURS, MOST_ROWS, drawing, short
 from fedavot.audit.figures import draw, write_png
 from fedavot.audit.findings import Advice, Estimate, Fit, Standing
 from fedavot.audit.numerals import NARROW, share
+from fedavot.audit.outputs import PICTURES
 from fedavot.audit.rules import label
 from fedavot.audit.svg import inline
 
@@ -25,7 +27,16 @@ VARIANTS = [*made.VARIANTS, odd.named, odd.many]
 
 
 def drawn(findings):
-    return {picture.name: picture for picture in draw(findings)}
+    pictures = draw(findings)
+    by_name = {picture.name: picture for picture in pictures}
+    assert len(by_name) == len(pictures)
+    return by_name
+
+
+@cache
+def pictures_of(variant):
+    """Return a variant's pictures, drawn once for all tests: they look and change nothing."""
+    return drawn(variant())
 
 
 def behaving(findings, **changes):
@@ -45,25 +56,26 @@ def png(picture):
 @pytest.fixture(scope="module")
 def markup():
     """Return the pictures of findings with odd names, as markup, by name."""
-    return {picture.name: inline(picture) for picture in draw(odd.named())}
+    return {name: inline(picture) for name, picture in pictures_of(odd.named).items()}
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda one: one.__name__)
 def test_every_picture_has_a_name_of_its_own_and_says_what_it_shows(variant):
-    pictures = draw(variant())
-    assert len({picture.name for picture in pictures}) == len(pictures) >= 4
-    for picture in pictures:
+    pictures = pictures_of(variant)
+    assert len(pictures) >= 4
+    assert set(pictures) <= set(PICTURES)  # by which an audit knows files of earlier ones
+    for picture in pictures.values():
         assert re.fullmatch(r"[a-z-]+", picture.name)
         assert picture.title
         assert re.search(r"\d", picture.alt)
 
 
 def test_a_log_with_times_is_drawn_by_hour_and_by_weekday():
-    assert {"hours", "weekdays"} <= set(drawn(made.findings()))
+    assert {"hours", "weekdays"} <= set(pictures_of(made.findings))
 
 
 def test_a_log_without_times_is_drawn_neither_by_hour_nor_by_weekday():
-    assert not {"hours", "weekdays"} & set(drawn(made.without_times()))
+    assert not {"hours", "weekdays"} & set(pictures_of(made.without_times))
 
 
 def test_hours_of_which_nothing_is_known_are_not_drawn():
@@ -141,11 +153,11 @@ def test_of_many_clients_those_that_are_not_off_are_not_drawn():
 
 
 def test_shares_are_by_group_where_there_are_groups():
-    assert set(tick_labels(drawn(made.findings())["shares"])) == set(made.GROUPS)
+    assert set(tick_labels(pictures_of(made.findings)["shares"])) == set(made.GROUPS)
 
 
 def test_shares_are_by_client_where_there_are_no_groups():
-    assert set(tick_labels(drawn(made.without_groups())["shares"])) == set(made.CLIENTS)
+    assert set(tick_labels(pictures_of(made.without_groups)["shares"])) == set(made.CLIENTS)
 
 
 def test_of_many_clients_those_farthest_off_either_way_are_drawn():
@@ -154,7 +166,7 @@ def test_of_many_clients_those_farthest_off_either_way_are_drawn():
     order = np.argsort(-excess)
     half = MOST_ROWS // 2
     expected = [found.clients[at] for at in (*order[:half], *order[-half:])]
-    picture = drawn(found)["shares"]
+    picture = pictures_of(odd.many)["shares"]
     assert tick_labels(picture) == expected
     assert f"{MOST_ROWS} clients" in picture.title
 
@@ -167,14 +179,14 @@ def test_of_many_groups_no_more_are_drawn_than_fit():
 
 
 def test_of_many_clients_only_those_that_moved_most_are_scattered():
-    picture = drawn(odd.many())["drift"]
+    picture = pictures_of(odd.many)["drift"]
     assert len(picture.figure.axes[0].collections[0].get_offsets()) == MOST_POINTS
     assert f"{MOST_POINTS} clients that moved most" in picture.alt
 
 
 def test_the_price_tells_every_rule_and_the_recommended_one():
     found = made.infeasible()
-    alt = drawn(found)["price"].alt
+    alt = pictures_of(made.infeasible)["price"].alt
     assert all(f"{label(one.rule)}: gap {share(one.gap)}" in alt for one in found.price.standings)
     assert f"Recommended: {label(found.advice.rule)}" in alt
 
@@ -186,7 +198,7 @@ def test_the_price_recommends_no_rule_if_more_rounds_are_needed():
 
 def test_the_figure_of_shares_names_what_it_compares_with():
     for variant, word in ((made.findings, "importance"), (made.unknown_client, "owed")):
-        legend = drawn(variant())["shares"].figure.legends[0]
+        legend = pictures_of(variant)["shares"].figure.legends[0]
         assert legend.get_texts()[0].get_text() == word
 
 
@@ -222,14 +234,14 @@ def crowded():
     "variant", [*made.VARIANTS, crowded], ids=lambda one: getattr(one, "__name__", "")
 )
 def test_labels_of_rules_do_not_hide_each_other(variant):
-    figure = drawn(variant())["price"].figure
+    figure = pictures_of(variant)["price"].figure
     labels = [one for one in figure.axes[0].texts if isinstance(one, Text) and one.get_text()]
     assert len(labels) == len(variant().price.standings) + 1  # and the tolerance
     assert not overlapping([label.get_window_extent() for label in labels])
 
 
 def test_labels_of_rules_stay_within_the_picture():
-    figure = drawn(crowded())["price"].figure
+    figure = pictures_of(crowded)["price"].figure
     frame = figure.bbox
     for text in figure.axes[0].texts:
         box = text.get_window_extent()
@@ -271,12 +283,12 @@ def test_fonts_as_older_matplotlib_names_them_are_the_pages_too(monkeypatch):
     )
     monkeypatch.setattr("fedavot.audit.svg._document", lambda picture: old)
     assert 'style="font-weight: bold; font-size: 12px; fill: var(--ink)"' in inline(
-        draw(made.findings())[0]
+        pictures_of(made.findings)["shares"]
     )
 
 
 def test_a_picture_is_an_image_with_a_title_and_a_description(markup):
-    pictures = drawn(odd.named())
+    pictures = pictures_of(odd.named)
     for name, text in markup.items():
         root = ElementTree.fromstring(text)
         assert root.get("role") == "img"
@@ -297,17 +309,17 @@ def test_the_same_findings_give_the_same_pictures(markup):
 
 
 def test_a_file_shows_its_title_on_white_and_is_the_same_each_time():
-    first, second = (png(draw(made.findings())[0]) for _ in range(2))
+    bare = pictures_of(made.findings)["shares"]
+    first, second = png(bare), png(drawn(made.findings())["shares"])
     assert first == second
     image = Image.open(io.BytesIO(first)).convert("RGB")
     assert image.getpixel((1, 1)) == (255, 255, 255)
     # A picture without its title is less high.
-    bare = draw(made.findings())[0].figure
-    assert image.height > 160 * bare.get_figheight()
+    assert image.height > 160 * bare.figure.get_figheight()
 
 
 def test_a_picture_is_the_same_on_the_page_after_it_was_written_to_a_file():
-    picture = draw(made.findings())[0]
+    picture = pictures_of(made.findings)["shares"]
     before = inline(picture)
     png(picture)
     assert inline(picture) == before
