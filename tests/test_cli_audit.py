@@ -281,7 +281,7 @@ def test_clients_left_out_are_refused_until_the_option_says_what_they_count(log,
         (("--importance", "log.csv", "--targets", "log.csv"), "--importance and --targets both"),
         (("--targets", "log.csv"), "--targets are shares of groups"),
         (("--cohort-size", 3), "--cohort-size only applies"),
-        (("--state", "x", "--observed", "log.csv"), "--state and --observed only apply"),
+        (("--state", "x", "--observed", "log.csv"), "--state only applies"),
         (("--cohort-size", 0, "--period", 1), "0 is not in the range x>=1"),
         (("--period", 0), "0.0 is not in the range x>0"),
         (("--period", "ten"), "'ten' is not a valid float"),
@@ -290,7 +290,7 @@ def test_clients_left_out_are_refused_until_the_option_says_what_they_count(log,
         (("--seed", -1), "-1 is not in the range x>=0"),
         (("--unlisted", -1), "-1.0 is not in the range x>=0"),
         (("--column", "client"), "write MEANING=NAME, as in client=device_id"),
-        (("--column", "who=client"), "write MEANING=NAME, as in client=device_id"),
+        (("--column", "who=client"), "--column has 'who'; it may have round, client"),
         (("--column", "client=a", "--column", "client=b"), "the client has two columns"),
         (("--compare", "none.json"), "'none.json' does not exist"),
         (("--compare", "log.csv"), "not a complete JSON document"),
@@ -311,15 +311,8 @@ def test_a_bad_option_is_refused_before_the_log_is_read(log, monkeypatch, option
     def read(*_, **__):
         raise AssertionError("the log was read")
 
-    monkeypatch.setattr("fedavot.audit.reading.read_log", read)
+    monkeypatch.setattr("fedavot.audit.reading.kind_of", read)
     assert told in refused("audit", log, *options)
-
-
-def test_roles_of_columns_are_those_that_the_library_knows():
-    from fedavot.audit.columns import NAMES
-    from fedavot.cli.audit import ROLES
-
-    assert tuple(NAMES) == ROLES
 
 
 def test_a_number_that_is_no_number_is_refused_by_the_library(tmp_path):

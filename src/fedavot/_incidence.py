@@ -173,7 +173,7 @@ class Incidence:
         firsts = self.members[self.spread_over_members(self.offsets[:-1])]
         links = (np.ones(firsts.size, dtype=np.int8), (firsts, self.members))
         graph = sparse.coo_array(links, shape=(self.n_clients, self.n_clients))
-        return connected_components(graph, directed=False)[1].astype(np.int64)
+        return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
 
     def within(self, levels: Integers) -> "Incidence":
         """Return the incidence that keeps only each cohort's members of its lowest level."""

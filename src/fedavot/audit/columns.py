@@ -44,7 +44,8 @@ def check_named(columns: Mapping[str, str] | None) -> dict[str, str]:
     unknown = sorted(set(named) - set(NAMES))
     if unknown:
         raise OptionError(
-            f"columns has {unknown[0]!r}; it may have {', '.join(NAMES)}, as in ",
+            Option("columns"),
+            f" has {unknown[0]!r}; it may have {', '.join(NAMES)}, as in ",
             Option("columns", {"client": "device_id"}),
         )
     for role, name in named.items():

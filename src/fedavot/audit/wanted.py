@@ -66,7 +66,7 @@ def federation_of(
         The log over all clients, with a note on those that were added, and their importance.
     """
     rest = None if unlisted is None else as_amount(unlisted, what="unlisted")
-    _refuse_contradictions(importance, groups, targets, rest)
+    refuse_contradictions(importance, groups, targets, rest)
     wanted = _wanted(log, importance, groups, targets, rest)
     amounts, notes = _with_unlisted(wanted, log.clients, rest)
     known = set(log.clients)
@@ -130,9 +130,10 @@ def _is_uniform(importance: object) -> bool:
     return isinstance(importance, str) and importance == "uniform"
 
 
-def _refuse_contradictions(
+def refuse_contradictions(
     importance: object, groups: object, targets: object, unlisted: float | None
 ) -> None:
+    """Refuse options of `federation_of` that contradict each other."""
     for what, given in {"importance": importance, "groups": groups, "targets": targets}.items():
         omitted = given is None and what != "importance"
         if not omitted and not isinstance(given, str | os.PathLike | Mapping):

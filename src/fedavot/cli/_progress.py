@@ -1,12 +1,14 @@
-"""Progress of an audit: bars on a terminal, removed at the end; otherwise a line per stage."""
+"""Progress: bars on a terminal, removed at the end; otherwise a line per file, stage or run."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
+    MofNCompleteColumn,
     Progress,
     ProgressColumn,
     TextColumn,
@@ -50,6 +52,42 @@ def of_stages() -> Iterator[Callable[[str, int, int], None]]:
                 _line(bars, f"working out {stage}")
 
         yield progress
+
+
+@contextmanager
+def of_downloads() -> Iterator[Callable[[str, int, int], None]]:
+    """Show how much of each file has been received."""
+    with _bars(DownloadColumn()) as bars:
+        yield _by_label(bars)
+
+
+@contextmanager
+def of_runs(title: str, total: int) -> Iterator[Callable[[str, int, int], None]]:
+    """Show each active run, and how many have ended; without a terminal, a line for each."""
+    with _bars(MofNCompleteColumn()) as bars:
+        overall = bars.add_task(title, total=total)
+        move = _by_label(bars)
+
+        def progress(label: str, done: int, total: int) -> None:
+            move(label, done, total)
+            if done >= total:
+                bars.advance(overall)
+
+        yield progress
+
+
+def _by_label(bars: Progress) -> Callable[[str, int, int], None]:
+    """Return a callback that moves one bar per label, and hides those that are done."""
+    shown: dict[str, Any] = {}
+
+    def progress(label: str, done: int, total: int) -> None:
+        if label not in shown:
+            shown[label] = bars.add_task(label, total=total)
+        bars.update(shown[label], completed=done, visible=done < total)
+        if done >= total:
+            _line(bars, f"{label}: done")
+
+    return progress
 
 
 def _line(bars: Progress, text: str) -> None:

@@ -1,7 +1,7 @@
 """Running a study from the command line: downloads, progress, and its tables in the terminal."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +9,10 @@ import click
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from rich.table import Table
 
 from fedavot.cli._group import INTERRUPTED
+from fedavot.cli._progress import of_downloads, of_runs
 from fedavot.errors import InterruptedStudyError
 
 
@@ -29,14 +22,7 @@ def download_digits(folder: Path | None) -> None:
 
     if folder is None:
         raise click.UsageError("--download needs --data-dir, the folder for the files")
-    with Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn()) as bars:
-        shown: dict[str, Any] = {}
-
-        def progress(name: str, received: int, total: int) -> None:
-            if name not in shown:
-                shown[name] = bars.add_task(name, total=total)
-            bars.update(shown[name], completed=received)
-
+    with of_downloads() as progress:
         fetch_mnist(folder, progress=progress)
 
 
@@ -47,14 +33,7 @@ def run_study(study: Any, settings: Sequence[Any], folder: Path, console: Consol
     total = sum(len(setting.rules) for setting in settings)
     interrupted = False
     outcomes: Sequence[Any]
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        progress = _bars(bars, bars.add_task(f"{study.name}: runs", total=total))
+    with of_runs(f"{study.name}: runs", total) as progress:
         try:
             outcomes = conduct(settings, folder / "runs", progress=progress)
         except InterruptedStudyError as stopped:
@@ -67,26 +46,6 @@ def run_study(study: Any, settings: Sequence[Any], folder: Path, console: Consol
             "are saved. The same command continues from here."
         )
         sys.exit(INTERRUPTED)
-
-
-def _bars(bars: Progress, overall: Any) -> Callable[[str, int, int], None]:
-    """Return a callback that moves one bar per run, and the overall bar as runs end.
-
-    Without a terminal it prints one line for each run that ends.
-    """
-    shown: dict[str, Any] = {}
-
-    def progress(label: str, done: int, total: int) -> None:
-        if label not in shown:
-            shown[label] = bars.add_task(label, total=total)
-        bars.update(shown[label], completed=done)
-        if done >= total:
-            bars.update(shown[label], visible=False)
-            bars.advance(overall)
-            if not bars.console.is_terminal:
-                bars.console.print(f"{label}: done", markup=False)
-
-    return progress
 
 
 def report_study(

@@ -5,7 +5,6 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,50 +21,9 @@ if TYPE_CHECKING:
     from fedavot.audit.comparison import Change
     from fedavot.audit.findings import Findings
 
-ROLES = ("round", "client", "status", "time", "start", "end", "state", "known_from", "known_until")
-"""What a column can mean."""
 LEAST_TOLERANCE = 1e-4
 """The smallest tolerance: no log is long enough to resolve a smaller gap."""
 ABOVE_0 = click.FloatRange(min=0, min_open=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """The options of the command."""
-
-    importance: Path | str
-    groups: Path | None
-    targets: Path | None
-    unlisted: float | None
-    out: Path | None
-    columns: dict[str, str]
-    period: float | None
-    cohort_size: int | None
-    state: str | None
-    observed: Path | None
-    tolerance: float
-    seed: int
-    compare: Path | None
-
-    def refuse_contradictions(self) -> None:
-        """Refuse options that contradict each other, before anything is read."""
-        if self.targets is not None and self.importance != "uniform":
-            raise click.UsageError(
-                "--importance and --targets both set the clients' importance; give only one of them"
-            )
-        if self.targets is not None and self.groups is None:
-            raise click.UsageError("--targets are shares of groups; give the clients' --groups too")
-        of_intervals = {
-            "--cohort-size": self.cohort_size,
-            "--state": self.state,
-            "--observed": self.observed,
-        }
-        given = [name for name, value in of_intervals.items() if value is not None]
-        if self.period is None and given:
-            verb = "applies" if len(given) == 1 else "apply"
-            raise click.UsageError(
-                f"{' and '.join(given)} only {verb} to interval logs; give --period as well"
-            )
 
 
 def _columns(
@@ -75,11 +33,8 @@ def _columns(
     named: dict[str, str] = {}
     for pair in pairs:
         role, equals, name = pair.partition("=")
-        if not equals or role not in ROLES:
-            raise click.BadParameter(
-                f"{pair!r}; write MEANING=NAME, as in client=device_id, where MEANING is "
-                f"{', '.join(ROLES[:-1])} or {ROLES[-1]}"
-            )
+        if not equals:
+            raise click.BadParameter(f"{pair!r}; write MEANING=NAME, as in client=device_id")
         if role in named:
             raise click.BadParameter(
                 f"the {role} has two columns, {named[role]!r} and {name!r}; give only one"
@@ -172,12 +127,13 @@ def _importance(context: click.Context, parameter: click.Parameter, value: str) 
 @click.option(
     "--compare", type=FILE, help="The findings.json of an earlier audit, to report what changed."
 )
-def audit_command(log: Path, **chosen: Any) -> None:
-    """Report what a federation really optimises, from its participation LOG.
+def audit_command(log: Path, out: Path | None, compare: Path | None, **chosen: Any) -> None:
+    """Report what a federation really optimises, from its LOG.
 
-    LOG is a CSV, JSON lines (either may be gzipped) or Parquet file. It has one row per round and
-    client, optionally with status and time; or one row per interval in which a client was
-    available, with client, start and end; or it is the log that fedavot.flower writes.
+    LOG, a log of participation, is a CSV, JSON lines (either may be gzipped) or Parquet file. It
+    has one row per round and client, optionally with status and time; or one row per interval in
+    which a client was available, with client, start and end; or it is the log that fedavot.flower
+    writes.
 
     \b
     Try it on a sample:
@@ -194,12 +150,10 @@ def audit_command(log: Path, **chosen: Any) -> None:
     from fedavot.audit.outputs import check_folder, write_audit
     from fedavot.cli.summary import show
 
-    asked = _Asked(**chosen)
-    asked.refuse_contradictions()
-    folder = asked.out or Path(f"audit-{_stem(log)}")
+    folder = out or Path(f"audit-{_stem(log)}")
     with _refused(log, folder):
         check_folder(folder)
-        findings, changes = _find(log, asked)
+        findings, changes = _find(log, compare, chosen)
         with of_stages() as told:
             told("the report", 0, 1)
             files = write_audit(findings, folder, changes=changes or ())
@@ -237,42 +191,27 @@ def _refused(log: Path, folder: Path) -> Iterator[None]:
         raise Refusal(f"{log} cannot be read: {reason}; write it again as CSV") from None
 
 
-def _find(log: Path, asked: _Asked) -> "tuple[Findings, tuple[Change, ...] | None]":
+def _find(
+    log: Path, compare: Path | None, chosen: dict[str, Any]
+) -> "tuple[Findings, tuple[Change, ...] | None]":
     """Read, audit and compare; the changes are None without an earlier audit."""
-    from fedavot.audit.auditing import audit
-    from fedavot.audit.comparison import compare
+    from fedavot.audit import auditing, comparison
     from fedavot.audit.document import read_findings
     from fedavot.audit.reading import read_log
-    from fedavot.audit.wanted import federation_of
+    from fedavot.audit.wanted import federation_of, refuse_contradictions
 
-    old = None if asked.compare is None else read_findings(asked.compare)
+    wanted = {name: chosen.pop(name) for name in ("importance", "groups", "targets", "unlisted")}
+    refuse_contradictions(**wanted)  # before a long log is read
+    tolerance = chosen.pop("tolerance")
+    old = None if compare is None else read_findings(compare)
     with of_bytes(f"reading {log.name}") as read:
-        participation = read_log(
-            log,
-            columns=asked.columns,
-            period=asked.period,
-            cohort_size=asked.cohort_size,
-            state=asked.state,
-            observed=asked.observed,
-            seed=asked.seed,
-            progress=read,
-        )
-    federation = federation_of(
-        participation,
-        importance=asked.importance,
-        groups=asked.groups,
-        targets=asked.targets,
-        unlisted=asked.unlisted,
-    )
+        participation = read_log(log, **chosen, progress=read)
+    federation = federation_of(participation, **wanted)
     with of_stages() as told:
-        findings = audit(
-            federation,
-            source=log.name,
-            tolerance=asked.tolerance,
-            seed=asked.seed,
-            progress=told,
+        findings = auditing.audit(
+            federation, source=log.name, tolerance=tolerance, seed=chosen["seed"], progress=told
         )
-    return findings, None if old is None else compare(old, findings)
+    return findings, None if old is None else comparison.compare(old, findings)
 
 
 def _stem(log: Path) -> str:

