@@ -23,8 +23,9 @@ def select(weights: ArrayLike, size: int, rng: np.random.Generator) -> tuple[Int
     weights : array_like of shape (n_available,)
         Weights of all available clients; non-negative, summing to one.
     size : int
-        Number of clients to choose, at least 1. If fewer have positive weight, all of those are
-        chosen; a client of weight zero never is.
+        Number of clients to choose, at least 1. A size larger than the number of clients with
+        positive weight is no error, on purpose: in some rounds fewer are available than a server
+        asks for. All of those are then chosen, with the weights given, and nobody else.
     rng : numpy.random.Generator
         Source of the random order and offset.
 
@@ -59,22 +60,16 @@ def select(weights: ArrayLike, size: int, rng: np.random.Generator) -> tuple[Int
 
 
 def inclusion_probabilities(weights: ArrayLike, size: int) -> Floats:
-    """Return the probability with which :func:`select` chooses each client.
+    """Return the probability with which :func:`select` chooses each client, shape (n_available,).
 
     It is proportional to the weights and capped at 1; what the cap cuts off is shared among the
-    other clients in proportion, until no further client reaches the cap.
+    other clients in proportion, until no further client reaches the cap. The probabilities sum to
+    ``size``, or to the number of positive weights if that is less.
 
     Parameters
     ----------
-    weights : array_like of shape (n_available,)
-        Non-negative weights summing to one.
-    size : int
-        Number of clients to choose, at least 1.
-
-    Returns
-    -------
-    ndarray of shape (n_available,)
-        Probabilities that sum to ``size``, or to the number of positive weights if that is less.
+    weights, size
+        As for :func:`select`.
     """
     return _design(weights, size)[1]
 
@@ -83,7 +78,8 @@ def systematic(inclusion: Floats, order: Integers, offset: float) -> Integers:
     """Draw one systematic sample: the clients under the points offset, offset + 1, ...
 
     The inclusion probabilities are intervals, laid end to end in the given order; a client is drawn
-    if a point falls into its interval, which for a uniform offset has exactly that probability.
+    if a point falls into its interval, which for a uniform offset has exactly that probability. As
+    many distinct clients are drawn, in that order, as the probabilities sum to.
 
     Parameters
     ----------
@@ -93,11 +89,6 @@ def systematic(inclusion: Floats, order: Integers, offset: float) -> Integers:
         A permutation of the clients.
     offset : float
         Position of the first point, in [0, 1).
-
-    Returns
-    -------
-    ndarray of int64, shape (size,)
-        Distinct clients, in the given order; ``size`` is the sum of ``inclusion``.
     """
     ends = np.cumsum(inclusion[order])
     size = round(float(ends[-1]))
