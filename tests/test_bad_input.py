@@ -232,7 +232,7 @@ def test_levels_are_one_integer_a_client(law, value, match):
     ([-1], r"has client -1"),
     ([0.5], r"integer indices, found float64"),
     (["a"], r"client 'a', but the clients have no names"),
-    ([0, [1]], r"clients must be"),
+    ([0, [1]], r"the set must be"),
 )
 def test_coverage_is_of_known_clients(law, value, match):
     with pytest.raises(errors.CohortError, match=match):

@@ -16,26 +16,24 @@ from fedavot._checks import Floats, Integers, as_amount, as_distribution, as_flo
 from fedavot._clients import Clients, Members, in_client_order
 from fedavot._files import PathLike, read_document, write_document
 from fedavot._simplex import level_weights
-from fedavot._state import as_finite, as_state, reading_state, refuse_sums, within_reach
+from fedavot._state import (
+    as_finite,
+    as_state,
+    reading_state,
+    refuse_sums,
+    saved_names,
+    within_reach,
+)
 from fedavot.errors import CohortError, ImportanceError
 
 _VERSION = 2
 
 
 class Accounts(ABC):
-    """Importance, rounds and weights given, and how they are saved.
-
-    Parameters
-    ----------
-    importance : array_like of shape (n_clients,), or mapping from client name to float
-        A distribution over the clients.
-    step : float
-        Step η of the ascent, above 0.
-    clients : sequence of str, optional
-        The clients' names; those of the mapping by default.
-    """
+    """Importance, rounds and weights given, and how they are saved."""
 
     _format: ClassVar[str]
+    _options: ClassVar[tuple[str, ...]]
     _counts: ClassVar[tuple[str, ...]]
     _amounts: ClassVar[tuple[str, ...]]
     _arrays: ClassVar[tuple[str, ...]]
@@ -96,9 +94,9 @@ class Accounts(ABC):
         return np.asarray(self._given / max(self._rounds, 1))
 
     @property
-    @abstractmethod
     def effective_potentials(self) -> Floats:
         """Potentials that determine the weights, shape (n_clients,)."""
+        return self._effective_of(np.arange(self.n_clients))
 
     def weights(self, cohort: Members) -> Floats:
         """Return the weights of a cohort, without learning from it.
@@ -166,12 +164,12 @@ class Accounts(ABC):
         """
         shares = _as_new_shares(importance)
         everyone = self._clients.joined(shares.size, clients)
-        if potentials is not None:
-            start = as_finite(potentials, shares.size, what="potentials")
-        self._settle()
         if potentials is None:
             mean = within_reach(self._importance @ self.effective_potentials)
             start = np.full(shares.size, mean)
+        else:
+            start = as_finite(potentials, shares.size, what="potentials")
+        self._settle()
         nothing = np.zeros(shares.size)
         self._clients = everyone
         self._owed = np.concatenate([self._owed, nothing])
@@ -210,8 +208,9 @@ class Accounts(ABC):
         """
         with reading_state(source):
             held = as_state(content, counts=cls._counts, amounts=cls._amounts, arrays=cls._arrays)
-            aligner = cls._from_options(held, content)
-            aligner._restore(held)
+            options = {name: held.get(name, content[name]) for name in cls._options}
+            aligner = cls(**options, clients=saved_names(content, held["importance"].size))
+            aligner._restore(held, content)
             refuse_sums(aligner._given, aligner._rounds, what="given")
             refuse_sums(aligner._owed, aligner._settled, what="owed")
         return aligner
@@ -230,15 +229,10 @@ class Accounts(ABC):
         """Return what is saved, by name."""
         return {name.removeprefix("_"): value for name, value in vars(self).items()}
 
-    def _restore(self, held: Mapping[str, Any]) -> None:
+    def _restore(self, held: dict[str, Any], content: Mapping[str, Any]) -> None:
         """Take over the checked numbers and arrays of a saved state, by name."""
         for name, value in held.items():
             setattr(self, f"_{name}", value)
-
-    @classmethod
-    @abstractmethod
-    def _from_options(cls, held: Mapping[str, Any], content: Mapping[str, Any]) -> Self:
-        """Return a new aligner with the options of a saved state."""
 
     @abstractmethod
     def _effective_of(self, members: Integers) -> Floats:
@@ -255,10 +249,10 @@ class Accounts(ABC):
 
 def _as_given(given: ArrayLike, members: Integers) -> Floats:
     """Return the weights that members were given: non-negative, summing to one."""
-    size = as_floats(given, what="given weight", error=CohortError).size
-    if size != members.size:
-        raise CohortError(f"given has {size} weights for a cohort of {members.size}")
-    return as_distribution(given, what="given weight", item="member", error=CohortError)
+    shares = as_distribution(given, what="given weight", item="member", error=CohortError)
+    if shares.size != members.size:
+        raise CohortError(f"given has {shares.size} weights for a cohort of {members.size}")
+    return shares
 
 
 def _as_new_shares(importance: ArrayLike) -> Floats:

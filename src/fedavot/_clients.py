@@ -79,19 +79,13 @@ class Clients:
         """Return a cohort's members in the order given, as distinct indices."""
         if isinstance(cohort, Set | Mapping):
             raise CohortError(f"a cohort must have an order, found {shown(cohort)}; give a list")
-        members = as_array(
-            self.indices(cohort),
-            otherwise="a cohort must be a flat sequence of clients",
-            error=CohortError,
-        )
+        members = self._indices_in(cohort, what="a cohort")
         if members.ndim != 1:
             raise CohortError(
                 f"a cohort must be a flat sequence of clients, found shape {members.shape}"
             )
         if not members.size:
             raise CohortError("the cohort is empty; a round without replies has no weights")
-        self._refuse_unless_indices(members, what="a cohort")
-        members = members.astype(np.int64)
         ordered = np.sort(members)
         repeated = ordered[1:][ordered[1:] == ordered[:-1]]
         if repeated.size:
@@ -100,15 +94,8 @@ class Clients:
 
     def mask(self, clients: Members) -> NDArray[np.bool_]:
         """Return a set of clients as a boolean array, shape (count,); repeats do no harm."""
-        members = as_array(
-            self.indices(clients, what="the set"),
-            otherwise="clients must be a flat set",
-            error=CohortError,
-        )
         mask = np.zeros(self.count, dtype=bool)
-        if members.size:
-            self._refuse_unless_indices(members, what="the set")
-            mask[members] = True
+        mask[self._indices_in(clients, what="the set")] = True
         return mask
 
     def joined(self, count: int, names: Sequence[str] | None) -> "Clients":
@@ -136,8 +123,14 @@ class Clients:
             return f"{name!r}; did you mean {close[0]!r}?"
         return f"{shown(name)}; the clients are {enumerated(map(quoted, names))}"
 
-    def _refuse_unless_indices(self, members: NDArray[Any], *, what: str) -> None:
-        if not np.issubdtype(members.dtype, np.integer):
+    def _indices_in(self, clients: Members, *, what: str) -> Integers:
+        """Return clients by index or by name as an array of known indices, of any shape."""
+        members = as_array(
+            self.indices(clients, what=what),
+            otherwise=f"{what} must be a flat sequence of clients",
+            error=CohortError,
+        )
+        if members.size and not np.issubdtype(members.dtype, np.integer):
             raise CohortError(
                 f"{what} must hold client names or integer indices, found {members.dtype}: "
                 f"{odd_one(members)}"
@@ -147,6 +140,7 @@ class Clients:
             raise CohortError(
                 f"{what} has client {unknown.flat[0]}, but clients run from 0 to {self.count - 1}"
             )
+        return members.astype(np.int64)
 
 
 def as_names(

@@ -32,6 +32,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from fedavot._checks import quoted
 from fedavot._reading import parse_json
 from fedavot.errors import FedavotWarning, FileFormatError
 
@@ -84,15 +85,15 @@ def read_document(path: PathLike, *, format: str, version: int) -> dict[str, Any
         ) from None
     if not isinstance(document, dict) or document.get("format") != format:
         found = document.get("format") if isinstance(document, dict) else type(document).__name__
-        raise FileFormatError(f"{name} holds {_short(found)}, not {format!r}")
+        raise FileFormatError(f"{name} holds {quoted(found)}, not {format!r}")
     found_version = document.get("version")
     if type(found_version) is not int or found_version < 1:
         raise FileFormatError(
-            f"{name} has version {_short(found_version)}; expected a positive integer"
+            f"{name} has version {quoted(found_version)}; expected a positive integer"
         )
     if found_version > version:
         raise FileFormatError(
-            f"{name} has version {_short(found_version)} of {format!r}, and this library reads up "
+            f"{name} has version {quoted(found_version)} of {format!r}, and this library reads up "
             f"to {version}; upgrade fedavot"
         )
     if found_version >= SEALED_FROM and found_checksum != true_checksum:
@@ -265,9 +266,3 @@ def _archive_checksum(arrays: Mapping[str, Any]) -> str:
         digest.update(f"{len(name)}:{name}{kind}{array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
-
-
-def _short(value: Any) -> str:
-    """Return a value for a message, cut where it is long."""
-    words = repr(value)
-    return words if len(words) <= 60 else f"{words[:59]}…"

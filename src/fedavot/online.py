@@ -16,7 +16,7 @@ Weights follow from the *effective* potentials, to which an absence adds at most
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,7 +25,7 @@ from fedavot._accounts import Accounts
 from fedavot._checks import Floats, Integers
 from fedavot._clients import Members
 from fedavot._effective import EffectivePotentials, as_bound
-from fedavot._state import as_finite, refuse_disagreeing, saved_names, within_reach
+from fedavot._state import as_finite, refuse_disagreeing, within_reach
 from fedavot.errors import ImportanceError
 
 STEP = 2.0
@@ -63,6 +63,7 @@ class OnlineAligner(Accounts):
     """
 
     _format = "fedavot-online-aligner"
+    _options = ("importance", "step", "bound")
     _counts = ("rounds", "settled", "touches")
     _amounts = ("step", "clock", "active")
     _arrays = ("importance", "start", "owed", "given", "standing", "credit", "clock_at")
@@ -98,11 +99,6 @@ class OnlineAligner(Accounts):
         """Raw potentials, shape (n_clients,): initial + step · (owed - rounds · realised)."""
         with np.errstate(over="ignore"):
             return within_reach(self._start + self._step * (self.owed - self._given))
-
-    @property
-    def effective_potentials(self) -> Floats:
-        """Potentials that determine the weights, shape (n_clients,)."""
-        return self._effective.of_all(self._importance)
 
     @property
     def forgiven(self) -> Floats:
@@ -143,18 +139,16 @@ class OnlineAligner(Accounts):
     def _state(self) -> dict[str, Any]:
         return super()._state() | vars(self._effective)
 
-    @classmethod
-    def _from_options(cls, held: Mapping[str, Any], content: Mapping[str, Any]) -> Self:
-        bound, names = content["bound"], saved_names(content, held["importance"].size)
-        aligner = cls(held["importance"], step=held["step"], bound=bound, clients=names)
-        refuse_disagreeing({"bound": aligner.bound != bound or isinstance(bound, bool)})
-        return aligner
-
-    def _restore(self, held: Mapping[str, Any]) -> None:
-        effective = vars(self._effective)
-        super()._restore({name: held[name] for name in held.keys() - effective})
+    def _restore(self, held: dict[str, Any], content: Mapping[str, Any]) -> None:
+        bound, effective = content["bound"], vars(self._effective)
+        super()._restore({name: held[name] for name in held.keys() - effective}, content)
         effective.update({name: held[name] for name in held.keys() & effective})
-        refuse_disagreeing({"settled": self._settled > self._rounds})
+        refuse_disagreeing(
+            {
+                "bound": self.bound != bound or isinstance(bound, bool),
+                "settled": self._settled > self._rounds,
+            }
+        )
         self._effective.refuse_inconsistent()
 
     def _effective_of(self, members: Integers) -> Floats:

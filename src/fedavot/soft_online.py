@@ -20,14 +20,14 @@ The work per round is proportional to the number of clients.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedavot._accounts import Accounts
 from fedavot._checks import Floats, Integers, as_amount
-from fedavot._state import as_finite, saved_names, within_reach
+from fedavot._state import as_finite, within_reach
 
 
 class SoftOnlineAligner(Accounts):
@@ -57,6 +57,7 @@ class SoftOnlineAligner(Accounts):
     """
 
     _format = "fedavot-soft-online-aligner"
+    _options = ("importance", "softness", "step", "potentials")
     _counts = ("rounds",)
     _amounts = ("step", "softness")
     _arrays = ("importance", "potentials", "owed", "given")
@@ -75,18 +76,8 @@ class SoftOnlineAligner(Accounts):
         start = np.zeros(self.n_clients) if potentials is None else potentials
         self._potentials = within_reach(as_finite(start, self.n_clients, what="potentials"))
 
-    @property
-    def effective_potentials(self) -> Floats:
-        """Potentials that determine the weights, shape (n_clients,)."""
-        return self._potentials.copy()
-
-    @classmethod
-    def _from_options(cls, held: Mapping[str, Any], content: Mapping[str, Any]) -> Self:
-        options = {name: held[name] for name in ("importance", "softness", "step", "potentials")}
-        return cls(**options, clients=saved_names(content, held["importance"].size))
-
-    def _restore(self, held: Mapping[str, Any]) -> None:
-        super()._restore({name: held[name] for name in held.keys() - {"potentials"}})
+    def _restore(self, held: dict[str, Any], content: Mapping[str, Any]) -> None:
+        super()._restore(held | {"potentials": within_reach(held["potentials"])}, content)
         self._settled = self._rounds
 
     def _effective_of(self, members: Integers) -> Floats:
