@@ -1,18 +1,23 @@
 """Federated training: tasks, local steps, and rounds under any aggregation rule.
 
-One compiled program plays all rounds and seeds of a run. JAX is imported where it is used.
+One compiled program plays all rounds and seeds of a run. What trains imports JAX, and is imported
+when `train` or `objective` is first used; describing a problem is possible without.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from fedavot._extras import require
 
 require("training", "jax", by="fedavot.training")
 
-from fedavot.training.engine import objective, train  # noqa: E402
 from fedavot.training.options import Training  # noqa: E402
 from fedavot.training.projection import Ball, Box, Projection  # noqa: E402
 from fedavot.training.run import Ending, Run  # noqa: E402
 from fedavot.training.steps import constant, cosine, decaying, inverse_root  # noqa: E402
 from fedavot.training.task import Problem, Task, from_clients  # noqa: E402
+
+if TYPE_CHECKING:
+    from fedavot.training.engine import objective, train
 
 __all__ = [
     "Ball",
@@ -31,3 +36,11 @@ __all__ = [
     "objective",
     "train",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("objective", "train"):
+        from fedavot.training import engine
+
+        return getattr(engine, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

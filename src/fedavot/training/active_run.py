@@ -4,10 +4,13 @@ Rounds are run in pieces of equal length, so that one compiled program serves al
 """
 
 import functools
+import itertools
 import re
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedavot._checks import Floats
@@ -16,7 +19,7 @@ from fedavot.training.checkpoint import Checkpoint, fingerprint
 from fedavot.training.local import LocalTraining
 from fedavot.training.model import check_loss, first_models
 from fedavot.training.options import Training
-from fedavot.training.rounds import Carry, ClientData, Own, Shared, compiled, program_of
+from fedavot.training.rounds import Carry, ClientData, Own, Program, Shared, Turn, advance
 from fedavot.training.run import Ending, Run
 from fedavot.training.schedule import Schedule
 from fedavot.training.task import Problem, Task, leaves
@@ -25,6 +28,7 @@ PIECES = 10
 """Smallest number of pieces a run is cut into, where its records allow."""
 MOST_PIECES = 100
 """Largest number of pieces, chosen so that all have equal length."""
+_keys_of = jax.jit(jax.vmap(jax.random.key))
 
 
 class Piece(NamedTuple):
@@ -59,14 +63,14 @@ class ActiveRun:
     """
 
     def __init__(self, problem: Problem, rule: Rule, training: Training, plan: Schedule) -> None:
-        import jax
-
         task = problem.task
         self.task, self.rule, self.training, self.plan = task, rule, training, plan
         self.steps = training.step_sizes(task.dtype)
         self.clients = clients_of(problem)
-        self.program = program_of(rule, local_training(task, training), padded=plan.padded)
-        keys = _keys_of()(np.asarray(training.seeds, dtype=np.uint32))
+        own = (training.local_steps, training.batch_size, training.projection)
+        local = LocalTraining(task.loss, task.counts is not None, *own)
+        self.program = Program.of(rule, local, padded=plan.padded)
+        keys = _keys_of(np.asarray(training.seeds, dtype=np.uint32))
         start = first_models(task, training, keys)
         check_loss(task, start, self.clients.data, training.batch_size)
         # Seeds that ask the same clients, use all examples and start alike end alike: run one.
@@ -94,7 +98,7 @@ class ActiveRun:
         """
         at, to = self._cuts()[0]
         with precision(self.task):
-            traced = compiled()[0].trace(*self._call(self.carry, at, to)).jaxpr
+            traced = advance.trace(*self._call(self.carry, at, to)).jaxpr
         # Some functions print with their address, which differs between processes.
         program = re.sub(r" at 0x[0-9a-f]+", "", str(traced))
         words = (self.rule.name, program, str(self.training.record_every))
@@ -120,13 +124,12 @@ class ActiveRun:
         most, least = max(blocks // PIECES, 1), max(blocks // MOST_PIECES, 1)
         size = next((n for n in range(most, least - 1, -1) if blocks % n == 0), most)
         ends = [*range(size * every, blocks * every, size * every), blocks * every, rounds]
-        ends = sorted({end for end in ends if end})
-        return list(zip([0, *ends[:-1]], ends, strict=True))
+        return list(itertools.pairwise(sorted({0, *ends})))
 
     def advance(self, at: int, to: int, carry: Carry | None = None) -> Piece:
         """Run rounds at+1..to, from the run's carry unless another is given."""
         every = min(self.training.record_every, to - at)
-        after, losses = compiled()[0](*self._call(self.carry if carry is None else carry, at, to))
+        after, losses = advance(*self._call(self.carry if carry is None else carry, at, to))
         return Piece(after, np.asarray(losses, np.float64), list(range(at + every, to + 1, every)))
 
     def _call(self, carry: Carry, at: int, to: int) -> tuple[Any, ...]:
@@ -135,7 +138,7 @@ class ActiveRun:
         turns = self.turns(at, to, ((to - at) // every, every))
         return self.program, self.clients, self.keys, carry, turns
 
-    def turns(self, at: int, to: int, shape: tuple[int, ...]) -> tuple[Shared, Own]:
+    def turns(self, at: int, to: int, shape: tuple[int, ...]) -> Turn:
         """Return the clients, weights and steps of rounds at+1..to, in blocks of some shape."""
         numbers = np.arange(at + 1, to + 1, dtype=np.int32).reshape(shape)
         cut = (self.played, *shape, -1)
@@ -156,8 +159,6 @@ class ActiveRun:
 
     def result(self, ending: Ending, message: str, seconds: float) -> Run:
         """Return the results so far, as NumPy arrays over all seeds."""
-        import jax
-
         n_seeds = len(self.training.seeds)
 
         def spread(leaf: Any) -> Any:
@@ -183,44 +184,20 @@ class ActiveRun:
 
 def precision(task: Task) -> AbstractContextManager[Any]:
     """Return a context in which JAX computes in the task's precision."""
-    import jax
-
     context: AbstractContextManager[Any] = jax.enable_x64(task.dtype == np.float64)
     return context
 
 
 def clients_of(problem: Problem) -> ClientData:
     """Return the problem's data on the device, floats in the task's precision."""
-    import jax
-    import jax.numpy as jnp
-
     task = problem.task
 
     def on_device(leaf: Any) -> Any:
         array = jnp.asarray(leaf)
         return array.astype(task.dtype) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
-    counts = np.full(task.n_clients, task.n_examples) if task.counts is None else task.counts
     return ClientData(
         jax.tree.map(on_device, task.data),
-        jnp.asarray(counts, dtype=np.int32),
+        jnp.asarray(task.sizes, dtype=np.int32),
         jnp.asarray(problem.shares, dtype=task.dtype),
     )
-
-
-def local_training(task: Task, training: Training | None) -> LocalTraining:
-    """Return how clients train; without training options, what the objective needs of it."""
-    uneven = task.counts is not None
-    if training is None:
-        return LocalTraining(task.loss, 1, None, None, uneven)
-    return LocalTraining(
-        task.loss, training.local_steps, training.batch_size, training.projection, uneven
-    )
-
-
-@functools.cache
-def _keys_of() -> Any:
-    """Return a compiled function from seeds to JAX keys."""
-    import jax
-
-    return jax.jit(jax.vmap(jax.random.key))

@@ -7,13 +7,14 @@ A file with another fingerprint is refused; so is one that is truncated, damaged
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from fedavot._checks import Floats, Integers
+from fedavot._checks import Floats
 from fedavot._files import (
     ARCHIVE_FAILURES,
     PathLike,
@@ -22,6 +23,7 @@ from fedavot._files import (
     write_archive,
 )
 from fedavot.errors import FileFormatError, OptionError
+from fedavot.training.task import leaves
 
 _FORMAT = "fedavot-training-3"
 _UNSEALED = "fedavot-training-2"
@@ -39,8 +41,7 @@ def fingerprint(words: Iterable[str], arrays: Iterable[Any]) -> str:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True, eq=False)
-class Saved:
+class Saved(NamedTuple):
     """The content of a checkpoint."""
 
     carry: Any
@@ -68,31 +69,29 @@ class Checkpoint:
         if not self._path.parent.is_dir():
             raise OptionError(f"checkpoint is {self._path}, in a folder that does not exist")
         self._fingerprint = fingerprint
-        self._like = like
+        self._like = {f"leaf{at}": np.asarray(leaf) for at, leaf in enumerate(leaves(like))}
+        self._structure = jax.tree.structure(like)
 
     def save(self, carry: Any, recorded: Sequence[int], losses: Floats) -> None:
         """Write the run as it stands, whole or not at all."""
-        import jax
-
         arrays: dict[str, Any] = {
-            f"leaf{at}": np.asarray(leaf) for at, leaf in enumerate(jax.tree.leaves(carry))
-        }
-        arrays |= {
-            "format": np.array(_FORMAT),
-            "fingerprint": np.array(self._fingerprint),
+            "format": _FORMAT,
+            "fingerprint": self._fingerprint,
             "recorded": np.asarray(recorded, dtype=np.int64),
             "losses": losses,
         }
-        write_archive(self._path, arrays)
+        write_archive(self._path, dict(zip(self._like, leaves(carry), strict=True)) | arrays)
 
     def load(self) -> Saved | None:
         """Return what was saved, or None if there is no file yet."""
-        import jax
-        import jax.numpy as jnp
-
         if not self._path.exists():
             return None
-        held, sealed = self._read()
+        try:
+            held, sealed = read_archive(self._path)
+        except FileNotFoundError:
+            raise
+        except ARCHIVE_FAILURES as cause:
+            raise self._refusal(f"is not a complete checkpoint ({cause})") from None
         if str(held.get("format")) != (_FORMAT if sealed else _UNSEALED):
             raise FileFormatError(f"{self._path} is not a checkpoint of this version of fedavot")
         if str(held.get("fingerprint")) != self._fingerprint:
@@ -100,49 +99,34 @@ class Checkpoint:
                 f"{self._path} belongs to another run (other data, rule, seeds or options); "
                 "remove it, or save this run elsewhere"
             )
-        structure = jax.tree.structure(self._like)
-        names = [f"leaf{at}" for at in range(structure.num_leaves)]
-        missing = {*names, "recorded", "losses"} - held.keys()
+        missing = {*self._like, "recorded", "losses"} - held.keys()
         if missing:
-            raise FileFormatError(
-                f"{self._path} lacks {sorted(missing)}; remove it to start afresh"
-            )
-        leaves = [held[name] for name in names]
-        self._refuse_unlike(leaves, held["recorded"], held["losses"])
+            raise self._refusal(f"lacks {sorted(missing)}")
+        recorded, losses = held["recorded"], held["losses"]
+        if not self._fits(held, recorded, losses):
+            raise self._refusal("holds arrays that this run cannot have saved")
         if not sealed:
             note_unsealed(self._path, stacklevel=3)
-        carry = jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in leaves])
-        recorded: Integers = held["recorded"]
-        return Saved(carry, int(recorded[-1]), recorded.tolist(), held["losses"])
+        carry = jax.tree.unflatten(
+            self._structure, [jnp.asarray(held[name]) for name in self._like]
+        )
+        return Saved(carry, int(recorded[-1]), recorded.tolist(), losses)
 
-    def _refuse_unlike(self, leaves: list[Any], recorded: Any, losses: Any) -> None:
-        """Refuse arrays that this run cannot have: other shapes or types, inconsistent records."""
-        import jax
-
-        wanted = [np.asarray(leaf) for leaf in jax.tree.leaves(self._like)]
-        rows = {array.shape[:1] for array in wanted[:1]} or {losses.shape[:1]}
-        fits = (
-            [(leaf.shape, leaf.dtype) for leaf in leaves]
-            == [(array.shape, array.dtype) for array in wanted]
+    def _fits(self, held: dict[str, Any], recorded: Any, losses: Any) -> bool:
+        """Return whether shapes, types and records are those of this run."""
+        n_seeds = next(iter(self._like.values())).shape[0]
+        return bool(
+            all(
+                (held[name].shape, held[name].dtype) == (leaf.shape, leaf.dtype)
+                for name, leaf in self._like.items()
+            )
             and (recorded.dtype, losses.dtype) == (np.int64, np.float64)
             and recorded.ndim == 1
             and recorded.size > 0
             and (np.diff(recorded, prepend=0) > 0).all()
-            and losses.shape in {(*row, recorded.size) for row in rows}
+            and losses.shape == (n_seeds, recorded.size)
             and np.isfinite(losses).all()
         )
-        if not fits:
-            raise FileFormatError(
-                f"{self._path} holds arrays that this run cannot have saved; remove it to start "
-                "afresh"
-            )
 
-    def _read(self) -> tuple[dict[str, Any], bool]:
-        try:
-            return read_archive(self._path)
-        except FileNotFoundError:
-            raise
-        except ARCHIVE_FAILURES as cause:
-            raise FileFormatError(
-                f"{self._path} is not a complete checkpoint ({cause}); remove it to start afresh"
-            ) from None
+    def _refusal(self, what: str) -> FileFormatError:
+        return FileFormatError(f"{self._path} {what}; remove it to start afresh")

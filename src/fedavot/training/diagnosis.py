@@ -9,7 +9,7 @@ import numpy as np
 
 from fedavot._checks import Floats
 from fedavot.training.active_run import ActiveRun, Piece
-from fedavot.training.rounds import Carry, compiled
+from fedavot.training.rounds import Carry, client_losses, finite_updates
 from fedavot.training.task import leaves
 
 
@@ -62,19 +62,17 @@ def _culprit(run: ActiveRun, carry: Carry, after: Piece) -> str:
     """Return what is not finite after one round from a carry, for the first such seed."""
     number = after.recorded[0]
     program, clients, seeds = run.program, run.clients, run.training.seeds
-    turns = run.turns(number - 1, number, (1,))
-    _, answers = compiled()[1](program, clients, run.keys, carry, turns)
-    losses = np.asarray(compiled()[2](program.local, clients, after.carry.params))
+    turn = run.turns(number - 1, number, ())
+    answers = np.asarray(finite_updates(program, clients, run.keys, carry, turn))
+    losses = np.asarray(client_losses(program.local, clients, after.carry.params))
     counted = np.asarray(clients.importance) > 0
     for at in range(run.played):
         if not all(np.isfinite(leaf[at]).all() for leaf in map(np.asarray, leaves(after.carry[0]))):
-            members = run.members[at, number - 1][~np.asarray(answers)[at, 0]]
-            who = (
-                f"the update of client {run.task.label(members[0])}"
-                if members.size
-                else "the aggregate"
-            )
-            return f"{who} is not finite (seed {seeds[at]})"
+            members = run.members[at, number - 1][~answers[at]]
+            if not members.size:
+                return f"the aggregate is not finite (seed {seeds[at]})"
+            who = run.task.label(members[0])
+            return f"the update of client {who} is not finite (seed {seeds[at]})"
         bad = np.flatnonzero(~np.isfinite(losses[at]) & counted)
         if bad.size:
             return (

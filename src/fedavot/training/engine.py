@@ -11,17 +11,19 @@ uninterrupted one does.
 import time
 from collections.abc import Callable
 
+import jax
 import numpy as np
 
-from fedavot._checks import Floats, Integers
+from fedavot._checks import Floats
 from fedavot._files import PathLike
 from fedavot.errors import RuleError, TaskError
 from fedavot.rules._rule import Rule
-from fedavot.training.active_run import ActiveRun, clients_of, local_training, precision
+from fedavot.training.active_run import ActiveRun, clients_of, precision
 from fedavot.training.checkpoint import Checkpoint
 from fedavot.training.diagnosis import diagnose
+from fedavot.training.local import LocalTraining
 from fedavot.training.options import Training
-from fedavot.training.rounds import compiled
+from fedavot.training.rounds import client_losses
 from fedavot.training.run import Ending, Run
 from fedavot.training.schedule import schedule
 from fedavot.training.task import Params, Problem, Task
@@ -108,8 +110,10 @@ def finish(
 
 def objective(problem: Problem, params: Params) -> Floats:
     """Return Σ p_i f_i at models with a leading axis of seeds, shape (n_seeds,)."""
-    with precision(problem.task):
-        losses = compiled()[2](local_training(problem.task, None), clients_of(problem), params)
+    task = problem.task
+    with precision(task):
+        local = LocalTraining(task.loss, task.counts is not None)
+        losses = client_losses(local, clients_of(problem), params)
         shares = problem.shares
         counted = np.where(shares > 0, np.asarray(losses, dtype=np.float64), 0.0)
         return np.asarray(counted @ shares)
@@ -117,8 +121,6 @@ def objective(problem: Problem, params: Params) -> Floats:
 
 def _as_outside(progress: Progress) -> Progress:
     """Return the callback, called in the precision that is set outside training."""
-    import jax
-
     double = bool(jax.config.jax_enable_x64)
 
     def call(done: int, total: int) -> None:
@@ -154,11 +156,11 @@ def _run_pieces(run: ActiveRun, progress: Progress, saved: Checkpoint | None) ->
 
 def check_batches(task: Task, size: int | None) -> None:
     """Refuse batches that are larger than some client's data."""
-    counts: Integers = np.array([task.n_examples]) if task.counts is None else task.counts
-    if size is not None and size > counts.min():
-        client = int(counts.argmin())
+    client = int(task.sizes.argmin())
+    fewest = task.sizes[client]
+    if size is not None and size > fewest:
         raise TaskError(
             f"batches of {size} need as many examples, and client {task.label(client)} of task "
-            f"{task.name!r} has {counts.min()}; use smaller batches, or leave batch_size out to "
+            f"{task.name!r} has {fewest}; use smaller batches, or leave batch_size out to "
             "use all of a client's examples"
         )

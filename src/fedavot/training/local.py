@@ -10,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fedavot.training.projection import Projection
+import jax
+import jax.numpy as jnp
 
-Params = Any
+from fedavot.training.projection import Projection
+from fedavot.training.task import Params
 
 
 @dataclass(frozen=True)
@@ -23,48 +25,31 @@ class LocalTraining:
     ----------
     loss : function of (params, batch)
         Mean loss over a batch.
+    uneven : bool
+        Whether clients hold different numbers of examples.
     steps : int
         Number of steps per round, H.
     batch_size : int or None
         Number of examples per step; all of them if None.
     projection : Projection or None
         The set C; everything if None.
-    uneven : bool
-        Whether clients hold different numbers of examples.
     """
 
     loss: Callable[[Params, Any], Any]
-    steps: int
-    batch_size: int | None
-    projection: Projection | None
     uneven: bool
+    steps: int = 1
+    batch_size: int | None = None
+    projection: Projection | None = None
 
 
 def batch_positions(key: Any, n_examples: int, count: Any, size: int) -> Any:
-    """Draw ``size`` of the first ``count`` positions without replacement, shape (size,).
-
-    Parameters
-    ----------
-    key : JAX key
-        Key of this seed, round, client and step.
-    n_examples : int
-        Number of positions.
-    count : int
-        Number of positions that hold an example; at least ``size``.
-    size : int
-        Number of positions to draw.
-    """
-    import jax
-    import jax.numpy as jnp
-
+    """Draw ``size`` of the first ``count`` of ``n_examples`` positions without replacement."""
     scores = jax.random.uniform(key, (n_examples,), dtype=jnp.float32)
     return jax.lax.top_k(jnp.where(jnp.arange(n_examples) < count, scores, -1.0), size)[1]
 
 
 def batch_key(seed_key: Any, number: Any, client: Any, step: Any) -> Any:
     """Return the key of one step's batch, from the round's number, the client and the step."""
-    import jax
-
     for part in (number, client, step):
         seed_key = jax.random.fold_in(seed_key, part)
     return seed_key
@@ -72,9 +57,6 @@ def batch_key(seed_key: Any, number: Any, client: Any, step: Any) -> Any:
 
 def client_loss(training: LocalTraining, params: Params, data: Any, count: Any) -> Any:
     """Return f_i(θ), the mean loss over all of a client's examples."""
-    import jax
-    import jax.numpy as jnp
-
     if not training.uneven:
         return training.loss(params, data)
     singly = jax.tree.map(lambda leaf: leaf[:, None], data)
@@ -112,8 +94,6 @@ def train_client(
     drift : function of a model, optional
         What is added to the gradient at a model.
     """
-    import jax
-    import jax.numpy as jnp
 
     def one(params: Params, number: Any) -> tuple[Params, None]:
         if training.batch_size is None:

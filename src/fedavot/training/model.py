@@ -6,31 +6,16 @@ that a mistake is reported as an error of the task, not from within a compiled p
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedavot._checks import as_array
 from fedavot.errors import TaskError
 from fedavot.training.options import Training
 from fedavot.training.task import Params, Task, leaves
-
-
-class Shapes(NamedTuple):
-    """A pytree of shapes and types instead of arrays; hashable."""
-
-    structure: Any
-    arrays: tuple[Any, ...]
-
-    @property
-    def tree(self) -> Any:
-        """The shapes and types, in a pytree like the arrays they describe."""
-        import jax
-
-        return jax.tree.unflatten(self.structure, self.arrays)
-
-    def __str__(self) -> str:
-        return str([array.shape for array in self.arrays])
 
 
 def first_models(task: Task, training: Training, keys: Any) -> Params:
@@ -45,12 +30,9 @@ def first_models(task: Task, training: Training, keys: Any) -> Params:
     keys : array of JAX keys, shape (n_seeds,)
         The arguments of ``init``.
     """
-    import jax
-    import jax.numpy as jnp
-
     try:
-        made = _initialiser(task.init)
-        models = made(keys) if training.start is None else jax.eval_shape(made, keys)
+        made = _models if training.start is None else _models.eval_shape
+        models = made(task.init, keys)
     except Exception as cause:
         raise TaskError(
             f"init of task {task.name!r} fails ({type(cause).__name__}: {cause}); it must take a "
@@ -91,44 +73,34 @@ def check_loss(task: Task, models: Params, data: Any, batch_size: int | None) ->
     batch_size : int or None
         Number of examples per step; all of them if None.
     """
-    import jax
-
     room = batch_size or (task.n_examples if task.counts is None else 1)
-    arrays = [jax.ShapeDtypeStruct((room, *leaf.shape[2:]), leaf.dtype) for leaf in leaves(data)]
-    params = [jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype) for leaf in leaves(models)]
-    _check_loss(
-        task.loss,
-        task.name,
-        Shapes(jax.tree.structure(models), tuple(params)),
-        Shapes(jax.tree.structure(data), tuple(arrays)),
+    params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), models)
+    batch = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct((room, *leaf.shape[2:]), leaf.dtype), data
     )
-
-
-@functools.lru_cache(maxsize=64)
-def _check_loss(loss: Callable[..., Any], name: str, params: Shapes, batch: Shapes) -> None:
-    """Raise if the loss does; cached, as tracing it takes a while."""
-    import jax
-    import jax.numpy as jnp
-
     try:
-        value = jax.eval_shape(loss, params.tree, batch.tree)
+        # JAX traces a function once for each set of shapes.
+        value = jax.eval_shape(task.loss, params, batch)
     except Exception as cause:
         raise TaskError(
-            f"the loss of task {name!r} fails on a model of shapes {params} and a batch of shapes "
-            f"{batch} ({type(cause).__name__}: {cause})"
+            f"the loss of task {task.name!r} fails on a model of shapes {_shapes(params)} and a "
+            f"batch of shapes {_shapes(batch)} ({type(cause).__name__}: {cause})"
         ) from cause
     scalar = isinstance(value, jax.ShapeDtypeStruct) and value.shape == ()
     if not (scalar and jnp.issubdtype(value.dtype, jnp.floating)):
         raise TaskError(
-            f"the loss of task {name!r} returns {value}; it must return one float, the mean over "
-            "the batch"
+            f"the loss of task {task.name!r} returns {value}; it must return one float, the mean "
+            "over the batch"
         )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _models(init: Callable[[Any], Params], keys: Any) -> Params:
+    return jax.vmap(init)(keys)
 
 
 def _refuse_unlike(name: str, start: Params, models: Params) -> None:
     """Refuse a start whose structure or shapes differ from those of init's models."""
-    import jax
-
     wanted, found = jax.tree.structure(models), jax.tree.structure(start)
     if found != wanted:
         raise TaskError(
@@ -144,13 +116,8 @@ def _refuse_unlike(name: str, start: Params, models: Params) -> None:
 
 def _place(path: Any) -> str:
     """Return a path in a pytree in words; nothing if the tree is one array."""
-    import jax
-
     return f" at {jax.tree_util.keystr(path)}" if path else ""
 
 
-@functools.lru_cache(maxsize=64)
-def _initialiser(init: Callable[[Any], Params]) -> Any:
-    import jax
-
-    return jax.jit(jax.vmap(init))
+def _shapes(tree: Any) -> list[tuple[int, ...]]:
+    return [leaf.shape for leaf in leaves(tree)]

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
+
 from fedavot.rules._rule import Report, Rule
 from fedavot.training.local import LocalTraining, batch_key, client_loss, train_client
-
-Params = Any
+from fedavot.training.task import Params
 
 
 @dataclass(frozen=True)
@@ -24,32 +26,29 @@ class Program:
     ----------
     local : LocalTraining
         Local training of a client.
-    aggregate, start, correct, proximal, needs_losses
-        As in `Rule`.
     padded : bool
         Whether some round asks fewer clients than another.
     parallel : bool
         Whether the clients of a round train in parallel, as suits accelerators. One after another
         is faster on a CPU, where matrix products of one client fill the cache.
+    aggregate, start, correct, proximal, needs_losses
+        As in `Rule`.
     """
 
     local: LocalTraining
+    padded: bool
+    parallel: bool
     aggregate: Callable[..., Any]
     start: Callable[..., Any] | None
     correct: Callable[..., Any] | None
     proximal: float
     needs_losses: bool
-    padded: bool
-    parallel: bool
 
-
-def program_of(rule: Rule, local: LocalTraining, *, padded: bool) -> Program:
-    """Return the program of a rule with this local training."""
-    import jax
-
-    parallel = jax.default_backend() != "cpu"
-    hooks = (rule.aggregate, rule.start, rule.correct, rule.proximal, rule.needs_losses)
-    return Program(local, *hooks, padded, parallel)
+    @classmethod
+    def of(cls, rule: Rule, local: LocalTraining, *, padded: bool) -> "Program":
+        """Return the program of a rule with this local training."""
+        hooks = (rule.aggregate, rule.start, rule.correct, rule.proximal, rule.needs_losses)
+        return cls(local, padded, jax.default_backend() != "cpu", *hooks)
 
 
 class ClientData(NamedTuple):
@@ -86,13 +85,13 @@ class Own(NamedTuple):
     weights: Any
 
 
+Turn = tuple[Shared, Own]
+
+
 def run_round(
-    program: Program, clients: ClientData, key: Any, carry: Carry, turn: tuple[Shared, Own]
+    program: Program, clients: ClientData, key: Any, carry: Carry, turn: Turn
 ) -> tuple[Carry, Report]:
     """Run one round."""
-    import jax
-    import jax.numpy as jnp
-
     shared, own = turn
     n_clients = clients.counts.shape[0]
     sources = own.members
@@ -119,7 +118,10 @@ def run_round(
         )
         return jax.tree.map(jnp.subtract, end, start), loss
 
-    updates, losses = (jax.vmap(train) if program.parallel else _one_by_one(train))(sources)
+    if program.parallel:
+        updates, losses = jax.vmap(train)(sources)
+    else:
+        updates, losses = jax.lax.map(train, sources)
     if program.padded:
         # Weight 0 alone would not do: what is not finite stays so times 0.
         updates = _only(own.members < n_clients, updates)
@@ -133,24 +135,14 @@ def run_round(
     return Carry(params, average, state), report
 
 
-@functools.cache
-def compiled() -> tuple[Any, Any, Any]:
-    """Return the compiled functions (advance, diagnose, objective), created once."""
-    import jax
-
-    advance = jax.jit(_advance, static_argnums=0)
-    diagnose = jax.jit(_diagnose, static_argnums=0)
-    losses = jax.jit(jax.vmap(_client_losses, (None, None, 0)), static_argnums=0)
-    return advance, diagnose, losses
-
-
-def _advance(
-    program: Program, clients: ClientData, keys: Any, carry: Carry, turns: tuple[Shared, Own]
-) -> Any:
+@functools.partial(jax.jit, static_argnums=0)
+def advance(program: Program, clients: ClientData, keys: Any, carry: Carry, turns: Turn) -> Any:
     """Run blocks of rounds for every seed, and record the objective after each block.
 
     Parameters
     ----------
+    program, clients, keys
+        What is compiled, the data, and one key per seed.
     carry : Carry
         Leaves with a leading axis of seeds.
     turns : pair of Shared, Own
@@ -163,10 +155,9 @@ def _advance(
     losses : array of shape (n_seeds, n_blocks)
         The objective after each block.
     """
-    import jax
 
     def seed(key: Any, carry: Carry, shared: Shared, own: Own) -> Any:
-        def block(carry: Carry, turns: tuple[Shared, Own]) -> tuple[Carry, Any]:
+        def block(carry: Carry, turns: Turn) -> tuple[Carry, Any]:
             carry, _ = jax.lax.scan(
                 lambda carry, turn: (run_round(program, clients, key, carry, turn)[0], None),
                 carry,
@@ -174,53 +165,36 @@ def _advance(
             )
             losses = _client_losses(program.local, clients, carry.params)
             # The loss of a client of importance zero may be infinite.
-            counted = jax.numpy.where(clients.importance > 0, losses, 0)
+            counted = jnp.where(clients.importance > 0, losses, 0)
             return carry, clients.importance @ counted
 
         return jax.lax.scan(block, carry, (shared, own))
 
-    return _over_seeds(seed, keys, carry, turns)
+    return jax.vmap(seed, (0, 0, None, 0))(keys, carry, *turns)
 
 
-def _diagnose(
-    program: Program, clients: ClientData, keys: Any, carry: Carry, turns: tuple[Shared, Own]
+@functools.partial(jax.jit, static_argnums=0)
+def finite_updates(
+    program: Program, clients: ClientData, keys: Any, carry: Carry, turn: Turn
 ) -> Any:
-    """Run rounds, and report after which the model is finite, and whose updates are.
-
-    Returns
-    -------
-    models : bool array of shape (n_seeds, n_rounds)
-        Whether the model is finite after the round.
-    answers : bool array of shape (n_seeds, n_rounds, size)
-        Whether each client's update is.
-    """
-    import jax
-    import jax.numpy as jnp
+    """Run one round for every seed; return whose updates are finite, shape (n_seeds, size)."""
 
     def finite(tree: Any) -> Any:
-        flags = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]
-        return jnp.stack(flags).all()
+        return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
 
     def seed(key: Any, carry: Carry, shared: Shared, own: Own) -> Any:
-        def one(carry: Carry, turn: tuple[Shared, Own]) -> tuple[Carry, Any]:
-            carry, report = run_round(program, clients, key, carry, turn)
-            return carry, (finite(carry.params), jax.vmap(finite)(report.updates))
+        return jax.vmap(finite)(run_round(program, clients, key, carry, (shared, own))[1].updates)
 
-        return jax.lax.scan(one, carry, (shared, own))[1]
-
-    return _over_seeds(seed, keys, carry, turns)
+    return jax.vmap(seed, (0, 0, None, 0))(keys, carry, *turn)
 
 
-def _over_seeds(function: Any, keys: Any, carry: Carry, turns: tuple[Shared, Own]) -> Any:
-    import jax
-
-    return jax.vmap(function, (0, 0, None, 0))(keys, carry, *turns)
+@functools.partial(jax.jit, static_argnums=0)
+def client_losses(local: LocalTraining, clients: ClientData, params: Params) -> Any:
+    """Return f_i(θ) of every seed's model and every client, shape (n_seeds, n_clients)."""
+    return jax.vmap(lambda model: _client_losses(local, clients, model))(params)
 
 
 def _client_losses(local: LocalTraining, clients: ClientData, params: Params) -> Any:
-    """Return f_i(θ) of every client, shape (n_clients,)."""
-    import jax
-
     return jax.vmap(lambda data, count: client_loss(local, params, data, count))(
         clients.data, clients.counts
     )
@@ -228,9 +202,6 @@ def _client_losses(local: LocalTraining, clients: ClientData, params: Params) ->
 
 def _drift(program: Program, carry: Carry, start: Params, client: Any) -> Any:
     """Return the term that the rule adds to a gradient, as a function of the local model."""
-    import jax
-    import jax.numpy as jnp
-
     if program.correct is None and not program.proximal:
         return None
     fixed = None
@@ -248,16 +219,8 @@ def _drift(program: Program, carry: Carry, start: Params, client: Any) -> Any:
 
 def _only(present: Any, updates: Params) -> Params:
     """Return updates with zeros in the absent places."""
-    import jax
-    import jax.numpy as jnp
 
     def masked(leaf: Any) -> Any:
         return jnp.where(present.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, 0)
 
     return jax.tree.map(masked, updates)
-
-
-def _one_by_one(function: Any) -> Any:
-    import jax
-
-    return lambda members: jax.lax.map(function, members)
