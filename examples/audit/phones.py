@@ -20,7 +20,7 @@ from statistics import median
 import numpy as np
 
 from fedavot.audit import Findings, Participation, audit, federation_of, read_log, write_audit
-from fedavot.audit.rules import label
+from fedavot.audit.rules import label, recommended
 
 INTERVALS, COVERAGE = "flash300_intervals.csv", "flash300_coverage.csv"
 STATE, PERIOD, COHORT = "charging", 600, 10
@@ -77,9 +77,10 @@ def table(findings: Findings) -> str:
         "| gap, whole log |",
         "|---|---:|---:|---:|---:|",
     ]
+    best = recommended(findings.advice)  # None if the advice is to collect more rounds
     for rule in findings.price.standings:
         name = label(rule.rule)
-        name = f"**{name}**" if rule.rule == findings.advice.rule else name
+        name = f"**{name}**" if rule.rule == best else name
         gap, size = rule.held_out_gap, rule.held_out_effective_cohort_size
         lines.append(
             f"| {name} | {percent(gap.value)} | {percent(gap.low)} to {percent(gap.high)} | "
