@@ -1,7 +1,6 @@
 """The online aligner telescopes, works lazily, forgets long absences, and resumes exactly."""
 
 import itertools
-import json
 
 import numpy as np
 import pytest
@@ -9,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedavot._effective import LEAST_ACTIVE
-from fedavot.errors import CohortError, FileFormatError, ImportanceError, OptionError
+from fedavot.errors import FileFormatError, ImportanceError, OptionError
 from fedavot.online import OnlineAligner
 from fedavot.selection import select
-from sealing import sealed
 
 ROUNDING = 1e-11
 """Room for a few thousand additions to sums of the order of a hundred."""
@@ -183,28 +181,6 @@ def test_potentials_at_the_ends_of_the_floats_still_give_weights():
     assert aligner.weights([0, 1]).tolist() == [1.0, 0.0]
 
 
-def test_zero_importance_gets_weight_only_where_nobody_has_any():
-    aligner = OnlineAligner([0.0, 1.0, 0.0], step=0.1, potentials=[50.0, 0.0, 1.0])
-    assert aligner.weights([0, 1, 2]).tolist() == [0.0, 1.0, 0.0]
-    assert aligner.weights([2, 0]).tolist() == [0.5, 0.5]
-
-
-def test_weighing_does_not_learn():
-    aligner = OnlineAligner([0.5, 0.25, 0.25], step=0.1)
-    aligner.weights([0, 1])
-    assert aligner.rounds == 0
-    np.testing.assert_array_equal(aligner.potentials, np.zeros(3))
-    np.testing.assert_array_equal(aligner.realised, np.zeros(3))
-
-
-def test_what_properties_return_is_not_the_state():
-    aligner = OnlineAligner([0.5, 0.5], step=0.1)
-    for name in (*HISTORY, "initial_potentials"):
-        getattr(aligner, name)[:] = 7.0
-    assert aligner.weights([0, 1]).tolist() == [0.5, 0.5]
-    np.testing.assert_array_equal(aligner.potentials, np.zeros(2))
-
-
 def offline_potentials(importance, pairs):
     """Maximise the dual over pairs by dense damped Newton, with nothing from the library."""
     n_clients = importance.size
@@ -358,14 +334,6 @@ def test_all_clients_are_settled_once_in_as_many_reports(monkeypatch):
     assert settled == [25, 50, 75, 100]
 
 
-def test_joining_clients_take_their_share_and_the_mean_potential():
-    aligner = OnlineAligner([0.75, 0.25], step=0.1, potentials=[1.0, -1.0])
-    assert aligner.join(0.2).tolist() == [2]
-    assert aligner.join([0.25, 0.25]).tolist() == [3, 4]
-    np.testing.assert_allclose(aligner.importance, [0.3, 0.1, 0.1, 0.25, 0.25], rtol=1e-14)
-    np.testing.assert_allclose(aligner.potentials, [1.0, -1.0, 0.5, 0.5, 0.5], rtol=1e-14)
-
-
 def test_clients_who_leave_get_weight_only_among_themselves():
     aligner = OnlineAligner([0.5, 0.25, 0.125, 0.125], step=0.1)
     aligner.leave([0, 3])
@@ -396,24 +364,6 @@ def test_joins_and_leaves_rescale_what_is_set_aside(change):
     aligner.observe(here)
     # Client 0 is set aside: the others are owed one round between them, and are given one.
     assert aligner.effective_potentials[here].sum() == pytest.approx(before, abs=1e-12)
-
-
-@pytest.mark.parametrize("bound", [2.3, None])
-def test_a_loaded_aligner_goes_on_bit_for_bit(tmp_path, bound):
-    importance = np.random.default_rng(0).dirichlet(np.ones(20))
-    aligner = OnlineAligner(importance, step=0.41, bound=bound, potentials=importance)
-    cohorts = drawn_cohorts(1, 20, 500)
-    for cohort in cohorts[:247]:
-        aligner.observe(cohort)
-    aligner.leave([3])
-    aligner.join(0.07)
-    aligner.save(tmp_path / "aligner.json")
-    loaded = OnlineAligner.load(tmp_path / "aligner.json")
-    for cohort in cohorts[247:]:
-        np.testing.assert_array_equal(loaded.observe(cohort), aligner.observe(cohort))
-    for name in HISTORY:
-        np.testing.assert_array_equal(getattr(loaded, name), getattr(aligner, name))
-    assert (loaded.rounds, loaded.bound) == (aligner.rounds, aligner.bound)
 
 
 @pytest.mark.parametrize("step", [5e-324, 1e-300, 1e100, 1e300, 1e307, 1.7e308])
@@ -455,16 +405,6 @@ def test_clients_who_join_beyond_the_largest_potential_stop_there(tmp_path, star
     assert loaded.state_dict() == aligner.state_dict()
 
 
-@pytest.mark.parametrize("start", [np.inf, np.nan, 10**400])
-def test_clients_refused_at_joining_leave_the_aligner_as_it_was(start):
-    aligner = OnlineAligner([0.5, 0.5], step=0.1)
-    aligner.observe([0])
-    before = aligner.state_dict()
-    with pytest.raises(OptionError, match="potentials"):
-        aligner.join([0.1, 0.1], [0.0, start])
-    assert aligner.state_dict() == before
-
-
 def test_a_huge_step_gives_whole_rounds_to_whom_they_are_owed():
     aligner = OnlineAligner([0.5, 0.5], step=1e307, bound=None)
     for _ in range(40):
@@ -472,50 +412,11 @@ def test_a_huge_step_gives_whole_rounds_to_whom_they_are_owed():
     assert aligner.weights([0, 1]).tolist() == [0.0, 1.0]
 
 
-@pytest.fixture
-def document(tmp_path):
-    """Save an aligner; return a function that edits the file, and its path."""
-    path = tmp_path / "aligner.json"
-    aligner = OnlineAligner([0.5, 0.5], step=0.1)
-    aligner.observe([0])
-    aligner.save(path)
-
-    def edit(**changes):
-        content = json.loads(path.read_text()) | changes
-        path.write_text(sealed({k: v for k, v in content.items() if v != "absent"}))
-        return path
-
-    return edit
-
-
-def test_a_truncated_file_is_refused(document):
-    path = document()
-    path.write_text(path.read_text()[:-20])
-    with pytest.raises(FileFormatError, match="not a complete JSON document"):
-        OnlineAligner.load(path)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": "fedavot-alignment"}, "holds 'fedavot-alignment'"),
-        ({"version": 3}, "has version 3 .* upgrade fedavot"),
-        ({"given": "absent"}, "has no 'given'"),
-        ({"importance": "absent"}, "has no 'importance'"),
-        ({"given": [0.5]}, "given has 1 entries, but there are 2 clients"),
-        ({"standing": [0.0, "high"]}, "standing must be a sequence of numbers"),
-        ({"credit": [0.0, float("nan")]}, "NaN is not a JSON number"),
-        ({"importance": [0.5, 0.6]}, "importance sums to 1.1"),
-        ({"step": None}, "step must be a number, found None"),
         ({"bound": -1}, "bound is -1.0"),
-        ({"rounds": 1.5}, "rounds must be an integer"),
         ({"clock": "noon"}, "clock must be a number"),
-        ({"clock": "1"}, "clock must be a number"),
-        ({"standing": ["0", "0"]}, "standing must be a sequence of numbers"),
-        ({"rounds": 10**200}, "rounds is .* at most 9007199254740992"),
-        ({"rounds": 2}, "given must be at least 0 and sum to 2"),
-        ({"given": [1.5, -0.5]}, "given must be at least 0 and sum to 1"),
-        ({"owed": [0.5, 0.5]}, "owed must be at least 0 and sum to 0"),
         ({"settled": 2, "owed": [1.0, 1.0]}, "settled does not agree"),
         ({"bound": 0.1}, "bound does not agree"),
         ({"touches": 2}, "touches does not agree"),
@@ -526,68 +427,17 @@ def test_a_truncated_file_is_refused(document):
         ({"standing": [0.0, 1e301]}, "standing does not agree"),
     ],
 )
-def test_a_foreign_newer_or_damaged_file_is_refused(document, changes, message):
-    path = document(**changes)
+def test_a_state_that_no_rounds_lead_to_is_refused(changes, message):
+    aligner = OnlineAligner([0.5, 0.5], step=0.1)
+    aligner.observe([0])
     with pytest.raises(FileFormatError, match=message):
-        OnlineAligner.load(path)
+        OnlineAligner.from_state(aligner.state_dict() | changes)
 
 
-@pytest.mark.parametrize("method", ["weights", "observe", "leave"])
-@pytest.mark.parametrize(
-    ("cohort", "message"),
-    [
-        ([], "the cohort is empty"),
-        ([0, 2], "has client 2, but clients run from 0 to 1"),
-        ([-1], "has client -1"),
-        ([1, 1], "has client 1 more than once"),
-        ([0.5], "names or integer indices"),
-    ],
-)
-def test_a_bad_cohort_is_refused_and_changes_nothing(method, cohort, message):
-    aligner = OnlineAligner([0.5, 0.5], step=0.1)
-    with pytest.raises(CohortError, match=message):
-        getattr(aligner, method)(cohort)
-    assert aligner.rounds == 0
-    assert aligner.importance.tolist() == [0.5, 0.5]
-
-
-@pytest.mark.parametrize(
-    ("importance", "message"),
-    [
-        ([0.5, -0.5, 1.0], "importance of client 1 is -0.5"),
-        ([0.5, np.nan], "importance of client 1 is nan"),
-        ([0.5, 0.4], "importance sums to 0.9"),
-        ([], "importance sums to 0.0"),
-    ],
-)
-def test_bad_importance_is_refused(importance, message):
-    with pytest.raises(ImportanceError, match=message):
-        OnlineAligner(importance, step=0.1)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"step": 0}, "step is 0.0; it must be finite and above 0"),
-        ({"step": -1}, "step is -1.0"),
-        ({"step": np.nan}, "step is nan"),
-        ({"step": 1, "bound": 0}, "bound is 0.0"),
-        ({"step": 1, "bound": np.inf}, "bound is inf"),
-        ({"step": 1, "potentials": [0.0]}, "potentials has 1 entries, but there are 2 clients"),
-        ({"step": 1, "potentials": [0.0, np.inf]}, "potentials of client 1 is inf"),
-    ],
-)
-def test_bad_options_are_refused(options, message):
-    with pytest.raises(OptionError, match=message):
-        OnlineAligner([0.5, 0.5], **options)
-
-
-@pytest.mark.parametrize("shares", [1.0, [0.5, 0.5], [-0.1], [np.nan], np.inf])
-def test_shares_that_leave_nothing_to_the_others_cannot_join(shares):
-    aligner = OnlineAligner([0.5, 0.5], step=0.1)
-    with pytest.raises(ImportanceError, match="importance of the new clients is"):
-        aligner.join(shares)
-    assert aligner.n_clients == 2
+@pytest.mark.parametrize("bound", [0, np.inf])
+def test_a_bound_that_is_not_positive_and_finite_is_refused(bound):
+    with pytest.raises(OptionError, match=f"bound is {float(bound)}"):
+        OnlineAligner([0.5, 0.5], step=1, bound=bound)
 
 
 def test_not_everyone_with_importance_can_leave():
@@ -610,22 +460,6 @@ def test_the_telescope_holds_for_whatever_weights_were_given():
     np.testing.assert_allclose(aligner.potentials, 0.7 * (owed - total), atol=ROUNDING)
 
 
-def test_its_own_weights_given_back_change_nothing():
-    one, other = (OnlineAligner(linear_importance(12), step=0.7) for _ in range(2))
-    for cohort in drawn_cohorts(13, 12, 300):
-        one.observe(cohort)
-        other.observe(cohort, given=other.weights(cohort))
-    for name in HISTORY:
-        np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=ROUNDING)
-
-
-def test_a_client_given_more_than_its_due_gets_less_next_time():
-    aligner = OnlineAligner([0.5, 0.5], step=1.0)
-    aligner.observe([0, 1], [0.9, 0.1])
-    np.testing.assert_allclose(aligner.effective_potentials, [-0.4, 0.4], rtol=1e-14)
-    assert aligner.weights([0, 1])[0] < 0.5
-
-
 def test_selections_counted_as_given_bring_the_realised_weights_to_the_importance():
     importance = linear_importance(10)
     aligner = OnlineAligner(importance, step=1.0)
@@ -636,54 +470,3 @@ def test_selections_counted_as_given_bring_the_realised_weights_to_the_importanc
             chosen, shares = select(aligner.weights(here), 3, rng)
             aligner.observe(here[chosen], shares)
     assert np.abs(aligner.realised - importance).sum() / 2 < 0.01
-
-
-@pytest.mark.parametrize(
-    ("shares", "message"),
-    [
-        ([1.0], "given has 1 weights for a cohort of 2"),
-        ([0.5, 0.4], "given weight sums to 0.9"),
-        ([1.5, -0.5], "given weight of member 1 is -0.5"),
-        ([np.nan, 1.0], "given weight of member 0 is nan"),
-        ([[0.5, 0.5]], "given weight must have one dimension"),
-        ("half", "given weight must be a sequence of numbers"),
-    ],
-)
-def test_bad_weights_given_are_refused_and_change_nothing(shares, message):
-    aligner = OnlineAligner([0.25, 0.25, 0.5], step=0.1)
-    before = aligner.state_dict()
-    with pytest.raises(CohortError, match=message):
-        aligner.observe([0, 2], shares)
-    assert aligner.state_dict() == before
-
-
-@pytest.mark.parametrize("bound", [2.3, None])
-def test_an_aligner_made_of_its_state_goes_on_bit_for_bit(bound):
-    aligner = OnlineAligner(linear_importance(20), step=0.41, bound=bound)
-    cohorts = drawn_cohorts(15, 20, 400)
-    for cohort in cohorts[:200]:
-        aligner.observe(cohort)
-    state = json.loads(json.dumps(aligner.state_dict()))
-    other = OnlineAligner.from_state(state | {"of another": "checkpoint"})
-    for cohort in cohorts[200:]:
-        np.testing.assert_array_equal(other.observe(cohort), aligner.observe(cohort))
-    assert other.state_dict() == aligner.state_dict()
-
-
-def test_a_state_is_a_copy():
-    aligner = OnlineAligner([0.5, 0.5], step=0.1)
-    state = aligner.state_dict()
-    aligner.observe([0])
-    assert state["given"] == [0.0, 0.0]
-    other = OnlineAligner.from_state(state)
-    other.observe([1])
-    assert state["given"] == [0.0, 0.0]
-
-
-def test_a_state_that_lacks_something_is_refused_with_its_source():
-    state = OnlineAligner([0.5, 0.5], step=0.1).state_dict()
-    del state["credit"]
-    with pytest.raises(FileFormatError, match="the checkpoint has no 'credit'"):
-        OnlineAligner.from_state(state, source="the checkpoint")
-    with pytest.raises(FileFormatError, match="the state was not written by save: rounds is -1"):
-        OnlineAligner.from_state(state | {"rounds": -1})
