@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 
 import fedavot as fa
+from agreement import close
+from fedavot.laws._factors import product
+from fedavot.laws._laplacian import gram
 from strategies import independent_probabilities, levels, potentials, uniform_sizes
 
 ROW_ERROR = 0.02
@@ -20,8 +24,8 @@ def joint(factors, n_clients):
     """Add up the factors' outer products, without the diagonal."""
     total = np.zeros((n_clients, n_clients))
     for factor in factors:
-        product = (factor.columns * factor.signs) @ factor.columns.T
-        total[np.ix_(factor.clients, factor.clients)] += product
+        outer = (factor.columns * factor.signs) @ factor.columns.T
+        total[np.ix_(factor.clients, factor.clients)] += outer
     np.fill_diagonal(total, 0.0)
     return total
 
@@ -70,6 +74,14 @@ def test_factors_of_a_mixture_of_many_clients_are_near_the_hessian(spread, level
     assert worst_row(law, spread * rng.normal(size=150), level) <= ROW_ERROR
 
 
+@pytest.mark.parametrize("size", [2, 150], ids=["sparse", "dense"])
+def test_a_gram_matrix_is_the_sum_of_outer_products(size):
+    rng = np.random.default_rng(12)
+    rows = np.zeros((1_200, 200))
+    np.put_along_axis(rows, np.argsort(rng.random(rows.shape), axis=1)[:, :size], 0.1, axis=1)
+    assert close(gram(sparse.csr_array(rows)), rows.T @ rows)
+
+
 def test_many_clients_have_few_columns():
     rng = np.random.default_rng(9)
     x = rng.normal(size=2_000)
@@ -100,10 +112,24 @@ def test_factors_of_a_mixture_with_a_list_of_cohorts_are_near_the_hessian(spread
     assert worst_row(law, spread * rng.normal(size=60), level) <= ROW_ERROR
 
 
-def test_a_mixture_with_a_long_list_of_cohorts_has_no_factors():
+@pytest.mark.parametrize("leveled", [False, True])
+def test_products_are_those_of_the_factors_matrix(leveled):
+    rng = np.random.default_rng(11)
+    law, direction = fa.SuccessiveDraws(rng.random(700), 2), rng.normal(size=700)
+    level = rng.integers(0, 3, 700) if leveled else None
+    factors = law.system(level).curvature(rng.normal(size=700)).factors()
+    matrix = joint(factors, 700)
+    wanted = matrix.sum(axis=1) * direction - matrix @ direction
+    assert close(product(factors, direction), wanted)
+
+
+def test_a_mixture_with_a_long_list_of_cohorts_has_products_and_no_factors():
     triples = fa.Cohorts(list(itertools.combinations(range(20), 3)))
     law = fa.Mixture([fa.UniformCohorts(20, 2), triples], [0.5, 0.5])
-    assert law.system().curvature(np.zeros(20)).factors() is None
+    point, direction = law.system().curvature(np.linspace(-1, 1, 20)), np.cos(np.arange(20))
+    assert point.factors() is None
+    wanted = point.dense() @ direction
+    assert np.abs(point.product(direction) - wanted).max() <= ROW_ERROR * np.abs(wanted).max()
 
 
 def test_a_mixture_of_lists_alone_has_no_factors():

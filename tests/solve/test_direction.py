@@ -152,9 +152,8 @@ def test_low_rank_solves_the_matrix_of_its_own_factors(softness):
 
 
 @pulls
-@pytest.mark.parametrize("law", [LISTED["log"], *PRODUCT.values()], ids=["log", *PRODUCT])
-def test_conjugate_gradients_come_as_close_as_the_gradient_asks(law, softness):
-    step, matrix = one_step(law, softness)
+def test_conjugate_gradients_come_as_close_as_the_gradient_asks(softness):
+    step, matrix = one_step(LISTED["log"], softness)
     # The closer to the optimum, the closer they solve: the square root of the gradient's norm.
     small = direction._Step(
         step.problem, step.point, 1e-18 * step.gradient, step.extra, step.pulled
@@ -185,7 +184,7 @@ def test_conjugate_gradients_descend_along_a_chain(softness):
         (random_log(250, 2_000), 100, "_by_conjugate_gradients"),
         (fa.UniformCohorts(30, 4), 1500, "_by_blocks"),
         (fa.UniformCohorts(60, 4), 1500, "_by_factors"),
-        (fa.UniformCohorts(60, 4), 0, "_by_conjugate_gradients"),
+        (fa.UniformCohorts(60, 4), 0, "_by_factors"),
     ],
 )
 def test_the_way_is_chosen_by_size_and_structure(monkeypatch, law, dense, way, softness):

@@ -13,7 +13,7 @@ import fedavot as fa
 from fedavot.laws.explicit import explicit_cohorts
 from fedavot.solve import decompose, maxflow
 from fedavot.solve.levels import Partition, one_level, partition
-from fedavot.solve.maxflow import _peel, _repaired, _topological, split_by_flow
+from fedavot.solve.maxflow import _repaired, _topological, split_by_flow
 from strategies import enumerate_cohorts, explicit_laws, importances, normalised, successive_laws
 
 ATTAINED = 1e-9
@@ -220,34 +220,3 @@ def test_arcs_of_a_random_graph_never_lead_to_a_higher_component(seed):
     # Nodes that reach each other are together, and those one of which reaches the other are not.
     assert np.all((places[:, None] == places)[both])
     assert np.all((places[:, None] > places)[reach & ~both])
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_components_numbered_in_no_useful_order_are_peeled_from_their_sinks(seed):
-    rng = np.random.default_rng(seed)
-    count = 40
-    order = rng.permutation(count)
-    upper, lower = rng.integers(0, count, (2, 80))
-    above, below = order[np.maximum(upper, lower)], order[np.minimum(upper, lower)]
-    height = _peel(below, above, count)
-    apart = above != below
-    assert np.all(height[above[apart]] > height[below[apart]])
-    # A height is the longest way down: some arc from each leads exactly one step down.
-    for node in np.flatnonzero(height):
-        assert height[below[apart & (above == node)]].max() == height[node] - 1
-    sinks = ~np.isin(np.arange(count), above[apart])
-    assert np.array_equal(height == 0, sinks)
-
-
-def test_component_numbers_that_rise_along_the_arcs_are_replaced(monkeypatch):
-    from scipy.sparse import csgraph
-
-    original = csgraph.connected_components
-
-    def reversed_numbers(graph, **options):
-        count, labels = original(graph, **options)
-        return count, count - 1 - labels
-
-    monkeypatch.setattr(csgraph, "connected_components", reversed_numbers)
-    places = _topological(np.array([0, 1, 2, 3]), np.array([1, 2, 1, 0]), 5)
-    assert places[3] > places[0] > places[1] == places[2]

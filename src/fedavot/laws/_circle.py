@@ -9,7 +9,6 @@ ones within some multiple of 1/√V of the positive axis matter. That is about t
 node, whatever the number of clients and the size of the cohorts.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -36,15 +35,9 @@ _NEGLIGIBLE = 1e-6
 class Circle(NamedTuple):
     """The saddle at each node, and half of the circle's points; the others are their conjugates.
 
-    Attributes
-    ----------
-    log_odds : float array, shape (n_times,)
-        Log of the radius.
-    phases : complex array, shape (n_layers, n_times)
-        Points of the unit circle.
-    shares : complex array, shape (n_layers, n_times)
-        Weight of each point's term in the coefficient of z^K: 1/n or 2/n times z^−K, and zero
-        beyond the last point of a smaller circle.
+    ``log_odds``, shape (n_times,), are the logs of the radii; ``phases``, shape (n_layers,
+    n_times), points of the unit circle; and ``shares`` the weight of each point's term in the
+    coefficient of z^K: 1/n or 2/n times z^−K, and zero beyond the last point of a smaller circle.
     """
 
     log_odds: Floats
@@ -169,15 +162,6 @@ class UniformTilt:
             sums[1, block] = (total * scale).sum(axis=1)
         return sums
 
-    def inclusions(
-        self, block: slice | Integers
-    ) -> tuple[Floats, Iterator[NDArray[np.complex128]]]:
-        """Return t·u, and z v/(1 + z v) at each point of the circle."""
-        scale = self._scale(block)
-        log_odds, phases, _ = self._circle
-        chance = _logistic(log_odds - scale)
-        return scale, (chance * phase / (1.0 + chance * (phase - 1.0)) for phase in phases)
-
     def factor(self) -> tuple[Floats, Floats]:
         """Return columns and signs whose signed outer products sum to about E[Y_i Y_j].
 
@@ -205,12 +189,13 @@ class UniformTilt:
         ] + (share * np.exp(values - values[places[right]]))[:, None] * heads[right]
         return columns, np.sign(eigenvalues[kept])
 
-    def joint(self, block: slice | Integers) -> Floats:
+    def joint(self, block: slice | Integers = slice(None)) -> Floats:
         """Return ∫ a_i a_j dΩ for a block of clients, shape (n_block, n_block)."""
-        scale, inclusions = self.inclusions(block)
+        scale, (log_odds, phases, _) = self._scale(block), self._circle
+        chance = _logistic(log_odds - scale)
         joint = np.zeros((len(scale), len(scale)))
-        for weight, inclusion in zip(self.weights, inclusions, strict=True):
-            mass = scale * inclusion
+        for weight, phase in zip(self.weights, phases, strict=True):
+            mass = scale * (chance * phase / (1.0 + chance * (phase - 1.0)))
             other = mass * weight
             joint += other.real @ mass.real.T
             joint -= other.imag @ mass.imag.T

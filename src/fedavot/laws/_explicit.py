@@ -127,7 +127,6 @@ class Listed(Protocol):
 
     def roots(self) -> Roots:
         """Return √q(A) Y_i for every member i of every cohort A."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,11 +34,25 @@ class Factor(NamedTuple):
 
 @runtime_checkable
 class Factored(Protocol):
-    """A point whose curvature may be available as a sum of low-rank factors."""
+    """A point whose curvature may be available as a sum of low-rank factors.
+
+    Points without factors have a ``product`` instead, the Hessian times a vector.
+    """
 
     def factors(self) -> list[Factor] | None:
         """Return factors that sum to about E[Y_i Y_j], i ≠ j, or None if there are none."""
-        ...
+
+
+def product(factors: list[Factor], direction: Floats) -> Floats:
+    """Return the Hessian that the factors stand for times a vector, shape (n_clients,)."""
+    result = np.zeros_like(direction)
+    for clients, columns, signs in factors:
+        # Σ_j E[Y_i Y_j] (d_i − d_j), in which the diagonal does not matter.
+        own = direction[clients]
+        both = np.stack((columns.sum(axis=0), own @ columns), axis=1) * signs[:, None]
+        ones, moved = (columns @ both).T
+        result[clients] += own * ones - moved
+    return result
 
 
 def significant(columns: Floats) -> NDArray[np.bool_]:

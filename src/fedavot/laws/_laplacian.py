@@ -10,9 +10,9 @@ import numpy as np
 
 from fedavot._checks import Floats
 
-DENSE_FROM = 1 / 30
-"""Share of a dense product's operations from which on the sparse product takes longer."""
-_DENSE_WIDTH, _DENSE_ROWS = 500, 1_000
+_SPARSE_COST, _SPARSE_START = 30.0, 300_000.0
+"""Time of a sparse product's operations and of its start, in operations of a dense product."""
+_DENSE_ROWS = 1_000
 
 
 def as_laplacian(joint: Floats) -> Floats:
@@ -30,7 +30,7 @@ def gram(rows: Any) -> Floats:
     """Return the sum of the outer products of sparse rows, shape (n_columns, n_columns)."""
     count, width = rows.shape
     products = float(np.square(np.diff(rows.indptr), dtype=np.float64).sum())
-    if width < _DENSE_WIDTH or products < count * float(width) ** 2 * DENSE_FROM:
+    if count * float(width) ** 2 > _SPARSE_COST * products + _SPARSE_START:
         return np.asarray((rows.T @ rows).toarray())
     joint = np.zeros((width, width))
     for first in range(0, count, _DENSE_ROWS):

@@ -43,20 +43,13 @@ class Curvature(Protocol):
     @property
     def marginal(self) -> Floats:
         """Expected weights E[Y_i], shape (n_clients,)."""
-        ...
 
     @property
     def squares(self) -> Floats:
         """Expected squared weights E[Y_i²], shape (n_clients,)."""
-        ...
-
-    def product(self, direction: Floats) -> Floats:
-        """Return the Hessian times a vector, shape (n_clients,)."""
-        ...
 
     def dense(self) -> Floats:
         """Return the Hessian, shape (n_clients, n_clients)."""
-        ...
 
 
 class System(Protocol):
@@ -64,11 +57,9 @@ class System(Protocol):
 
     def marginal(self, potentials: Floats) -> Floats:
         """Return the expected weights, shape (n_clients,)."""
-        ...
 
     def curvature(self, potentials: Floats) -> Curvature:
         """Return the expected weights and what is needed of their derivative."""
-        ...
 
 
 @runtime_checkable
@@ -80,29 +71,29 @@ class Law(Protocol):
     """
 
     @property
+    @abstractmethod
     def n_clients(self) -> int:
         """Number of clients."""
-        ...
 
+    @abstractmethod
     def inclusion(self) -> Floats:
         """Return P(i ∈ A) for every client, shape (n_clients,)."""
-        ...
 
+    @abstractmethod
     def coverage(self, clients: Iterable[int]) -> float:
         """Return P(A ∩ clients ≠ ∅): 0 for nobody, 1 for everybody, and never falling."""
-        ...
 
+    @abstractmethod
     def expected_weights(self, potentials: ArrayLike, levels: ArrayLike | None = None) -> Floats:
         """Return E[Y_i], shape (n_clients,), where Y is the softmax of the potentials over A.
 
         With ``levels`` (integers, shape (n_clients,)), the softmax is over the members of A in the
         lowest level present, and the other members get nothing.
         """
-        ...
 
+    @abstractmethod
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
         """Draw one cohort per round, as indices in ascending order."""
-        ...
 
 
 @runtime_checkable
@@ -110,35 +101,38 @@ class SolvableLaw(Law, Protocol):
     """A law with everything that the solvers need."""
 
     @property
+    @abstractmethod
     def nonempty(self) -> float:
         """Probability that a cohort is not empty, before conditioning on that."""
-        ...
 
+    @abstractmethod
     def system(self, levels: Integers | None = None) -> System:
         """Return the map from potentials to expected weights within these levels."""
-        ...
 
+    @abstractmethod
     def prefix_gains(self, order: Integers) -> Floats:
         """Return the coverage that each client adds to those before it in an order of all clients.
 
         Shape (n_clients,), in that order. The first k entries sum to the coverage of the first k
         clients, and each entry is exact up to rounding relative to itself.
         """
-        ...
 
+    @abstractmethod
     def worst_order(self, importance: Floats) -> Integers | None:
         """Return an order whose prefixes include every worst set, or None if none is known."""
-        ...
 
 
-class BaseLaw(ABC):
+class BaseLaw(SolvableLaw, ABC):
     """What the laws of this package have in common: their clients, and their repr."""
 
     _clients: Clients
 
     @property
+    def nonempty(self) -> float:
+        return 1.0
+
+    @property
     def n_clients(self) -> int:
-        """Number of clients."""
         return self._clients.count
 
     @property
@@ -147,16 +141,11 @@ class BaseLaw(ABC):
         return self._clients.names
 
     def expected_weights(self, potentials: ArrayLike, levels: ArrayLike | None = None) -> Floats:
-        """Return E[Y_i], shape (n_clients,), where Y is the softmax of the potentials over A.
-
-        With ``levels``, the softmax is over the members of A in the lowest level present.
-        """
         point = as_potentials(potentials, self.n_clients)
         return self.system(as_levels(levels, self.n_clients)).marginal(point)
 
-    @abstractmethod
-    def system(self, levels: Integers | None = None) -> System:
-        """Return the map from potentials to expected weights within these levels."""
+    def worst_order(self, importance: Floats) -> Integers | None:
+        return None
 
     @abstractmethod
     def _detail(self) -> str:

@@ -22,6 +22,13 @@ _SPAN = 8.0
 """Levels whose sums have log-ranges within this of each other share their nodes."""
 
 
+def tilted(chances: Floats, present: Floats) -> Floats:
+    """Return ρ = π v/(1 − π + π v) for v = e^{−tu}, each (n_clients, n_times); 0 for 0/0."""
+    here = chances * present
+    either = (1.0 - chances) + here
+    return np.divide(here, either, out=np.zeros_like(here), where=either > 0)
+
+
 class _Bunch(NamedTuple):
     """Some whole levels: the rows of their clients, the levels, and the nodes they share."""
 
@@ -35,19 +42,9 @@ class _Bunch(NamedTuple):
 class ManyLevels:
     """Independent clients in many levels.
 
-    Attributes
-    ----------
-    clients : int array, shape (n,)
-        The clients, sorted by level.
-    probabilities, copies, potentials : float arrays, shape (n,)
-        Probability, number of copies and potential of each client; the largest potential of every
-        level is 0.
-    starts : int array, shape (n_levels,)
-        Position in ``clients`` where each level begins.
-    outside : float array, shape (n_levels,)
-        Probability that all earlier levels are absent, divided by P(A ≠ ∅).
-    reach : float array, shape (n_levels,)
-        Probability that the level is a cohort's lowest.
+    The clients are sorted by level, and ``starts`` says where each level begins; the largest
+    potential of every level is 0. Of each level, ``outside`` is the probability that all earlier
+    ones are absent, divided by P(A ≠ ∅), and ``reach`` that it is a cohort's lowest.
     """
 
     clients: Integers
@@ -98,10 +95,7 @@ class ManyLevels:
         product = np.exp(np.add.reduceat(logs, bunch.starts[:-1], axis=0))
         weights = self.outside[bunch.levels, None] * bunch.nodes.steps * product
         present += 1.0
-        present *= chances
-        either = (1.0 - chances) + present
-        share = np.divide(present, either, out=np.zeros_like(present), where=either > 0)
-        return scale, scale * copies * share, weights
+        return scale, scale * copies * tilted(chances, present), weights
 
     def _bunches(self, *, thin: bool = False) -> Iterator[_Bunch]:
         """Yield bunches of levels that share their nodes and fit into the cache."""

@@ -18,7 +18,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -43,15 +43,9 @@ BLOCK_ENTRIES = 1 << 18
 
 
 class Group(NamedTuple):
-    """Clients of one level, and those of the levels before and after it.
+    """Clients of one level, those of earlier levels, and those of later ones.
 
-    Attributes
-    ----------
-    clients : int array
-        Members of the group.
-    earlier, later : int arrays
-        Clients of lower-numbered levels, which must all be absent for the group to get weight,
-        and clients of higher-numbered levels, which do not affect it.
+    A group gets weight only where all earlier clients are absent; later ones do not affect it.
     """
 
     clients: Integers
@@ -67,71 +61,42 @@ class Nodes(NamedTuple):
 
 
 class TiltedLaw(Protocol):
-    """A law of product form: its tilted normaliser and inclusion probabilities.
-
-    Arrays over nodes have shape (n_nodes,), arrays over clients and nodes (n_clients, n_nodes);
-    a law that conditions on the cohort's size may use several complex nodes, or layers, per t.
-    """
+    """A law of product form: its tilted normaliser and inclusion probabilities."""
 
     def bounds(self, group: Group, potentials: Floats) -> tuple[float, float]:
         """Return the logs of the least and of the largest Σ_{k∈A} exp(x_k) in the group."""
-        ...
 
     def reach(self, group: Group) -> float:
         """Return the probability that the group's level is a cohort's lowest."""
-        ...
 
     def tilt(self, group: Group, potentials: Floats, nodes: Nodes) -> "Tilt":
         """Return the tilted law at the nodes."""
-        ...
 
 
 class Tilt(Protocol):
     """A product law tilted by e^{−t s_A} at every node."""
 
-    @property
-    def weights(self) -> Any:
-        """Quadrature weights dΩ, shape (n_layers, n_times), complex if the nodes are."""
-        ...
-
     def sums(self) -> Floats:
         """Return ∫ a dΩ and ∫ t u a dΩ, shape (2, n_clients)."""
-        ...
 
-    def inclusions(self, block: slice) -> tuple[Floats, Iterator[Any]]:
-        """Return t·u and ρ for each layer, for a block of clients, each (n_block, n_times)."""
-        ...
-
-    def joint(self, block: slice) -> Floats:
-        """Return ∫ a_i a_j dΩ for a block of clients, shape (n_block, n_block)."""
-        ...
+    def joint(self) -> Floats:
+        """Return ∫ a_i a_j dΩ, shape (n_clients, n_clients)."""
 
     def factor(self) -> tuple[Floats, Floats]:
         """Return the columns and the signs of a `Factor`."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
 class GroupedSystem:
-    """Expected weights of a law in closed form, one group of clients after the other.
-
-    Attributes
-    ----------
-    point : function
-        From the groups and the potentials to the weights and their curvature.
-    levels : int array, shape (n_clients,), or None
-        Level of each client; None for a single level.
-    """
+    """Expected weights of a law in closed form, one group of clients after the other."""
 
     point: Callable[[tuple[Group, ...], Floats], Curvature]
     levels: Integers | None
 
     def marginal(self, potentials: Floats) -> Floats:
-        """Return the expected weights, shape (n_clients,)."""
         return self.curvature(potentials).marginal
 
     def curvature(self, potentials: Floats) -> Curvature:
-        """Return the expected weights and what is needed of their derivative."""
         return self.point(tuple(groups(potentials, self.levels)), potentials)
 
 
@@ -176,8 +141,8 @@ class ProductPoint:
     potentials: Floats
 
     @cached_property
-    def _tilts(self) -> tuple[tuple[Group, Tilt], ...]:
-        return tuple((group, self._tilt(group)) for group in self.groups if group.clients.size > 1)
+    def _tilts(self) -> list[tuple[Group, Tilt]]:
+        return [(group, self._tilt(group)) for group in self.groups if group.clients.size > 1]
 
     def _tilt(self, group: Group, *, thin: bool = False) -> Tilt:
         values = self.potentials[group.clients]
@@ -187,11 +152,11 @@ class ProductPoint:
         return self.law.tilt(group, values, thinned(nodes) if thin else nodes)
 
     @cached_property
-    def _sums(self) -> tuple[Floats, Floats]:
-        marginal, squares = np.zeros((2, self.potentials.size))
+    def _sums(self) -> Floats:
+        sums = np.zeros((2, self.potentials.size))
         for group in self.groups:
             if group.clients.size == 1:
-                marginal[group.clients] = squares[group.clients] = self.law.reach(group)
+                sums[:, group.clients] = self.law.reach(group)
         for group, tilt in self._tilts:
             inner = tilt.sums()
             # A level's weights sum to the probability of reaching it, which is known exactly:
@@ -199,40 +164,21 @@ class ProductPoint:
             total = inner[0].sum()
             if total > 0:
                 inner *= self.law.reach(group) / total
-            marginal[group.clients], squares[group.clients] = inner
-        return marginal, squares
+            sums[:, group.clients] = inner
+        return sums
 
     @property
     def marginal(self) -> Floats:
-        return self._sums[0]
+        return np.asarray(self._sums[0])
 
     @property
     def squares(self) -> Floats:
-        return self._sums[1]
-
-    def product(self, direction: Floats) -> Floats:
-        # Σ_j E[Y_i Y_j] (d_i − d_j) needs no diagonal, hence no squared weights.
-        result = np.zeros_like(direction)
-        for (clients, _, _), tilt in self._tilts:
-            shape = tilt.weights.shape
-            totals = np.zeros((shape[0], 2, shape[1]), dtype=tilt.weights.dtype)
-            for block in client_blocks(clients.size, shape[1]):
-                both = np.stack((np.ones(clients[block].size), direction[clients[block]]))
-                scale, inclusions = tilt.inclusions(block)
-                for layer, inclusion in enumerate(inclusions):
-                    totals[layer] += both @ (scale * inclusion)
-            totals *= tilt.weights[:, None, :]
-            for block in client_blocks(clients.size, shape[1]):
-                scale, inclusions = tilt.inclusions(block)
-                for layer, inclusion in enumerate(inclusions):
-                    ones, moved = ((scale * inclusion) @ totals[layer].T).T.real
-                    result[clients[block]] += direction[clients[block]] * ones - moved
-        return result
+        return np.asarray(self._sums[1])
 
     def dense(self) -> Floats:
         joint = np.zeros((self.potentials.size, self.potentials.size))
         for (clients, _, _), tilt in self._tilts:
-            joint[np.ix_(clients, clients)] = tilt.joint(slice(None))
+            joint[np.ix_(clients, clients)] = tilt.joint()
         return as_laplacian(joint)
 
     def factors(self) -> list[Factor]:

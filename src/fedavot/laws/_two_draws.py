@@ -173,22 +173,6 @@ class _Point:
     def _several(self) -> list[Integers]:
         return [group.clients for group in self.groups if group.clients.size > 1]
 
-    def product(self, direction: Floats) -> Floats:
-        result = np.zeros_like(direction)
-        for clients in self._several:
-            rates, odds = self.law.rates[clients], self.law.odds[clients]
-            # A constant in the direction does not matter; with this one the largest rate, whose
-            # odds may be huge, is never multiplied with itself.
-            moved = direction[clients] - direction[clients[np.argmax(rates)]]
-            each = np.stack((rates, rates * moved, odds, odds * moved), axis=1)
-            inner = np.zeros_like(each)
-            for scale, steps in self._blocks(clients):
-                mass = scale * np.exp(-scale)
-                inner += mass @ (steps[:, None] * (mass.T @ each))
-            result[clients] = odds * (moved * inner[:, 0] - inner[:, 1])
-            result[clients] += rates * (moved * inner[:, 2] - inner[:, 3])
-        return result
-
     def dense(self) -> Floats:
         joint = np.zeros((self.potentials.size, self.potentials.size))
         for clients in self._several:

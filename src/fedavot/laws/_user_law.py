@@ -56,14 +56,17 @@ def as_law(law: Law, *, what: str = "the law") -> SolvableLaw:
 class UserLaw(BaseLaw):
     """A user's law with everything that the solvers need."""
 
-    nonempty = 1.0
-
     def __init__(self, law: Law, what: str) -> None:
         self._law = law
         count = as_size(law.n_clients, what=f"n_clients of {what}", low=1)
         self._clients = Clients(count, getattr(law, "clients", None))
         try:
-            self._inclusion = self._checked_inclusion(what)
+            self._inclusion = self._checked(
+                law.inclusion(),
+                np.ones(count),
+                name=f"inclusion of {what}",
+                limit="a probability, from 0 to at most",
+            )
             self._check_weights(what)
             self._check_coverage(what)
             self._check_agreement(what)
@@ -93,39 +96,27 @@ class UserLaw(BaseLaw):
         covered = [float(self._law.coverage(members[:k])) for k in range(1, len(members) + 1)]
         return np.maximum(np.diff(covered, prepend=0.0), 0.0)
 
-    def worst_order(self, importance: Floats) -> None:
-        """Return None: no order is known whose prefixes include every worst set."""
-
-    def _checked_inclusion(self, what: str) -> Floats:
-        chances = as_floats(self._law.inclusion(), what=f"inclusion of {what}", error=LawError)
-        if chances.size != self.n_clients:
-            raise LawError(
-                f"inclusion of {what} has {chances.size} entries for {self.n_clients} clients"
-            )
-        wrong = np.flatnonzero(~((chances >= 0) & (chances <= 1 + _SLACK)))
+    def _checked(self, given: Any, most: Floats, *, name: str, limit: str) -> Floats:
+        """Return one number per client, from 0 to ``most``."""
+        values = as_floats(given, what=name, error=LawError)
+        if values.size != self.n_clients:
+            raise LawError(f"{name} has {values.size} entries for {self.n_clients} clients")
+        wrong = np.flatnonzero(~((values >= 0) & (values <= most + _SLACK)))
         if wrong.size:
             raise LawError(
-                f"inclusion of {what} is {chances[wrong[0]]} for client "
-                f"{self._clients.label(wrong[0])}; it must be a probability"
+                f"{name} is {values[wrong[0]]} for client {self._clients.label(wrong[0])}; it must "
+                f"be {limit}, {most[wrong[0]]:.9g}"
             )
-        return np.minimum(chances, 1.0)
+        return np.minimum(values, most)
 
     def _check_weights(self, what: str) -> None:
         """Check the expected weights of equal potentials: a distribution below the inclusion."""
-        given = self._law.expected_weights(np.zeros(self.n_clients))
-        weights = as_floats(given, what=f"expected_weights of {what}", error=LawError)
-        if weights.size != self.n_clients:
-            raise LawError(
-                f"expected_weights of {what} has {weights.size} entries for {self.n_clients} "
-                "clients"
-            )
-        wrong = np.flatnonzero(~((weights >= 0) & (weights <= self._inclusion + _SLACK)))
-        if wrong.size:
-            raise LawError(
-                f"expected_weights of {what} is {weights[wrong[0]]} for client "
-                f"{self._clients.label(wrong[0])}; it must be from 0 to its inclusion "
-                f"probability, {self._inclusion[wrong[0]]}"
-            )
+        weights = self._checked(
+            self._law.expected_weights(np.zeros(self.n_clients)),
+            self._inclusion,
+            name=f"expected_weights of {what}",
+            limit="from 0 to its inclusion probability",
+        )
         if not abs(weights.sum() - 1.0) <= _SLACK:
             most = int(np.abs(weights).argmax())
             raise LawError(
@@ -141,7 +132,9 @@ class UserLaw(BaseLaw):
         covered = np.array([self._prefix(int(size)) for size in sizes])
         fallen = np.flatnonzero(~(np.diff(covered) >= -_SLACK))
         if fallen.size:
-            client = self._culprit(int(sizes[fallen[0]]), int(sizes[fallen[0] + 1]))
+            low, high = sizes[fallen[0] : fallen[0] + 2].tolist()
+            steps = np.diff([self._prefix(size) for size in range(low, high + 1)])
+            client = low + int(np.argmin(steps))
             raise LawError(
                 f"coverage of {what} falls when client {self._clients.label(client)} is added; "
                 "P(A meets a set) cannot fall as the set grows"
@@ -187,16 +180,6 @@ class UserLaw(BaseLaw):
 
     def _prefix(self, size: int) -> float:
         return float(self._law.coverage(list(range(size))))
-
-    def _culprit(self, low: int, high: int) -> int:
-        """Return a client between two prefixes at which coverage falls, by bisection."""
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._prefix(middle) < self._prefix(low):
-                high = middle
-            else:
-                low = middle
-        return low
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,8 +52,6 @@ class Cohorts(BaseLaw):
     (2, [0.667, 1.0, 0.333])
     """
 
-    nonempty = 1.0
-
     def __init__(
         self,
         members: Sequence[Sequence[int]] | Sequence[Sequence[str]] | NDArray[Any],
@@ -150,7 +148,6 @@ class Cohorts(BaseLaw):
         return self._probabilities
 
     def inclusion(self) -> Floats:
-        """Return P(i ∈ A) for every client, shape (n_clients,)."""
         return self._inclusion.copy()
 
     @cached_property
@@ -158,18 +155,15 @@ class Cohorts(BaseLaw):
         return self._whole.inclusion()
 
     def coverage(self, clients: Members) -> float:
-        """Return P(A ∩ clients ≠ ∅)."""
         mask = self._clients.mask(clients)
         return float(self._probabilities[self._incidence.maximum(mask)].sum())
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
-        """Draw one cohort per round, members ascending."""
         count = as_size(rounds, what="rounds", low=0)
         drawn = rng.choice(self.n_cohorts, size=count, p=self._probabilities)
         return [self._incidence.row(cohort).astype(np.int64) for cohort in drawn]
 
     def system(self, levels: Integers | None = None) -> ExplicitSystem:
-        """Return the map from potentials to expected weights within these levels."""
         if levels is None:
             return self._whole
         lowest = singles_merged(self._incidence.within(levels), self._probabilities)
@@ -181,14 +175,10 @@ class Cohorts(BaseLaw):
         return ExplicitSystem(self._incidence, self._probabilities, None)
 
     def prefix_gains(self, order: Integers) -> Floats:
-        """Return the coverage each client adds to those before it in an order of all clients."""
         rank = np.empty(self.n_clients, dtype=np.int32)
         rank[order] = np.arange(self.n_clients, dtype=np.int32)
         first = self._incidence.minimum(rank)
         return total_by(first, self._probabilities, self.n_clients)
-
-    def worst_order(self, importance: Floats) -> None:
-        """Return None: no order is known whose prefixes include every worst set."""
 
 
 def _iterated(members: Any) -> list[Any]:

@@ -7,7 +7,7 @@ maximise p(I) − f(I) or p(I)/f(I) are prefixes in the order of falling p_i/a_i
 falls with a and rises with p attains its maximum there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -20,7 +20,7 @@ from fedavot.errors import LawError
 from fedavot.laws._compiled import can_compile, independent_sums
 from fedavot.laws._factors import Factor, significant
 from fedavot.laws._law import BaseLaw
-from fedavot.laws._many_levels import ManyLevels
+from fedavot.laws._many_levels import ManyLevels, tilted
 from fedavot.laws._quadrature import (
     Group,
     GroupedSystem,
@@ -107,11 +107,9 @@ class IndependentClients(BaseLaw):
         return max(1.0, _LEAST_NONEMPTY / self.nonempty)
 
     def inclusion(self) -> Floats:
-        """Return P(i ∈ A) for every client, shape (n_clients,)."""
         return self._probabilities / self.nonempty
 
     def coverage(self, clients: Members) -> float:
-        """Return P(A ∩ clients ≠ ∅)."""
         exponent = self.exponents[self._clients.mask(clients)].sum()
         return float(-np.expm1(-exponent) / self.nonempty)
 
@@ -131,11 +129,9 @@ class IndependentClients(BaseLaw):
         return np.concatenate(([first], first + 1 + after))
 
     def system(self, levels: Integers | None = None) -> GroupedSystem:
-        """Return the map from potentials to expected weights within these levels."""
         return GroupedSystem(partial(ProductPoint if levels is None else _leveled, self), levels)
 
     def prefix_gains(self, order: Integers) -> Floats:
-        """Return the coverage each client adds to those before it in an order of all clients."""
         exponents = self.exponents[order]
         # The exponent of a client that is always available is infinite: nothing is left after it.
         before = np.concatenate(([0.0], np.cumsum(exponents)[:-1]))
@@ -159,17 +155,10 @@ class IndependentClients(BaseLaw):
         absent = np.exp(-self.exponents[group.earlier].sum())
         return float(absent * -np.expm1(-self.exponents[group.clients].sum()) / self.nonempty)
 
-    def many_levels(self, few: list[Group], order: Integers, potentials: Floats) -> ManyLevels:
-        """Return groups of this law to be evaluated together.
-
-        Parameters
-        ----------
-        few : list of Group
-            The groups to evaluate.
-        order : int array, shape (n_clients,)
-            All clients, group by group.
-        potentials : float array, shape (n_clients,)
-        """
+    def many_levels(self, groups: tuple[Group, ...], potentials: Floats) -> ManyLevels:
+        """Return the small groups among all groups, to be evaluated together."""
+        order = np.concatenate([group.clients for group in groups])
+        few = [group for group in groups if group.clients.size <= _SMALL_LEVEL]
         clients = np.concatenate([group.clients for group in few])
         starts = np.cumsum([0, *(group.clients.size for group in few[:-1])])
         before = np.concatenate(([0.0], np.cumsum(self.exponents[order])))
@@ -201,49 +190,36 @@ class IndependentClients(BaseLaw):
 
 def _leveled(
     law: IndependentClients, groups: tuple[Group, ...], potentials: Floats
-) -> "ProductPoint | _LeveledPoint":
+) -> ProductPoint:
     """Return weights and curvature within levels, with small levels evaluated together."""
-    few = [group for group in groups if group.clients.size <= _SMALL_LEVEL]
-    whole = ProductPoint(law, groups, potentials)
-    if len(few) < _MANY_LEVELS:
-        return whole
-    order = np.concatenate([group.clients for group in groups])
-    many = tuple(group for group in groups if group.clients.size > _SMALL_LEVEL)
-    large = ProductPoint(law, many, potentials)
-    return _LeveledPoint(whole, large, law.many_levels(few, order, potentials))
+    small = sum(group.clients.size <= _SMALL_LEVEL for group in groups)
+    return (ProductPoint if small < _MANY_LEVELS else _LeveledPoint)(law, groups, potentials)
 
 
 @dataclass(frozen=True, eq=False)
-class _LeveledPoint:
+class _LeveledPoint(ProductPoint):
     """Weights and curvature of large levels, one by one, and of small ones, together."""
 
-    whole: ProductPoint
-    large: ProductPoint
-    small: ManyLevels
+    law: IndependentClients
+
+    @cached_property
+    def _large(self) -> ProductPoint:
+        large = tuple(group for group in self.groups if group.clients.size > _SMALL_LEVEL)
+        return ProductPoint(self.law, large, self.potentials)
+
+    @cached_property
+    def _small(self) -> ManyLevels:
+        return self.law.many_levels(self.groups, self.potentials)
 
     @cached_property
     def _sums(self) -> Floats:
-        sums = np.stack((self.large.marginal, self.large.squares))
-        sums[:, self.small.clients] = self.small.sums
+        sums = self._large._sums
+        sums[:, self._small.clients] = self._small.sums
         return sums
 
-    @property
-    def marginal(self) -> Floats:
-        return np.asarray(self._sums[0])
-
-    @property
-    def squares(self) -> Floats:
-        return np.asarray(self._sums[1])
-
-    def product(self, direction: Floats) -> Floats:
-        return self.whole.product(direction)
-
-    def dense(self) -> Floats:
-        return self.whole.dense()
-
     def factors(self) -> list[Factor]:
-        several = (factor for factor in self.small.factors() if factor.clients.size > 1)
-        return [*self.large.factors(), *several]
+        several = (factor for factor in self._small.factors() if factor.clients.size > 1)
+        return [*self._large.factors(), *several]
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,7 +234,7 @@ class _IndependentTilt:
 
     @cached_property
     def weights(self) -> Floats:
-        """E[e^{−t s_A}] dτ at each node, shape (1, n_times)."""
+        """E[e^{−t s_A}] dτ at each node, shape (n_times,)."""
         log_normaliser = np.zeros(self.nodes.log_times.size)
         for block in client_blocks(self.potentials.size, self.nodes.log_times.size):
             scale = scaled_times(self.potentials[block], self.nodes)
@@ -266,10 +242,9 @@ class _IndependentTilt:
                 log_normaliser += self.copies[block] @ np.log1p(
                     self.probabilities[block, None] * np.expm1(-scale)
                 )
-        return (self.outside * self.nodes.steps * np.exp(log_normaliser))[None, :]
+        return np.asarray(self.outside * self.nodes.steps * np.exp(log_normaliser))
 
     def sums(self) -> Floats:
-        """Return ∫ a dΩ and ∫ t u a dΩ, shape (2, n_clients)."""
         narrow = float(np.ptp(self.potentials)) < _COMPILED_SPREAD
         if self.potentials.size < _COMPILED_CLIENTS or not narrow or not can_compile():
             return self._plain_sums()
@@ -279,29 +254,23 @@ class _IndependentTilt:
     def _plain_sums(self) -> Floats:
         sums = np.zeros((2, self.potentials.size))
         for block in client_blocks(self.potentials.size, self.nodes.steps.size):
-            scale, inclusions = self.inclusions(block)
-            mass = scale * next(inclusions)
-            sums[0, block] = mass @ self.weights[0]
-            sums[1, block] = (mass * scale) @ self.weights[0]
+            scale, mass = self._masses(block)
+            sums[0, block] = mass @ self.weights
+            sums[1, block] = (mass * scale) @ self.weights
         return sums
 
-    def inclusions(self, block: slice) -> tuple[Floats, Iterator[Floats]]:
-        """Return t·u and π e^{−tu} / (1 − π + π e^{−tu})."""
+    def _masses(self, block: slice) -> tuple[Floats, Floats]:
+        """Return t u and a = t u ρ, each (n_block, n_times)."""
         scale = scaled_times(self.potentials[block], self.nodes)
-        present = self.probabilities[block, None] * np.exp(-scale)
-        either = (1.0 - self.probabilities[block, None]) + present
-        share = np.divide(present, either, out=np.zeros_like(present), where=either > 0)
-        return scale, iter((self.copies[block, None] * share,))
+        chances = self.probabilities[block, None]
+        return scale, scale * self.copies[block, None] * tilted(chances, np.exp(-scale))
 
-    def joint(self, block: slice) -> Floats:
-        """Return ∫ a_i a_j dΩ for a block of clients, shape (n_block, n_block)."""
-        scale, inclusions = self.inclusions(block)
-        mass = scale * next(inclusions)
-        return np.asarray((mass * self.weights[0]) @ mass.T)
+    def joint(self) -> Floats:
+        mass = self._masses(slice(None))[1]
+        return np.asarray((mass * self.weights) @ mass.T)
 
     def factor(self) -> tuple[Floats, Floats]:
         """Return a column √dΩ a for each node that matters to some client, all of sign 1."""
-        scale, inclusions = self.inclusions(slice(None))
-        columns = scale * next(inclusions) * np.sqrt(self.weights[0])
+        columns = self._masses(slice(None))[1] * np.sqrt(self.weights)
         columns = columns[:, significant(columns)]
         return columns, np.ones(columns.shape[1])

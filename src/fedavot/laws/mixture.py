@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,8 +19,8 @@ from fedavot._checks import Floats, Integers, as_distribution, as_size, shown
 from fedavot._clients import Clients, Members, agreed_names
 from fedavot.errors import LawError
 from fedavot.laws._explicit import Listed
-from fedavot.laws._factors import Factor, Factored
-from fedavot.laws._law import BaseLaw, Curvature, Law, SolvableLaw, System
+from fedavot.laws._factors import Factor, Factored, product
+from fedavot.laws._law import BaseLaw, Law, SolvableLaw, System
 from fedavot.laws._user_law import as_law
 
 _FEW_COHORTS = 1_000
@@ -88,30 +89,22 @@ class Mixture(BaseLaw):
         return self._weights
 
     def inclusion(self) -> Floats:
-        """Return P(i ∈ A) for every client, shape (n_clients,)."""
         return _average(self._weights, (law.inclusion() for law in self._laws))
 
     def coverage(self, clients: Members) -> float:
-        """Return P(A ∩ clients ≠ ∅)."""
         members = self._clients.mask(clients).nonzero()[0]
         return float(self._weights @ [law.coverage(members) for law in self._laws])
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
-        """Draw one cohort per round, members ascending."""
         count = as_size(rounds, what="rounds", low=0)
         states = rng.choice(len(self._laws), size=count, p=self._weights)
         return [self._laws[state].sample(rng, 1)[0] for state in states]
 
     def system(self, levels: Integers | None = None) -> System:
-        """Return the map from potentials to expected weights within these levels."""
         return _MixtureSystem(tuple(law.system(levels) for law in self._laws), self._weights)
 
     def prefix_gains(self, order: Integers) -> Floats:
-        """Return the coverage each client adds to those before it in an order of all clients."""
         return _average(self._weights, (law.prefix_gains(order) for law in self._laws))
-
-    def worst_order(self, importance: Floats) -> None:
-        """Return None: the states' worst orders differ, and no common one is known."""
 
 
 def _average(weights: Floats, parts: Iterable[Floats]) -> Floats:
@@ -134,7 +127,7 @@ class _MixtureSystem:
 
 @dataclass(frozen=True, eq=False)
 class _MixturePoint:
-    points: tuple[Curvature, ...]
+    points: tuple[Any, ...]
     weights: Floats
 
     @cached_property
@@ -146,7 +139,13 @@ class _MixturePoint:
         return _average(self.weights, (point.squares for point in self.points))
 
     def product(self, direction: Floats) -> Floats:
-        return _average(self.weights, (point.product(direction) for point in self.points))
+        return _average(
+            self.weights,
+            (
+                point.product(direction) if part is None else product(part, direction)
+                for point, part in zip(self.points, self._by_state, strict=True)
+            ),
+        )
 
     def dense(self) -> Floats:
         return _average(self.weights, (point.dense() for point in self.points))
@@ -158,17 +157,24 @@ class _MixturePoint:
         """
         if not any(isinstance(point, Factored) for point in self.points):
             return None
-        found: list[Factor] = []
-        for point, weight in zip(self.points, self.weights, strict=True):
-            part = point.factors() if isinstance(point, Factored) else _listed_factors(point)
-            if part is None:
-                return None
-            root = np.sqrt(weight)
-            found += [factor._replace(columns=root * factor.columns) for factor in part]
-        return found
+        known = [part for part in self._by_state if part is not None]
+        if len(known) < len(self.points):
+            return None
+        return [
+            factor._replace(columns=root * factor.columns)
+            for part, root in zip(known, np.sqrt(self.weights), strict=True)
+            for factor in part
+        ]
+
+    @cached_property
+    def _by_state(self) -> list[list[Factor] | None]:
+        return [
+            point.factors() if isinstance(point, Factored) else _listed_factors(point)
+            for point in self.points
+        ]
 
 
-def _listed_factors(point: Curvature) -> list[Factor] | None:
+def _listed_factors(point: Any) -> list[Factor] | None:
     """Return one column √q(A) Y per listed cohort, or None if there are too many or no list."""
     if not isinstance(point, Listed):
         return None

@@ -54,8 +54,6 @@ class SuccessiveDraws(BaseLaw):
         Whether the law is exact, or the empirical law of sampled cohorts.
     """
 
-    nonempty = 1.0
-
     def __init__(
         self,
         rates: ArrayLike,
@@ -122,11 +120,9 @@ class SuccessiveDraws(BaseLaw):
         return Cohorts(drawn, n_clients=self._rates.size, clients=self.clients)
 
     def inclusion(self) -> Floats:
-        """Return P(i ∈ A) for every client, shape (n_clients,)."""
         return self.cohorts.inclusion() if self._pairs is None else self._pairs.inclusion()
 
     def coverage(self, clients: Members) -> float:
-        """Return P(A ∩ clients ≠ ∅)."""
         if self._pairs is None:
             return self.cohorts.coverage(clients)
         return self._pairs.coverage(self._clients.mask(clients))
@@ -136,16 +132,11 @@ class SuccessiveDraws(BaseLaw):
         return list(_draw(self._rates, self._size, rng, as_size(rounds, what="rounds", low=0)))
 
     def system(self, levels: Integers | None = None) -> System:
-        """Return the map from potentials to expected weights within these levels."""
         return (self.cohorts if self._pairs is None else self._pairs).system(levels)
 
     def prefix_gains(self, order: Integers) -> Floats:
-        """Return the coverage each client adds to those before it in an order of all clients."""
         known = self.cohorts if self._pairs is None else self._pairs
         return known.prefix_gains(order)
-
-    def worst_order(self, importance: Floats) -> None:
-        """Return None: no order is known whose prefixes include every worst set."""
 
 
 def _proportions(rates: Floats) -> Floats:

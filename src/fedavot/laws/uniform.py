@@ -32,8 +32,6 @@ class UniformCohorts(BaseLaw):
         The clients' names, in the order of their indices.
     """
 
-    nonempty = 1.0
-
     def __init__(self, n_clients: int, size: int, *, clients: Sequence[str] | None = None) -> None:
         self._n_clients = as_size(n_clients, what="n_clients", low=1)
         self._size = as_size(size, what="size", low=1, high=self._n_clients)
@@ -51,7 +49,6 @@ class UniformCohorts(BaseLaw):
         return self._size
 
     def inclusion(self) -> Floats:
-        """Return P(i ∈ A) for every client, shape (n_clients,)."""
         return np.full(self._n_clients, self._size / self._n_clients)
 
     @cached_property
@@ -69,24 +66,20 @@ class UniformCohorts(BaseLaw):
         return np.abs(np.expm1(self._log_missed))  # not minus, which would make −0.0 of 0.0
 
     def coverage(self, clients: Members) -> float:
-        """Return P(A ∩ clients ≠ ∅)."""
         return float(self._coverage_by_count[np.count_nonzero(self._clients.mask(clients))])
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
-        """Draw one cohort per round, members ascending."""
         return [
             np.sort(rng.choice(self._n_clients, self._size, replace=False, shuffle=False))
             for _ in range(as_size(rounds, what="rounds", low=0))
         ]
 
     def system(self, levels: Integers | None = None) -> GroupedSystem:
-        """Return the map from potentials to expected weights within these levels."""
         if self._size == 2:
             return TwoDraws.of(np.full(self._n_clients, 1.0 / self._n_clients)).system(levels)
         return GroupedSystem(partial(ProductPoint, self), levels)
 
     def prefix_gains(self, order: Integers) -> Floats:
-        """Return the coverage each client adds to those before it in an order of all clients."""
         left = self._n_clients - np.arange(self._n_clients)
         return np.exp(self._log_missed[:-1]) * np.minimum(self._size / left, 1.0)
 

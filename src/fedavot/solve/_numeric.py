@@ -12,11 +12,12 @@ CG_STEPS = 200
 
 
 def logarithmic_mean(left: Floats, right: Floats) -> Floats:
-    """Return (a − b)/log(a/b) of two arrays, entry by entry; the mean where they are close."""
-    left, right = np.maximum(left, 1e-300), np.maximum(right, 1e-300)
-    logs = np.log(left / right)
-    alike = np.abs(logs) < 1e-3
-    return np.where(alike, (left + right) / 2, (left - right) / np.where(alike, 1.0, logs))
+    """Return (a − b)/log(a/b) of two arrays, entry by entry."""
+    from scipy.special import exprel
+
+    high, low = np.maximum(left, right), np.minimum(left, right)
+    high, low = np.maximum(high, 1e-300), np.maximum(low, 1e-300)
+    return np.asarray(high * exprel(np.log(low / high)))
 
 
 def solve_dense(matrix: Floats, right: Floats) -> Floats:

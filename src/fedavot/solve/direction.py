@@ -77,7 +77,7 @@ def newton_direction(
     """Solve Hessian · direction = gradient over the free clients.
 
     Problems of up to ``dense`` free clients may be factorised densely, larger ones may not; 0 asks
-    for conjugate gradients whatever the structure.
+    for conjugate gradients, unless the law is in closed form.
     """
     extra = _extra(problem, point, gradient, pull)
     step = _Step(problem, point, gradient, extra, pulled=pull is not None)
@@ -85,8 +85,8 @@ def newton_direction(
     if isinstance(problem.system, ExplicitSystem):
         if dense and count > _FEW_CLIENTS and problem.system.is_sparse:
             return _by_sparse_factor(step)
-    elif count > _EXACT_CLIENTS and dense and isinstance(point, Factored):
-        factors = point.factors()
+    elif isinstance(point, Factored):
+        factors = point.factors() if count > _EXACT_CLIENTS else None
         if factors is not None:
             return _by_factors(step, factors)
     if count <= dense:

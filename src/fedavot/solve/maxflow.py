@@ -32,14 +32,7 @@ def split_by_flow(
 ) -> Partition:
     """Split every level that does not attain its ratio, or has tight sets, until none does.
 
-    Parameters
-    ----------
-    importance : float array, shape (n_clients,)
-    cohorts : Cohorts
-    parts : Partition
-        The levels to start from.
-    potentials : float array, shape (n_clients,)
-        Ties are broken by them, falling: clients that lack weight tend to have the highest.
+    Ties are broken by falling potentials: clients that lack weight tend to have the highest.
     """
     levels = parts.levels
     settled = np.zeros(importance.size, dtype=bool)
@@ -127,28 +120,15 @@ def _chain(reduced: Incidence, fed: NDArray[np.bool_]) -> Integers:
 
 
 def _topological(tails: Integers, heads: Integers, n_nodes: int) -> Integers:
-    """Return component numbers such that arcs never lead to a higher one, shape (n_nodes,)."""
+    """Return component numbers such that arcs never lead to a higher one, shape (n_nodes,).
+
+    SciPy's algorithm, Pearce's, numbers a component after those that it leads to.
+    """
     from scipy import sparse
     from scipy.sparse.csgraph import connected_components
 
     graph: Any = sparse.csr_array(
         (np.ones(tails.size, dtype=np.int8), (tails, heads)), shape=(n_nodes, n_nodes)
     )
-    count, labels = connected_components(graph, directed=True, connection="strong")
-    below, above = labels[heads], labels[tails]
-    if np.all(below <= above):
-        return np.asarray(labels, dtype=np.int64)
-    return np.asarray(_peel(below, above, count)[labels])
-
-
-def _peel(below: Integers, above: Integers, count: int) -> Integers:
-    """Return each component's longest way down to a sink."""
-    apart = below != above
-    below, above = below[apart], above[apart]
-    height = np.zeros(count, dtype=np.int64)
-    while True:
-        raised = height.copy()
-        np.maximum.at(raised, above, height[below] + 1)
-        if np.array_equal(raised, height):
-            return height
-        height = raised
+    labels = connected_components(graph, directed=True, connection="strong")[1]
+    return np.asarray(labels, dtype=np.int64)

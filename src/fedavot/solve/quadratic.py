@@ -15,7 +15,7 @@ from scipy import sparse
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence, total_by
 from fedavot._simplex import excess
-from fedavot.laws._laplacian import DENSE_FROM
+from fedavot.laws._laplacian import gram
 from fedavot.solve._numeric import CG_STEPS, conjugate_gradients, solve_dense, solve_sparse
 
 _AT_ONCE = 300
@@ -24,21 +24,12 @@ _MOST_DENSE = 5_000
 """Number of clients up to which it fits in memory, where conjugate gradients fail."""
 _SPARSE_PAIRS = 10
 """Pairs per client up to which a sparse factorisation is cheaper."""
-_BLOCK_ENTRIES = 1 << 20
 _CG_AIM = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class Projections:
-    """Cohorts whose members' potentials are projected onto the simplex.
-
-    Attributes
-    ----------
-    incidence : Incidence
-        Cohorts of two members or more.
-    probabilities : float array, shape (n_cohorts,)
-        Probability of each cohort.
-    """
+    """Cohorts, of two members or more, whose members' potentials are projected."""
 
     incidence: Incidence
     probabilities: Floats
@@ -69,16 +60,8 @@ class Projections:
 class Point:
     """The projections at one vector of potentials.
 
-    Attributes
-    ----------
-    projections : Projections
-        The cohorts.
-    potentials : float array, shape (n_clients,)
-        The potentials that were projected.
-    weights : float array, shape (n_entries,)
-        Weight of each member of each cohort.
-    thresholds : float array, shape (n_cohorts,)
-        Potential of each cohort up to which a member has no weight.
+    ``weights`` has one number per member of each cohort, ``thresholds`` the potential of each
+    cohort up to which a member has no weight.
     """
 
     projections: Projections
@@ -149,14 +132,7 @@ def linked(first: Point, second: Point) -> Integers:
 class _Supports:
     """Supports of two members or more; those of one member do not contribute to H.
 
-    Parameters
-    ----------
-    rows : sparse array, shape (n_supports, n_clients)
-        One for every member, zero elsewhere.
-    count : int array, shape (n_supports,)
-        Number of members of each support.
-    probabilities : float array, shape (n_supports,)
-        Probability of each support's cohort.
+    ``rows`` is the sparse 0/1 matrix of supports and clients, ``count`` the supports' sizes.
     """
 
     def __init__(self, rows: Any, count: Integers, probabilities: Floats) -> None:
@@ -177,37 +153,21 @@ class _Supports:
         mean = self.share * (self.rows @ direction)
         return np.asarray(self.whole * direction - self.across @ mean)
 
-    def joint(self) -> Any:
-        """Return Σ_A q/n 1_S 1_Sᵀ as a sparse array."""
+    def roots(self) -> Any:
+        """Return the rows √(q/n) 1_S, whose outer products sum to H off its diagonal."""
         scaled = self.rows.copy()
         scaled.data = np.repeat(np.sqrt(self.share), self.count)
-        return scaled.T @ scaled
-
-    def dense_joint(self) -> Floats:
-        """Return the same as a dense matrix, by whichever product is cheaper."""
-        height, width = self.rows.shape
-        if width > _AT_ONCE and self.pairs < height * float(width) ** 2 * DENSE_FROM:
-            return np.asarray(self.joint().toarray())
-        total = np.zeros((width, width))
-        step = max(1, _BLOCK_ENTRIES // width)
-        starts, root = self.rows.indptr, np.sqrt(self.share)
-        for first in range(0, height, step):
-            last = min(first + step, height)
-            block = np.zeros((last - first, width))
-            row = np.repeat(np.arange(last - first), self.count[first:last])
-            block[row, self.rows.indices[starts[first] : starts[last]]] = root[first + row]
-            total += block.T @ block
-        return total
+        return scaled
 
 
 def _solve_sparse(supports: _Supports, ridge: Floats, right: Floats) -> Floats:
-    matrix = supports.joint().tocsr()
+    roots = supports.roots()
+    matrix = (roots.T @ roots).tocsr()
     matrix.setdiag(0.0)
     return solve_sparse(sparse.diags_array(supports.diagonal + ridge) - matrix, right)
 
 
 def _solve_dense(supports: _Supports, ridge: Floats, right: Floats) -> Floats:
-    matrix = supports.dense_joint()
-    np.negative(matrix, out=matrix)
+    matrix = np.negative(gram(supports.roots()))
     np.fill_diagonal(matrix, supports.diagonal + ridge)
     return solve_dense(matrix, right)
