@@ -5,6 +5,7 @@ import functools
 from typing import NamedTuple
 
 import formulas
+import formulas_newer as newer
 import formulas_server as server
 import jax
 import jax.numpy as jnp
@@ -197,9 +198,25 @@ CASES = [
     ),
     Case(rules.mifa(P), lambda seed: formulas.Mifa(P)),
     Case(rules.fedvarp(P), lambda seed: formulas.fedvarp(P)),
+    Case(
+        rules.fedstale(P, INCLUSION, trust=0.6),
+        lambda seed: newer.FedStale(P, INCLUSION, trust=0.6),
+    ),
+    Case(rules.focus(P), lambda seed: newer.Focus(P, N_FEATURES + 1)),
     Case(rules.fedawe(), lambda seed: formulas.FedAWE(N_CLIENTS, flat(START))),
     Case(rules.fedprox(proximal=0.8), lambda seed: formulas.FedProx(0.8)),
     Case(rules.scaffold(P), lambda seed: formulas.Scaffold(P, N_FEATURES + 1)),
+    Case(
+        rules.amplified_fedavg(P, period=4, amplification=1.5),
+        lambda seed: newer.Amplified(newer.ScaledAverage(P), period=4, amplification=1.5),
+    ),
+    Case(
+        rules.amplified_scaffold(P, period=5, amplification=1.3),
+        lambda seed: newer.Amplified(
+            newer.PeriodScaffold(P, N_FEATURES + 1), period=5, amplification=1.3
+        ),
+    ),
+    Case(rules.ca_fed(P, bias=4.0), lambda seed: newer.CaFed(P, bias=4.0)),
     Case(rules.qffl(P, q=1.7), lambda seed: formulas.Qffl(P, q=1.7)),
     Case(rules.afl(step=0.004), lambda seed: formulas.Afl(N_CLIENTS, step=0.004)),
 ]

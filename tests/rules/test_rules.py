@@ -21,6 +21,7 @@ EVEN = np.full(N, 1 / N)
 UNEVEN = np.array([0.3, 0.1, 0.25, 0.2, 0.15])
 TARGETS = np.array([0.7, -1.2, 0.4, 2.1, -0.5])
 EVERYBODY = np.arange(N)
+PERIODS_AND_PUSHES = (rules.amplified_fedavg, rules.amplified_scaffold, rules.focus, rules.ca_fed)
 
 
 def reducing_rules(p):
@@ -152,6 +153,8 @@ def every_rule():
         rules.fedvarp(UNEVEN),
         rules.scaffold(UNEVEN),
         rules.qffl(UNEVEN),
+        rules.fedstale(UNEVEN, np.full(N, 0.6)),
+        *(build(UNEVEN) for build in PERIODS_AND_PUSHES),
     ]
 
 
@@ -165,7 +168,10 @@ def test_rounds_without_anybody_leave_the_model_as_it_is(rule):
 
 @pytest.mark.parametrize(
     "build",
-    [rules.fedau, rules.f3ast, rules.mifa, rules.fedvarp, rules.scaffold, rules.qffl],
+    [
+        *(rules.fedau, rules.f3ast, rules.mifa, rules.fedvarp, rules.scaffold, rules.qffl),
+        *PERIODS_AND_PUSHES,
+    ],
     ids=lambda build: build.__name__,
 )
 def test_what_a_client_without_importance_holds_changes_nothing(build):
@@ -184,7 +190,7 @@ def test_every_rule_says_what_it_knows_and_stores():
 
 
 def test_steps_are_shared_so_that_programs_are_compiled_once():
-    for build in (rules.mifa, rules.fedvarp, rules.scaffold, rules.qffl):
+    for build in (rules.mifa, rules.fedvarp, rules.scaffold, rules.qffl, *PERIODS_AND_PUSHES):
         assert build(EVEN).aggregate is build(UNEVEN).aggregate
     assert rules.afl(step=0.1).aggregate is rules.afl(step=0.2).aggregate
     for rule in every_rule():

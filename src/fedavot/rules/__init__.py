@@ -6,6 +6,9 @@ name. Describing a rule needs NumPy alone; training with it needs JAX.
 
 from fedavot.rules._rule import Asked, Report, Rule
 from fedavot.rules.afl import afl
+from fedavot.rules.amplified_fedavg import amplified_fedavg
+from fedavot.rules.amplified_scaffold import amplified_scaffold
+from fedavot.rules.ca_fed import ca_fed
 from fedavot.rules.catalogue import Known, build
 from fedavot.rules.f3ast import f3ast
 from fedavot.rules.fedau import fedau
@@ -14,7 +17,9 @@ from fedavot.rules.fedavg_k import fedavg_k
 from fedavot.rules.fedavot import fedavot
 from fedavot.rules.fedawe import fedawe
 from fedavot.rules.fedprox import fedprox
+from fedavot.rules.fedstale import fedstale
 from fedavot.rules.fedvarp import fedvarp
+from fedavot.rules.focus import focus
 from fedavot.rules.full import full
 from fedavot.rules.horvitz_thompson import horvitz_thompson
 from fedavot.rules.importance_average import importance_average
@@ -35,7 +40,10 @@ __all__ = [
     "Rule",
     "RuleName",
     "afl",
+    "amplified_fedavg",
+    "amplified_scaffold",
     "build",
+    "ca_fed",
     "f3ast",
     "fedadam",
     "fedau",
@@ -48,7 +56,9 @@ __all__ = [
     "fedavot_select",
     "fedawe",
     "fedprox",
+    "fedstale",
     "fedvarp",
+    "focus",
     "full",
     "horvitz_thompson",
     "importance_average",

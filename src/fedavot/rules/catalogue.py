@@ -20,6 +20,9 @@ from fedavot.laws._law import Law
 from fedavot.rules._known import as_shares
 from fedavot.rules._rule import Rule
 from fedavot.rules.afl import afl
+from fedavot.rules.amplified_fedavg import amplified_fedavg
+from fedavot.rules.amplified_scaffold import amplified_scaffold
+from fedavot.rules.ca_fed import ca_fed
 from fedavot.rules.f3ast import f3ast
 from fedavot.rules.fedau import fedau
 from fedavot.rules.fedavg import fedavg
@@ -27,7 +30,9 @@ from fedavot.rules.fedavg_k import fedavg_k
 from fedavot.rules.fedavot import fedavot
 from fedavot.rules.fedawe import fedawe
 from fedavot.rules.fedprox import fedprox
+from fedavot.rules.fedstale import fedstale
 from fedavot.rules.fedvarp import fedvarp
+from fedavot.rules.focus import focus
 from fedavot.rules.full import full
 from fedavot.rules.horvitz_thompson import horvitz_thompson
 from fedavot.rules.importance_average import importance_average
@@ -207,9 +212,14 @@ _MAKERS: dict[RuleName, tuple[Callable[..., Rule], Callable[[Known], tuple[Any, 
     RuleName.F3AST: (f3ast, _importance),
     RuleName.MIFA: (mifa, _importance),
     RuleName.FEDVARP: (fedvarp, _importance),
+    RuleName.FEDSTALE: (fedstale, _inclusion),
+    RuleName.FOCUS: (focus, _importance),
     RuleName.FEDAWE: (fedawe, _nothing),
     RuleName.FEDPROX: (fedprox, _nothing),
     RuleName.SCAFFOLD: (scaffold, _importance),
+    RuleName.AMPLIFIED_FEDAVG: (amplified_fedavg, _importance),
+    RuleName.AMPLIFIED_SCAFFOLD: (amplified_scaffold, _importance),
+    RuleName.CA_FED: (ca_fed, _importance),
     RuleName.QFFL: (qffl, _importance),
     RuleName.AFL: (afl, _nothing),
 }
