@@ -4,7 +4,7 @@ It is the law of a log of past rounds, or of a sample from a law without a close
 in a list, with m_i(x) = Σ_{A∋i} q(A) exp(x_i) / Σ_{k∈A} exp(x_k).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from fedavot._checks import (
     as_distribution,
     as_size,
     odd_one,
+    quoted,
     shown,
 )
 from fedavot._clients import Clients, Members
@@ -60,14 +61,26 @@ class Cohorts(BaseLaw):
         *,
         clients: Sequence[str] | None = None,
     ) -> None:
+        self._fill(members, probabilities, n_clients, clients, "cohort {}".format)
+
+    def _fill(
+        self,
+        members: Any,
+        probabilities: ArrayLike | None,
+        n_clients: int | None,
+        clients: Sequence[str] | None,
+        label: Callable[[int], str],
+    ) -> None:
+        """Check and keep the cohorts; messages name one of them by its label."""
         limit = None if n_clients is None else as_size(n_clients, what="n_clients", low=1)
         if clients is not None:
             names = list(clients)
             named = Clients(len(names) if limit is None else limit, names)
             limit = named.count
-            members = _by_index(members, named)
-        flat, sizes = _flatten(members)
-        incidence = _checked_incidence(flat, sizes, limit, named if clients is not None else None)
+            members = _by_index(members, named, label)
+        flat, sizes = _flatten(members, label)
+        known = None if clients is None else named
+        incidence = _checked_incidence(flat, sizes, limit, known, label)
         if probabilities is None:
             weights = np.full(sizes.size, 1.0 / sizes.size)
         else:
@@ -115,10 +128,13 @@ class Cohorts(BaseLaw):
             order = np.argsort(labels, kind="stable")
         except TypeError as cause:
             raise LawError(f"rounds must have labels that can be sorted: {cause}") from None
-        _, sizes = np.unique(labels, return_counts=True)
+        found, sizes = np.unique(labels, return_counts=True)
         ragged = np.split(column[order], np.cumsum(sizes)[:-1])
         cohorts = [row.tolist() for row in ragged] if column.size else []
-        return cls(cohorts, n_clients=n_clients, clients=clients)
+        names = found.tolist()
+        law = cls.__new__(cls)
+        law._fill(cohorts, None, n_clients, clients, lambda at: f"round {quoted(names[at])}")
+        return law
 
     @classmethod
     def of_rounds(cls, incidence: Incidence) -> "Cohorts":
@@ -190,16 +206,16 @@ def _iterated(members: Any) -> list[Any]:
         ) from None
 
 
-def _by_index(members: Any, clients: Clients) -> Any:
+def _by_index(members: Any, clients: Clients, label: Callable[[int], str]) -> Any:
     """Return cohorts given by name as indices; cohorts of indices are returned as they are."""
     if isinstance(members, np.ndarray) and members.dtype.kind not in "UTO":
         return members
     if not any(isinstance(member, str) for cohort in members for member in cohort):
         return members
-    return [clients.indices(cohort, what=f"cohort {n}") for n, cohort in enumerate(members)]
+    return [clients.indices(cohort, what=label(n)) for n, cohort in enumerate(members)]
 
 
-def _flatten(members: Any) -> tuple[NDArray[Any], Integers]:
+def _flatten(members: Any, label: Callable[[int], str]) -> tuple[NDArray[Any], Integers]:
     """Return all members in one array, and the sizes of the cohorts."""
     if isinstance(members, np.ndarray) and members.ndim == 2:
         count, size = members.shape
@@ -209,14 +225,14 @@ def _flatten(members: Any) -> tuple[NDArray[Any], Integers]:
         rows = [
             as_array(
                 row,
-                otherwise=f"cohort {number} is not a sequence of client indices",
+                otherwise=f"{label(number)} is not a sequence of client indices",
                 error=LawError,
             )
             for number, row in enumerate(_iterated(members))
         ]
         for number, row in enumerate(rows):
             if row.ndim != 1:
-                raise LawError(f"cohort {number} is not a sequence of client indices: {shown(row)}")
+                raise LawError(f"{label(number)} is not a sequence of client indices: {shown(row)}")
         sizes = np.array([row.size for row in rows], dtype=np.int64)
         filled = [row for row in rows if row.size]
         flat = np.concatenate(filled) if filled else np.empty(0, dtype=np.int64)
@@ -224,7 +240,7 @@ def _flatten(members: Any) -> tuple[NDArray[Any], Integers]:
         raise LawError("no cohorts were given; a law needs at least one")
     empty = np.flatnonzero(sizes == 0)
     if empty.size:
-        raise LawError(f"cohort {empty[0]} is empty; leave out rounds in which no client reported")
+        raise LawError(f"{label(empty[0])} is empty; leave out rounds in which no client reported")
     if not np.issubdtype(flat.dtype, np.integer):
         raise LawError(
             f"cohorts must hold integer client indices, found {flat.dtype}: {odd_one(flat)}; pass "
@@ -234,7 +250,11 @@ def _flatten(members: Any) -> tuple[NDArray[Any], Integers]:
 
 
 def _checked_incidence(
-    flat: NDArray[Any], sizes: Integers, n_clients: int | None, clients: Clients | None
+    flat: NDArray[Any],
+    sizes: Integers,
+    n_clients: int | None,
+    clients: Clients | None,
+    label: Callable[[int], str],
 ) -> Incidence:
     """Sort the members of each cohort, and refuse repeated or out-of-range ones."""
     offsets = np.concatenate(([0], np.cumsum(sizes)))
@@ -243,7 +263,7 @@ def _checked_incidence(
     if bad.size:
         cohort = int(np.searchsorted(offsets, bad[0], side="right")) - 1
         upper = "" if n_clients is None else f" to {limit - 1}"
-        raise LawError(f"cohort {cohort} has client {flat[bad[0]]}, but clients run from 0{upper}")
+        raise LawError(f"{label(cohort)} has client {flat[bad[0]]}, but clients run from 0{upper}")
     if limit > np.iinfo(np.int32).max:
         raise LawError(f"client index {limit - 1} is too large; renumber the clients from 0")
     refuse_too_many_clients(limit, remedy="renumber the clients that appear, from 0")
@@ -254,7 +274,7 @@ def _checked_incidence(
         place = int(np.argmax(same))
         cohort = int(np.searchsorted(offsets, place, side="right")) - 1
         client = members[place] if clients is None else clients.label(members[place])
-        raise LawError(f"cohort {cohort} has client {client} more than once")
+        raise LawError(f"{label(cohort)} has client {client} more than once")
     return Incidence(members, offsets, limit)
 
 
