@@ -184,7 +184,7 @@ def test_a_quick_regression_draws_its_figure_and_tables(tmp_path):
     assert done.exit_code == 0, done.output
     rows = json.loads((tmp_path / "results.json").read_text())
     assert {row["setting"] for row in rows} == {"code", "text", "feasible"}
-    assert list(rows[0]) == ["setting", "rule", "metric", "mean", "std", "seeds"]
+    assert list(rows[0]) == ["setting", "rule", "group", "metric", "mean", "std", "seeds"]
     assert (tmp_path / "regression.png").read_bytes().startswith(b"\x89PNG")
     assert "loses" in done.output
     assert "quick: not for its numbers" in (tmp_path / "summary.md").read_text()

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tiny import CHANCES, DRAWS, LOG, MNIST, TINY, configured, refused, write
+from tiny import CHANCES, DRAWS, LOG, TINY, configured, refused, write
 
 from fedavot.errors import ConfigError, OptionError
 from fedavot.experiments import keys
@@ -221,16 +221,6 @@ def test_seeds_given_by_hand_are_checked_too(tmp_path, seeds):
     config = read_config(write(tmp_path))
     with pytest.raises(OptionError, match=r"seeds is .*; it must be a count from 1 to 1,000"):
         setting_of(config, seeds=seeds)
-
-
-def test_digits_have_no_groups(tmp_path):
-    refused(
-        tmp_path,
-        "partition.kind",
-        r"has no groups; it must be one of 'iid', 'two-digits', 'dirichlet'",
-        task=MNIST,
-        partition="kind = 'by-group'",
-    )
 
 
 def test_the_example_shows_every_key_and_every_choice():

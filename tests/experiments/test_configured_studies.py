@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import ARRAYS, CHANCES, DRAWS, MNIST, TINY, arrays, configured, write
+from tiny import ARRAYS, CHANCES, DRAWS, MNIST, TINY, arrays, configured, refused, write
 
 from fedavot import experiments
 from fedavot.experiments import configured_task
@@ -159,6 +159,12 @@ def test_digits_are_dealt_by_class(tmp_path, kind):
     assert abs(images.mean()) < 0.1
     grey = configured(tmp_path, task=f"{task}\nstandardise = false")
     assert grey.instances[0].problem.task.data[0].min() >= 0
+
+
+@pytest.mark.usefixtures("few_digits")
+def test_digits_have_no_groups(tmp_path):
+    match = r"no array 'clients'; it must be one of 'iid', 'two-digits', 'dirichlet'"
+    refused(tmp_path, "partition.kind", match, task=MNIST, partition="kind = 'by-group'")
 
 
 @pytest.mark.usefixtures("few_digits")

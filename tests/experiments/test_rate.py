@@ -7,7 +7,7 @@ from fedavot.errors import OptionError
 from fedavot.experiments import rate
 from fedavot.experiments.outcome import Outcome
 from fedavot.experiments.rate import Objective, horizon_settings
-from fedavot.experiments.rate_results import draw_cohort_size, draw_rate, slopes
+from fedavot.experiments.rate_results import draw, slopes
 from fedavot.experiments.running import conduct
 from fedavot.laws.uniform import UniformCohorts
 from fedavot.training.tasks.linear import (
@@ -148,10 +148,10 @@ def test_an_outcome_of_another_study_is_refused():
         slopes([outcome("feasible")])
 
 
-@pytest.mark.parametrize("draw", [draw_rate, draw_cohort_size])
-def test_figures_are_written_as_png_and_pdf_and_redrawn_alike(draw, tmp_path):
+@pytest.mark.parametrize("rules", [("fedavot",), ("fedavot", "fedavg")])
+def test_figures_are_written_as_png_and_pdf_and_redrawn_alike(rules, tmp_path):
     outcomes = [
-        *power_law(2, [-0.5, -0.6]),
+        *(one for rule in rules for one in power_law(2, [-0.5, -0.6], rule=rule)),
         *power_law(5, [-0.5, -0.6], loss="hinge"),
         # A band that would reach below zero, a run that diverged, and a size without a look.
         outcome("lad, K=2, T=3200", excess=(1e-6, 1.0)),
@@ -171,11 +171,11 @@ def test_figures_are_written_as_png_and_pdf_and_redrawn_alike(draw, tmp_path):
 def test_biases_are_drawn_where_their_rule_is(tmp_path):
     outcomes = power_law(2, [-0.1], rule="fedavg")
     level = {"setting": "lad, K=2", "rule": "fedavg", "mean": 0.3}
-    plain = draw_rate(outcomes, tmp_path / "plain")[1].read_bytes()
-    foreign = draw_rate(
+    plain = draw(outcomes, tmp_path / "plain")[1].read_bytes()
+    foreign = draw(
         outcomes, tmp_path / "foreign", biases=[{**level, "rule": "self-normalised-ipw"}]
     )
-    drawn = draw_rate(outcomes, tmp_path / "drawn", biases=[level])
+    drawn = draw(outcomes, tmp_path / "drawn", biases=[level])
     assert foreign[1].read_bytes() == plain
     assert drawn[1].read_bytes() != plain
 
@@ -220,7 +220,7 @@ def test_the_step_minimises_the_bound(small):
 
 def test_every_cohort_size_has_the_same_steps_and_a_setting_of_its_own(monkeypatch):
     monkeypatch.setattr(rate, "SIZES", (2, 5))
-    settings = rate.cohort_size_settings((0, 1), quick=True)
+    settings = rate.settings((0, 1), sizes=rate.SIZES, rules=("fedavot",), quick=True)
     by_size = {
         size: [setting for setting in settings if f", K={size}, " in setting.name]
         for size in (2, 5)
@@ -240,7 +240,7 @@ def test_every_cohort_size_has_the_same_steps_and_a_setting_of_its_own(monkeypat
 
 
 def test_the_rate_study_measures_averaged_models_over_two_decades():
-    settings = rate.rate_settings((0, 1, 2))
+    settings = rate.settings((0, 1, 2))
     assert [setting.training.rounds for setting in settings] == 3 * list(rate.HORIZONS)
     assert rate.HORIZONS[-1] == 100 * rate.HORIZONS[0]
     assert all(setting.averaged for setting in settings)

@@ -1,5 +1,6 @@
 """Studies are run once, resumed where they stopped, and told the same from what was saved."""
 
+import csv
 import dataclasses
 import json
 import shutil
@@ -11,11 +12,11 @@ from fedavot import UniformCohorts
 from fedavot.errors import FedavotWarning, FileFormatError, InputError, InterruptedStudyError
 from fedavot.experiments import running
 from fedavot.experiments.canvas import LOOKS
-from fedavot.experiments.outcome import METRICS, Outcome, divergence, file_name, row, write_results
-from fedavot.experiments.report import reopen, report
+from fedavot.experiments.outcome import METRICS, Outcome, divergence, file_name, row
+from fedavot.experiments.report import reopen, report, write_results
 from fedavot.experiments.running import conduct
 from fedavot.experiments.study import Instance, Setting, Study
-from fedavot.experiments.summary import findings, plus_minus, table
+from fedavot.experiments.summary import findings, plus_minus, sections
 from fedavot.rules import RuleName, build
 from fedavot.rules.catalogue import Known
 from fedavot.rules.names import label_of
@@ -160,7 +161,9 @@ def test_a_diverged_run_has_null_metrics_and_says_why(tmp_path):
     rows = {one["metric"]: one["mean"] for one in outcome.rows()}
     assert rows["final_loss"] is None
     assert rows["tail_loss"] is None
-    assert "diverged" in table([outcome])[1]
+    (told,) = sections(STUDY, [setting("fedavg").panel], [outcome])
+    assert "diverged" in told.tables[0][1]
+    assert any("diverged" in sentence for sentence in told.sentences)
     assert any("diverged" in finding for finding in findings([outcome]))
 
 
@@ -190,7 +193,7 @@ def test_metrics_beyond_all_measure_are_null(finished, tmp_path, power):
     held = Outcome.load(tmp_path / "one.json")
     rows = {one["metric"]: (one["mean"], one["std"]) for one in held.rows()}
     assert rows["tail_loss"] == (None, None)
-    write_results(tmp_path / "results.json", held.rows())
+    write_results(tmp_path, held.rows())
     assert json.loads((tmp_path / "results.json").read_text()) == held.rows()
 
 
@@ -226,7 +229,7 @@ def test_a_file_that_is_no_outcome_is_refused(tmp_path):
 def test_a_row_has_the_published_keys_and_sample_statistics():
     values = np.array([1.0, 2.0, 6.0])
     one = row("text", "fedavot", "excess", values, 3)
-    assert list(one) == ["setting", "rule", "metric", "mean", "std", "seeds"]
+    assert list(one) == ["setting", "rule", "group", "metric", "mean", "std", "seeds"]
     assert one["mean"] == 3.0
     assert one["std"] == pytest.approx(np.sqrt(((values - 3) ** 2).sum() / 2))
     assert row("text", "fedavot", "excess", None, 3)["mean"] is None
@@ -234,9 +237,15 @@ def test_a_row_has_the_published_keys_and_sample_statistics():
 
 def test_results_are_a_list_of_rows_that_any_reader_parses(finished, tmp_path):
     rows = [one for outcome in finished[1] for one in outcome.rows()]
-    write_results(tmp_path / "results.json", rows)
+    write_results(tmp_path, rows)
     assert json.loads((tmp_path / "results.json").read_text()) == rows
     assert {one["metric"] for one in rows} <= set(METRICS)
+    with (tmp_path / "results.csv").open(encoding="utf-8", newline="") as stream:
+        table = list(csv.DictReader(stream))
+    assert [(one["rule"], one["metric"]) for one in table] == [
+        (one["rule"], one["metric"]) for one in rows
+    ]
+    assert [float(one["mean"]) for one in table] == [one["mean"] for one in rows]
 
 
 def test_a_report_has_results_summary_and_figures_and_redraws_alike(finished):
@@ -415,7 +424,8 @@ def test_a_combined_page_has_one_table_of_excesses_and_what_follows(finished, tm
     panels = [setting("full", "fedavot", "fedavg").panel]
     report(study, panels, finished[1], tmp_path)
     text = (tmp_path / "summary.md").read_text()
-    assert "| setting | rule | excess |" in text
+    assert "| setting | rule | metric | value |" in text
+    assert "| tiny | FedAVOT | excess |" in text
     assert "| tiny | FedAVOT | slope | -0.5 |" in text
     assert json.loads((tmp_path / "results.json").read_text())[-1]["metric"] == "slope"
 
@@ -423,7 +433,7 @@ def test_a_combined_page_has_one_table_of_excesses_and_what_follows(finished, tm
 def test_a_setting_that_has_not_run_is_said_to_be_missing(finished, tmp_path):
     missing = dataclasses.replace(setting("full").panel, setting="later")
     report(STUDY, [setting("full", "fedavot", "fedavg").panel, missing], finished[1], tmp_path)
-    assert "## later\n\nNot run yet." in (tmp_path / "summary.md").read_text()
+    assert "## later\n\n* Not run yet." in (tmp_path / "summary.md").read_text()
 
 
 def test_every_rule_can_be_drawn_and_told_from_every_other():

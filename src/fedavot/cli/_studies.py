@@ -53,25 +53,15 @@ def report_study(
 ) -> None:
     """Write results, summary and figures, and print the tables."""
     from fedavot.experiments.report import in_order, report
-    from fedavot.experiments.summary import derived_table, excess_table, findings, table
+    from fedavot.experiments.summary import sections
 
-    outcomes = in_order(outcomes, panels)
     with console.status("drawing"):
         figures = report(study, panels, outcomes, folder)
-    if study.combined:
-        derived = study.derive(outcomes) if study.derive else []
-        _show(console, study.title, excess_table(outcomes))
-        _show(console, "derived from these", derived_table(derived))
-    for panel in () if study.combined else panels:
-        held = [outcome for outcome in outcomes if outcome.setting == panel.setting]
-        if not held:
-            continue
-        # A terminal is narrow, and beside the tail's mean the last round's loss is noise.
-        timed = any("rounds_to_target" in one.metrics for one in held)
-        without = ("final_loss", "seconds") if panel.excess or timed else ("seconds",)
-        _show(console, f"{study.name}: {panel.setting}", table(held, without=without))
-        for finding in findings(held):
-            console.print(f"  {finding.replace('**', '')}", markup=False)
+    for part in sections(study, panels, in_order(outcomes, panels), narrow=True):
+        for number, cells in enumerate(part.tables):
+            _show(console, "" if number else f"{study.name}: {part.title}", cells)
+        for sentence in part.sentences:
+            console.print(f"  {sentence.replace('**', '')}", markup=False)
     for path in (*figures, folder / "summary.md", folder / "results.json"):
         console.print(f"{path}", soft_wrap=True, markup=False)
 

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from fedavot._checks import Floats
 from fedavot._files import write_whole
 from fedavot.rules.names import RuleName
 
@@ -78,6 +81,15 @@ def new_figure(*, width: float, height: float) -> Any:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def draw_mean(axes: Any, rounds: Any, values: Floats, **line: Any) -> Any:
+    """Draw mean ± standard deviation of values, shape (n_seeds, n_rounds); return the line."""
+    mean, spread = values.mean(axis=0), values.std(axis=0, ddof=min(1, len(values) - 1))
+    # On a log scale a band that reaches zero would fill the axes: it stops at a tenth of the mean.
+    low = np.maximum(mean - spread, mean / 10)
+    axes.fill_between(rounds, low, mean + spread, color=line["color"], alpha=0.15, linewidth=0)
+    return axes.plot(rounds, mean, **line)[0]
 
 
 def save(figure: Any, stem: Path) -> list[Path]:

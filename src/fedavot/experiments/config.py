@@ -193,21 +193,11 @@ def _checked(prefix: str, table: Table, keys: Keys) -> dict[str, Any]:
 
 def _check_between(held: Table, sections: Mapping[str, Table]) -> None:
     """Check the sections against each other."""
-    kind, partition = sections["task"]["kind"], sections["partition"]["kind"]
+    kind = sections["task"]["kind"]
     if "partition" in held and kind not in SPLIT:
         raise ConfigError(
             f"partition is not used with task.kind = {kind!r}; it belongs to "
             f"{' or '.join(map(repr, SPLIT))}"
-        )
-    if partition == "by-group" and kind != "arrays":
-        raise ConfigError(
-            f"partition.kind is 'by-group', and task.kind = {kind!r} has no groups; it must be one "
-            "of 'iid', 'two-digits', 'dirichlet'"
-        )
-    if partition == "two-digits" and sections["task"]["examples"] is None:
-        raise ConfigError(
-            "task.examples is missing, and partition.kind = 'two-digits' needs it: examples per "
-            "client"
         )
     if sections["importance"]["kind"] == "groups" and sections["importance"]["groups"] is None:
         raise ConfigError(

@@ -181,8 +181,8 @@ def _groups(config: Config, examples: Examples) -> tuple[list[Integers], list[st
     """Return one part for each client named in the file, and their names."""
     if examples.groups is None:
         raise ConfigError(
-            "partition.kind is 'by-group', and task.file has no array 'clients'; it must be one of "
-            "'iid', 'two-digits', 'dirichlet'"
+            "partition.kind is 'by-group', and the examples have no array 'clients'; it must be "
+            "one of 'iid', 'two-digits', 'dirichlet'"
         )
     for name in ("n_clients", "examples"):
         if config.task[name] is not None:
@@ -208,9 +208,11 @@ def _parts(config: Config, examples: Examples, otherwise: int) -> list[Integers]
             f"task.n_clients is {n_clients}, and {size or 1} examples each are more than the "
             f"{total:,} there are; lower n_clients or examples"
         )
+    kind = config.partition["kind"]
+    if kind == "two-digits" and size is None:
+        raise ConfigError(f"task.examples is missing, and partition.kind = {kind!r} needs it")
     rng = np.random.default_rng(config.task["seed"])
     own = {name: value for name, value in config.partition.items() if name != "kind"}
-    kind = config.partition["kind"]
     with at(f"partition.kind = {kind!r}"):
         if kind in ("two-digits", "dirichlet"):
             deal: Any = two_digits if kind == "two-digits" else dirichlet

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot.experiments.canvas import look_of, new_figure, save
+from fedavot.experiments.canvas import draw_mean, look_of, new_figure, save
 from fedavot.experiments.outcome import LARGEST, Outcome
 from fedavot.experiments.study import Panel
 from fedavot.rules.names import label_of
@@ -76,13 +76,9 @@ def _curve(axes: Any, outcome: Outcome, *, excess: bool) -> Any:
     values, rounds = values[:, drawn], outcome.recorded[drawn]
     width = max(1, outcome.recorded.size // WINDOW)
     smooth = np.array([_moving_mean(row, width) for row in values])
-    mean, spread = smooth.mean(axis=0), smooth.std(axis=0, ddof=min(1, len(smooth) - 1))
-    (line,) = axes.plot(rounds, mean, look.dashes, color=look.colour, linewidth=1.4)
-    line.set_label(label_of(outcome.rule) + _gone(outcome, rounds.size))
-    # On a log scale a band that reaches zero would fill the axes: it stops at a tenth of the mean.
-    low = np.maximum(mean - spread, mean / 10)
-    axes.fill_between(rounds, low, mean + spread, color=look.colour, alpha=0.15, linewidth=0)
-    return line
+    style = {"color": look.colour, "linestyle": look.dashes, "linewidth": 1.4}
+    label = label_of(outcome.rule) + _gone(outcome, rounds.size)
+    return draw_mean(axes, rounds, smooth, label=label, **style)
 
 
 def _gone(outcome: Outcome, n_drawn: int) -> str:

@@ -46,7 +46,7 @@ CAPTIONS = {
 def settings(
     seeds: Sequence[int], *, quick: bool = False, data_dir: Path | None = None
 ) -> list[Setting]:
-    """Return the settings text, code and feasible.
+    """Return the settings text, code and feasible; the digits are split alike for every seed.
 
     Parameters
     ----------
@@ -59,8 +59,16 @@ def settings(
     """
     rounds = 200 if quick else 2000
     training = Training(rounds, constant(0.1), local_steps=3, record_every=RECORD_EVERY)
-    digits = _Digits(data_dir)
-    two, even = digits.two_per_client(), digits.evenly()
+    digits, rng = load(data_dir), np.random.default_rng
+    images = standardised(digits.images)
+
+    def task(name: str, parts: Sequence[Integers]) -> Task:
+        return softmax_task(name, [(images[part], digits.labels[part]) for part in parts])
+
+    parts = two_digits(digits.labels, N_CLIENTS, examples_per_client=50, rng=rng(0))
+    two = task("MNIST, two digits per client", parts)
+    drawn = rng(0).permutation(digits.labels.size)[: 30 * N_CLIENTS]
+    even = task("MNIST, IID", [drawn[part] for part in iid(drawn.size, N_CLIENTS, rng=rng(1))])
     chosen = (
         ("text", mnist_text(), two),
         ("code", mnist_code(), even),
@@ -83,39 +91,10 @@ def settings(
 def rules_for(given: Given) -> tuple[Rule, ...]:
     """Return the rules compared, including server selection among all clients."""
     known = Known(*given)
-    everyone = Known(given[0], Cohorts([range(N_CLIENTS)]))
-    selected = build("fedavot-select", everyone, cohort_size=COHORT_SIZE)
-    return (*(build(name, known) for name in RULES), _among_everyone(selected))
-
-
-def _among_everyone(rule: Rule) -> Rule:
-    """Let a rule choose among all clients, whatever the cohort."""
     clients = np.arange(N_CLIENTS)
-    return dataclasses.replace(
+    everyone = Known(given[0], Cohorts(clients[None]))
+    rule = build("fedavot-select", everyone, cohort_size=COHORT_SIZE)
+    selected = dataclasses.replace(
         rule, choose=lambda cohorts, rng: rule.choose([clients] * len(cohorts), rng)
     )
-
-
-class _Digits:
-    """The images, split in the two ways of the study, alike for every seed."""
-
-    def __init__(self, data_dir: Path | None) -> None:
-        digits = load(data_dir)
-        self._images = standardised(digits.images)
-        self._labels = digits.labels
-
-    def two_per_client(self) -> Task:
-        """Return 50 images of two digits for each client."""
-        parts = two_digits(
-            self._labels, N_CLIENTS, examples_per_client=50, rng=np.random.default_rng(0)
-        )
-        return self._task("MNIST, two digits per client", parts)
-
-    def evenly(self) -> Task:
-        """Return 30 images at random for each client."""
-        drawn = np.random.default_rng(0).permutation(self._labels.size)[: 30 * N_CLIENTS]
-        parts = iid(drawn.size, N_CLIENTS, rng=np.random.default_rng(1))
-        return self._task("MNIST, IID", [drawn[part] for part in parts])
-
-    def _task(self, name: str, parts: Sequence[Integers]) -> Task:
-        return softmax_task(name, [(self._images[part], self._labels[part]) for part in parts])
+    return (*(build(name, known) for name in RULES), selected)

@@ -1,30 +1,43 @@
 """Outcomes: the results of one rule on one setting, as a file and as rows of results.
 
-An outcome file is a versioned and sealed JSON document with the records of every seed.
-``results.json`` is a plain list of rows with the keys setting, rule, metric, mean, std and seeds
-(their number). The standard deviation is that of a sample (n − 1), 0 for one seed. The metrics of a
-run that diverged are null, and so is a metric that some seed never reached, such as a target loss.
-A run has diverged if its model or loss is not finite, or its loss is above `LARGEST`.
+An outcome file is a versioned and sealed JSON document with the records of every seed. Rows have
+the keys setting, rule, group (null for all clients), metric, mean, std and seeds (their number).
+The standard deviation is that of a sample (n − 1), 0 for one seed. The metrics of a run that
+diverged are null, and so is a metric that some seed never reached, such as a target loss. A run
+has diverged if its model or loss is not finite, or its loss is above `LARGEST`.
 """
 
-import json
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from fedavot._checks import Floats, Integers
-from fedavot._files import PathLike, read_document, write_document, write_whole
+from fedavot._files import PathLike, read_document, write_document
 from fedavot.errors import FileFormatError, UnavailableError
 from fedavot.training.run import Ending, Run
 
-METRICS = ("tail_loss", "final_loss", "excess", "realised_gap", "rounds_to_target", "seconds")
+METRICS = {
+    "tail_loss": "tail loss",
+    "final_loss": "final loss",
+    "excess": "excess",
+    "accuracy": "accuracy",
+    "test_loss": "test loss",
+    "test_accuracy": "test accuracy",
+    "realised_gap": "realised gap",
+    "rounds_to_target": "rounds to target",
+    "seconds": "seconds",
+}
+"""The metrics in the order of tables, and their headings."""
 LARGEST = 1e100
 """A run with a larger loss has diverged: its square overflows, and no axis holds it."""
 _FORMAT = "fedavot-outcome"
-_VERSION = 2
+_VERSION = 3
+
+Metrics = dict[str, list[float]]
+"""One value per seed, by metric; infinite for a seed that never reached it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +64,8 @@ class Outcome:
         Why a run diverged, or empty.
     fingerprint : str
         Digest of the data and options.
+    groups : dict of str to metrics
+        The metrics of each group of clients.
     """
 
     setting: str
@@ -61,10 +76,11 @@ class Outcome:
     recorded: Integers
     losses: Floats
     optimum: Floats | None
-    metrics: dict[str, list[float]]
+    metrics: Metrics
     seconds: float
     message: str
     fingerprint: str
+    groups: dict[str, Metrics] = field(default_factory=dict)
 
     @property
     def diverged(self) -> bool:
@@ -86,24 +102,42 @@ class Outcome:
         values = self.values(metric)
         return None if values is None else float(np.mean(values))
 
-    def values(self, metric: str) -> Floats | None:
+    def values(self, metric: str, group: str | None = None) -> Floats | None:
         """Return a metric by seed, None if some seed has none or one above `LARGEST`."""
         if metric == "seconds":
             return np.array([self.seconds])
-        values = np.array(self.metrics.get(metric, []), dtype=np.float64)
+        held = self.metrics if group is None else self.groups.get(group, {})
+        values = np.array(held.get(metric, []), dtype=np.float64)
         return values if values.size and (np.abs(values) <= LARGEST).all() else None
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row per metric."""
+        """Return one row per metric, and per group and metric."""
+        # A run that diverged has rows without a value.
+        held = {"seconds", *(self.metrics or ("tail_loss", "final_loss"))}
+        keys: list[tuple[str, str | None]] = [(name, None) for name in METRICS if name in held]
+        keys += [(metric, group) for group, own in self.groups.items() for metric in own]
         return [
-            row(self.setting, self.rule, metric, self.values(metric), len(self.seeds))
-            for metric in METRICS
-            if metric in self.metrics or metric == "seconds" or self._missing(metric)
+            row(self.setting, self.rule, metric, self.values(metric, group), len(self.seeds), group)
+            for metric, group in keys
         ]
 
-    def _missing(self, metric: str) -> bool:
-        """Whether a diverged run lacks this metric."""
-        return not self.metrics and metric in ("tail_loss", "final_loss")
+    def save(self, path: PathLike) -> None:
+        """Write the outcome, completely or not at all."""
+        content = {name: _plain(getattr(self, name)) for name in _READ}
+        write_document(path, format=_FORMAT, version=_VERSION, content=content)
+
+    @classmethod
+    def load(cls, path: PathLike) -> "Outcome":
+        """Read an outcome that `save` wrote."""
+        held = {"groups": {}, **read_document(path, format=_FORMAT, version=_VERSION)}
+        try:
+            outcome = cls(**{name: read(held[name]) for name, read in _READ.items()})
+            outcome._refuse_if_ragged()
+            return outcome
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as cause:
+            raise FileFormatError(
+                f"{path} is not a valid outcome ({cause!r}); remove it to run it again"
+            ) from None
 
     def _refuse_if_ragged(self) -> None:
         """Refuse arrays whose shapes disagree, as in an edited file."""
@@ -112,7 +146,8 @@ class Outcome:
             raise ValueError(f"losses of shape {self.losses.shape}")
         if self.optimum is not None and self.optimum.shape != (n_seeds,):
             raise ValueError(f"optimum of shape {self.optimum.shape}")
-        if any(len(values) != n_seeds for values in self.metrics.values()):
+        metrics = (self.metrics, *self.groups.values())
+        if any(len(values) != n_seeds for own in metrics for values in own.values()):
             raise ValueError(f"metrics not of {n_seeds} seeds")
         if not n_seeds or len(set(self.seeds)) < n_seeds or min(self.seeds) < 0:
             raise ValueError(f"seeds are {self.seeds[:5]}, not distinct numbers from 0")
@@ -120,60 +155,6 @@ class Outcome:
             raise ValueError("recorded rounds do not increase from 1")
         if self.seconds < 0:
             raise ValueError(f"seconds are {self.seconds}")
-
-    def save(self, path: PathLike) -> None:
-        """Write the outcome, completely or not at all."""
-        content = {
-            "setting": self.setting,
-            "rule": self.rule,
-            "knows": self.knows,
-            "stores": self.stores,
-            "seeds": list(self.seeds),
-            "recorded": self.recorded.tolist(),
-            "losses": self.losses.tolist(),
-            "optimum": None if self.optimum is None else self.optimum.tolist(),
-            "metrics": {
-                name: [value if np.isfinite(value) else None for value in values]
-                for name, values in self.metrics.items()
-            },
-            "seconds": self.seconds,
-            "message": self.message,
-            "fingerprint": self.fingerprint,
-        }
-        write_document(path, format=_FORMAT, version=_VERSION, content=content)
-
-    @classmethod
-    def load(cls, path: PathLike) -> "Outcome":
-        """Read an outcome that `save` wrote."""
-        held = read_document(path, format=_FORMAT, version=_VERSION)
-        try:
-            optimum = held["optimum"]
-            outcome = cls(
-                setting=as_text(held["setting"]),
-                rule=as_text(held["rule"]),
-                knows=as_text(held["knows"]),
-                stores=as_text(held["stores"]),
-                seeds=tuple(_integers(held["seeds"])),
-                recorded=np.array(_integers(held["recorded"]), dtype=np.int64),
-                losses=np.array([as_numbers(row) for row in held["losses"]], dtype=np.float64),
-                optimum=None if optimum is None else as_numbers(optimum),
-                metrics={
-                    name: [
-                        np.inf if value is None else float(as_numbers([value])[0])
-                        for value in values
-                    ]
-                    for name, values in held["metrics"].items()
-                },
-                seconds=float(as_numbers([held["seconds"]])[0]),
-                message=as_text(held["message"]),
-                fingerprint=as_text(held["fingerprint"]),
-            )
-            outcome._refuse_if_ragged()
-            return outcome
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as cause:
-            raise FileFormatError(
-                f"{path} is not a valid outcome ({cause!r}); remove it to run it again"
-            ) from None
 
 
 def file_name(setting: str, rule: str) -> str:
@@ -201,6 +182,27 @@ def divergence(run: Run) -> str:
     )
 
 
+def row(
+    setting: str,
+    rule: str,
+    metric: str,
+    values: Floats | None,
+    seeds: int,
+    group: str | None = None,
+) -> dict[str, Any]:
+    """Return one row of results."""
+    spread = 0.0 if values is None or len(values) < 2 else float(np.std(values, ddof=1))
+    return {
+        "setting": setting,
+        "rule": rule,
+        "group": group,
+        "metric": metric,
+        "mean": None if values is None else float(np.mean(values)),
+        "std": None if values is None else spread,
+        "seeds": seeds,
+    }
+
+
 def as_text(value: Any) -> str:
     """Return text from a document, or raise TypeError."""
     if not isinstance(value, str):
@@ -221,21 +223,34 @@ def _integers(values: Any) -> list[int]:
     return values
 
 
-def row(setting: str, rule: str, metric: str, values: Floats | None, seeds: int) -> dict[str, Any]:
-    """Return one row of results."""
-    mean = None if values is None else float(np.mean(values))
-    std = None if values is None else float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+def _metrics(held: Any) -> Metrics:
     return {
-        "setting": setting,
-        "rule": rule,
-        "metric": metric,
-        "mean": mean,
-        "std": std,
-        "seeds": seeds,
+        name: as_numbers([np.inf if value is None else value for value in values]).tolist()
+        for name, values in held.items()
     }
 
 
-def write_results(path: PathLike, rows: Iterable[dict[str, Any]]) -> None:
-    """Write rows as ``results.json``, one per line, completely or not at all."""
-    lines = ",\n".join(json.dumps(one, allow_nan=False, ensure_ascii=False) for one in rows)
-    write_whole(path, lambda stream: stream.write(f"[\n{lines}\n]\n".encode()))
+def _plain(value: Any) -> Any:
+    """Return a field of an outcome as JSON has it, with null for infinity."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, list):
+        return [inner if np.isfinite(inner) else None for inner in value]
+    return list(value) if isinstance(value, tuple) else value
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("setting", "rule", "knows", "stores"), as_text),
+    "seeds": lambda held: tuple(_integers(held)),
+    "recorded": lambda held: np.array(_integers(held), dtype=np.int64),
+    "losses": lambda held: np.array([as_numbers(own) for own in held], dtype=np.float64),
+    "optimum": lambda held: None if held is None else as_numbers(held),
+    "metrics": _metrics,
+    "seconds": lambda held: float(as_numbers([held])[0]),
+    "message": as_text,
+    "fingerprint": as_text,
+    "groups": lambda held: {name: _metrics(own) for name, own in held.items()},
+}
+"""How each field of an outcome is read from a document."""

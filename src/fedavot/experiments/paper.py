@@ -22,34 +22,34 @@ from fedavot.laws.uniform import UniformCohorts
 
 N_CLIENTS = 100
 COHORT_SIZE = 2
+_NUMBERS = np.arange(1.0, N_CLIENTS + 1)
+"""The paper's client numbers, from 1."""
+_FALLING = N_CLIENTS + 1 - _NUMBERS
 Given = tuple[Floats, Law]
 """An importance, and the availability law under which it is to be reached."""
 
 
 def regression_text() -> Given:
     """Return the restricted-availability setting as the paper describes it."""
-    client = _numbers()
-    return (_share(N_CLIENTS + 1 - client), SuccessiveDraws(client, COHORT_SIZE))
+    return (_share(_FALLING), SuccessiveDraws(_NUMBERS, COHORT_SIZE))
 
 
 def regression_code() -> Given:
     """Return the restricted-availability setting as the authors' script draws it."""
-    client = _numbers()
-    rates = _share(client**0.8)
+    rates = _share(_NUMBERS**0.8)
     first, second = np.triu_indices(N_CLIENTS, 1)
     law = Cohorts(np.column_stack((first, second)), _share(rates[first] * rates[second]))
-    return (_share((N_CLIENTS + 1 - client) ** 0.8), law)
+    return (_share(_FALLING**0.8), law)
 
 
 def mnist_text() -> Given:
     """Return the coordinated setting as the paper describes it."""
-    return (_share(np.exp(-_numbers() / 10)), UniformCohorts(N_CLIENTS, COHORT_SIZE))
+    return (_share(np.exp(-_NUMBERS / 10)), UniformCohorts(N_CLIENTS, COHORT_SIZE))
 
 
 def mnist_code() -> Given:
     """Return the coordinated setting as the authors' script has it."""
-    law = UniformCohorts(N_CLIENTS, COHORT_SIZE)
-    return (_share((N_CLIENTS + 1 - _numbers()) ** 4), law)
+    return (_share(_FALLING**4), UniformCohorts(N_CLIENTS, COHORT_SIZE))
 
 
 def feasible(size: int = COHORT_SIZE) -> Given:
@@ -58,7 +58,7 @@ def feasible(size: int = COHORT_SIZE) -> Given:
     if size == 2:
         # The same law as explicit cohorts, which the plan of least variance needs.
         law = Cohorts(np.column_stack(np.triu_indices(N_CLIENTS, 1)))
-    return (_share(N_CLIENTS + 1 - _numbers()), law)
+    return (_share(_FALLING), law)
 
 
 def paper_settings() -> dict[str, Given]:
@@ -69,11 +69,6 @@ def paper_settings() -> dict[str, Given]:
         "MNIST, text": mnist_text(),
         "MNIST, code": mnist_code(),
     }
-
-
-def _numbers() -> Floats:
-    """Return the paper's client numbers, from 1."""
-    return np.arange(1.0, N_CLIENTS + 1)
 
 
 def _share(values: Floats) -> Floats:

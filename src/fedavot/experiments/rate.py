@@ -119,41 +119,33 @@ class Objective:
         )
 
 
-def rate_settings(seeds: Sequence[int], *, quick: bool = False) -> list[Setting]:
-    """Return every objective with cohorts of two, full participation and two biased rules.
+def settings(
+    seeds: Sequence[int],
+    *,
+    sizes: Sequence[int] = (2,),
+    rules: Sequence[str] = RULES,
+    quick: bool = False,
+) -> list[Setting]:
+    """Return every objective with these rules and cohort sizes, for all horizons.
 
     Parameters
     ----------
     seeds : sequence of int
         One run per seed.
+    sizes : sequence of int
+        Sizes of the cohorts.
+    rules : sequence of str
+        Names of the rules.
     quick : bool
         Three horizons, a tenth as long, for a first look at the figure.
     """
-    given = feasible(2)
-    return [
-        setting
-        for one in objectives()
-        for setting in horizon_settings(one, given, RULES, horizons=_horizons(quick), seeds=seeds)
-    ]
-
-
-def cohort_size_settings(seeds: Sequence[int], *, quick: bool = False) -> list[Setting]:
-    """Return every objective under FedAVOT with cohorts of 2, 5, 10, 50 and all clients.
-
-    Parameters
-    ----------
-    seeds : sequence of int
-        One run per seed.
-    quick : bool
-        As in `rate_settings`.
-    """
-    laws = [feasible(size) for size in SIZES]
-    rules = (RuleName.FEDAVOT,)
+    horizons = tuple(rounds // 10 for rounds in HORIZONS[::2]) if quick else HORIZONS
+    laws = [feasible(size) for size in sizes]
     return [
         setting
         for one in objectives()
         for given in laws
-        for setting in horizon_settings(one, given, rules, horizons=_horizons(quick), seeds=seeds)
+        for setting in horizon_settings(one, given, rules, horizons=horizons, seeds=seeds)
     ]
 
 
@@ -237,7 +229,3 @@ def biases() -> tuple[dict[str, Any], ...]:
             bias = objective(problem, aimed_at[None]) - one.least
             found.append(row(f"{one.name}, K=2", rule, "bias", bias, 1))
     return tuple(found)
-
-
-def _horizons(quick: bool) -> tuple[int, ...]:
-    return tuple(rounds // 10 for rounds in HORIZONS[::2]) if quick else HORIZONS

@@ -5,7 +5,7 @@ loss, a cohort size and a rule, over all horizons T. Nothing here runs a study.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,37 +13,28 @@ import numpy as np
 
 from fedavot._checks import Floats
 from fedavot.errors import OptionError
-from fedavot.experiments.canvas import look_of, new_figure, save
+from fedavot.experiments.canvas import draw_mean, look_of, new_figure, save
 from fedavot.experiments.outcome import Outcome, row
 from fedavot.rules.names import RuleName, label_of
 
-
-class Mark(NamedTuple):
-    """How a line is drawn: its colour, and the shape and points of its marks."""
-
-    colour: str
-    shape: str = "v"
-    size: float = 5.0
-
-
 _SETTING = re.compile(r"(?P<loss>.+), K=(?P<size>\d+), T=(?P<rounds>\d+)")
 _TITLES = {"lad": "least absolute deviations", "hinge": "hinge loss", "sharp": "one model fits all"}
-_SIZE_MARKS = {
-    2: Mark("#0072B2", "o", 3.5),
-    5: Mark("#D55E00", "s", 5.5),
-    10: Mark("#009E73", "^", 8.5),
-    50: Mark("#CC79A7", "o", 11.0),
-    100: Mark("#000000", "D", 12.0),
+_MARKS: dict[str | int, tuple[str, float]] = {
+    RuleName.FULL: ("s", 5.0),
+    RuleName.FEDAVOT: ("o", 5.0),
+    RuleName.SELF_NORMALISED_IPW: ("^", 5.0),
+    RuleName.FEDAVG: ("D", 5.0),
+    2: ("o", 3.5),
+    5: ("s", 5.5),
+    10: ("^", 8.5),
+    50: ("o", 11.0),
+    100: ("D", 12.0),
 }
-"""Their lines nearly coincide, so their marks lie around one another."""
+"""Shape and size of marks; lines of cohort sizes nearly coincide, so theirs lie in one another."""
+_COLOURS = {2: "#0072B2", 5: "#D55E00", 10: "#009E73", 50: "#CC79A7"}
+"""Colours of cohort sizes; others are black."""
 _NO_BIAS = 1e-9
 """Biases up to this are rounding in the linear program."""
-_SHAPES: dict[str, str] = {
-    RuleName.FULL: "s",
-    RuleName.FEDAVOT: "o",
-    RuleName.SELF_NORMALISED_IPW: "^",
-    RuleName.FEDAVG: "D",
-}
 
 
 class Line(NamedTuple):
@@ -70,57 +61,60 @@ def slopes(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     Parameters
     ----------
     outcomes : sequence of Outcome
-        Outcomes of `rate_settings` or `cohort_size_settings`.
+        Outcomes of `rate.settings`.
     """
     lines = _lines(outcomes)
     return [*_slope_rows(lines), *_spread_rows(lines)]
 
 
-def draw_rate(
+def draw(
     outcomes: Sequence[Outcome], stem: Path, *, biases: Iterable[dict[str, Any]] = ()
 ) -> list[Path]:
-    """Draw the excess of every rule against T; return the paths of the PNG and the PDF.
+    """Draw the excess of every rule, or of every cohort size if there is one rule, against T.
+
+    One panel per loss, with a line of slope −1/2 above the data, and one legend below.
 
     Parameters
     ----------
     outcomes : sequence of Outcome
-        Outcomes of `rate_settings`.
+        Outcomes of `rate.settings`.
     stem : Path
-        Path of the figure without extension.
+        Path of the figure without extension; the PNG's and the PDF's are returned.
     biases : rows, optional
-        Rows of `biases`, drawn as the levels that the rules converge to.
+        Rows of `rate.biases`, drawn as the levels that the rules converge to.
     """
     levels = {(one["setting"], one["rule"]): one["mean"] for one in biases}
-
-    def draw(axes: Any, line: Line, points: dict[int, Outcome]) -> list[Any]:
-        colour = look_of(line.rule).colour
-        mark = Mark(colour, _SHAPES.get(line.rule, "v"))
-        drawn = _draw_line(axes, points, mark, label_of(line.rule))
-        level = levels.get((f"{line.loss}, K={line.size}", line.rule))
-        if level is not None and level > _NO_BIAS:
-            label = "bias, in the rule's colour"
-            drawn.append(axes.axhline(level, color=colour, linestyle=":", label=label))
-        return drawn
-
-    return _draw(_lines(outcomes), draw, stem)
-
-
-def draw_cohort_size(outcomes: Sequence[Outcome], stem: Path) -> list[Path]:
-    """Draw the excess of every cohort size against T; return the paths of the PNG and the PDF.
-
-    Parameters
-    ----------
-    outcomes : sequence of Outcome
-        Outcomes of `cohort_size_settings`.
-    stem : Path
-        Path of the figure without extension.
-    """
-
-    def draw(axes: Any, line: Line, points: dict[int, Outcome]) -> list[Any]:
-        mark = _SIZE_MARKS.get(line.size, Mark("#000000"))
-        return _draw_line(axes, points, mark, f"cohorts of {line.size}")
-
-    return _draw(_lines(outcomes), draw, stem)
+    lines = _lines(outcomes)
+    by_rule = len({line.rule for line in lines}) > 1
+    losses = list(dict.fromkeys(line.loss for line in lines))
+    figure = new_figure(width=max(6.5, 3.0 * len(losses)), height=3.5)
+    handles: dict[str, Any] = {}
+    for number, loss in enumerate(losses):
+        axes = figure.add_subplot(1, len(losses), number + 1, xscale="log", yscale="log")
+        many = {line: points for line, points in lines.items() if line.loss == loss}
+        drawn = []
+        for line, points in many.items():
+            colour = look_of(line.rule).colour if by_rule else _COLOURS.get(line.size, "#000000")
+            drawn += _draw_line(axes, line, points, colour=colour, by_rule=by_rule)
+            level = levels.get((f"{line.loss}, K={line.size}", line.rule), 0.0)
+            if level > _NO_BIAS:
+                style = {"color": colour, "linestyle": ":", "label": "bias, in the rule's colour"}
+                drawn.append(axes.axhline(level, **style))
+        drawn.append(_draw_reference(axes, list(many.values())))
+        handles |= {handle.get_label(): handle for handle in drawn}
+        axes.set_title(_TITLES.get(loss, loss), size=9)
+        axes.set_xlabel("rounds T", size=9)
+        if number == 0:
+            axes.set_ylabel("excess loss of the averaged model", size=9)
+        axes.tick_params(labelsize=8)
+        axes.grid(alpha=0.25, linewidth=0.5)
+    # Beside lines with marks, those without come last.
+    order = sorted(handles.values(), key=lambda handle: handle.get_marker() == "None")
+    columns = min(len(order), 3 if len(losses) < 3 else 6)
+    figure.legend(
+        handles=order, ncols=columns, loc="outside lower center", frameon=False, fontsize=8
+    )
+    return save(figure, stem)
 
 
 def _lines(outcomes: Sequence[Outcome]) -> Lines:
@@ -188,52 +182,19 @@ def _row(setting: str, rule: str, metric: str, found: Floats | None, seeds: int)
     return {**row(setting, rule, metric, found[1:], seeds), "mean": float(found[0])}
 
 
-def _draw(
-    lines: Lines, draw: Callable[[Any, Line, dict[int, Outcome]], list[Any]], stem: Path
-) -> list[Path]:
-    """Draw one panel per loss, with a line of slope −1/2 above the data, and one legend below."""
-    losses = list(dict.fromkeys(line.loss for line in lines))
-    figure = new_figure(width=max(6.5, 3.0 * len(losses)), height=3.5)
-    handles: dict[str, Any] = {}
-    for number, loss in enumerate(losses):
-        axes = figure.add_subplot(1, len(losses), number + 1, xscale="log", yscale="log")
-        many = {line: points for line, points in lines.items() if line.loss == loss}
-        drawn = [handle for line, points in many.items() for handle in draw(axes, line, points)]
-        drawn.append(_draw_reference(axes, list(many.values())))
-        handles |= {handle.get_label(): handle for handle in drawn}
-        axes.set_title(_TITLES.get(loss, loss), size=9)
-        axes.set_xlabel("rounds T", size=9)
-        if number == 0:
-            axes.set_ylabel("excess loss of the averaged model", size=9)
-        axes.tick_params(labelsize=8)
-        axes.grid(alpha=0.25, linewidth=0.5)
-    # Beside lines with marks, those without come last.
-    order = sorted(handles.values(), key=lambda handle: handle.get_marker() == "None")
-    figure.legend(
-        handles=order,
-        loc="outside lower center",
-        ncols=min(len(order), 3 if len(losses) < 3 else 6),
-        frameon=False,
-        fontsize=8,
-    )
-    return save(figure, stem)
-
-
-def _draw_line(axes: Any, points: dict[int, Outcome], mark: Mark, label: str) -> list[Any]:
+def _draw_line(
+    axes: Any, line: Line, points: dict[int, Outcome], *, colour: str, by_rule: bool
+) -> list[Any]:
     """Draw mean ± standard deviation over the horizons that have an excess."""
     known = {rounds: outcome.values("excess") for rounds, outcome in points.items()}
     drawn = {rounds: excess for rounds, excess in known.items() if excess is not None}
     if not drawn:
         return []
-    rounds = list(drawn)
-    mean = np.array([excess.mean() for excess in drawn.values()])
-    spread = np.array([excess.std(ddof=min(1, excess.size - 1)) for excess in drawn.values()])
-    # On a log scale a band that reaches zero would fill the axes: it stops at a tenth of the mean.
-    low = np.maximum(mean - spread, mean / 10)
-    axes.fill_between(rounds, low, mean + spread, color=mark.colour, alpha=0.15, linewidth=0)
-    (line,) = axes.plot(rounds, mean, color=mark.colour, linewidth=1.1, label=label)
-    line.set(marker=mark.shape, markersize=mark.size, markerfacecolor="none")
-    return [line]
+    label = label_of(line.rule) if by_rule else f"cohorts of {line.size}"
+    values = np.column_stack(list(drawn.values()))
+    style = {"color": colour, "linewidth": 1.1, "label": label, "markerfacecolor": "none"}
+    shape, size = _MARKS.get(line.rule if by_rule else line.size, ("v", 5.0))
+    return [draw_mean(axes, list(drawn), values, marker=shape, markersize=size, **style)]
 
 
 def _draw_reference(axes: Any, many: list[dict[int, Outcome]]) -> Any:

@@ -1,4 +1,4 @@
-"""The folder of a study: ``results.json``, ``summary.md``, figures, and what redraws them.
+"""The folder of a study: ``results.json``, ``results.csv``, ``summary.md``, figures, and more.
 
 The folder holds ``runs/`` (one file per setting and rule, and checkpoints of unfinished runs) and
 ``study.json`` (what the figures need besides the runs). Everything except the runs is written anew
@@ -6,18 +6,22 @@ by `report`, from the outcomes alone.
 """
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from fedavot._cells import line
 from fedavot._checks import SUM_SLACK, as_distribution
 from fedavot._files import read_document, write_document, write_whole
 from fedavot.errors import FileFormatError, InputError
 from fedavot.experiments.canvas import LOOKS, drawing
 from fedavot.experiments.figures import draw_curves
-from fedavot.experiments.outcome import Outcome, as_numbers, as_text, file_name, write_results
+from fedavot.experiments.outcome import Outcome, as_numbers, as_text, file_name
 from fedavot.experiments.study import Panel, Study
-from fedavot.experiments.summary import combined, derived_table, excess_table, summary
+from fedavot.experiments.summary import markdown, sections
 
 _FORMAT = "fedavot-study"
 _VERSION = 2
@@ -41,17 +45,11 @@ def report(
     """
     folder.mkdir(parents=True, exist_ok=True)
     outcomes = in_order(outcomes, panels)
-    derived = study.derive(outcomes) if study.derive else []
-    rows = [row for outcome in outcomes for row in outcome.rows()]
-    write_results(folder / "results.json", rows + derived)
+    write_results(
+        folder, [*(row for one in outcomes for row in one.rows()), *study.derive(outcomes)]
+    )
     _save(folder, study, panels, outcomes)
-    if not study.combined:
-        settings = [panel.setting for panel in panels]
-        text = summary(study.title, study.text, settings, outcomes)
-    else:
-        tables = [excess_table(outcomes), derived_table(derived)]
-        text = combined(study.title, study.text, tables)
-    write_whole(folder / "summary.md", lambda stream: stream.write(text.encode()))
+    _write(folder / "summary.md", markdown(study, sections(study, panels, outcomes)))
     if not outcomes:
         return []
     stem = folder / study.name
@@ -60,6 +58,18 @@ def report(
             return study.draw(outcomes, stem)
         shown = [one for one in outcomes if not study.drawn or one.rule in study.drawn]
         return draw_curves(shown, panels, stem, title=study.title)
+
+
+def write_results(folder: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows as ``results.json``, one per line, and as ``results.csv``."""
+    lines = ",\n".join(json.dumps(one, allow_nan=False, ensure_ascii=False) for one in rows)
+    cells = "".join(map(line, [rows[0], *(one.values() for one in rows)])) if rows else ""
+    _write(folder / "results.json", f"[\n{lines}\n]\n")
+    _write(folder / "results.csv", cells)
+
+
+def _write(path: Path, text: str) -> None:
+    write_whole(path, lambda stream: stream.write(text.encode()))
 
 
 def reopen(study: Study, folder: Path) -> tuple[Study, list[Panel], list[Outcome]]:
@@ -105,9 +115,9 @@ def _panel(one: Any) -> Panel:
         raise ValueError("inclusion is not one probability per client")
     if not isinstance(one["excess"], bool) or not isinstance(one["rules"], list):
         raise TypeError("excess must be true or false, and rules a list")
-    rules = tuple(map(as_text, one["rules"]))
+    rules, notes = (tuple(map(as_text, held)) for held in (one["rules"], one.get("notes", [])))
     setting, caption = as_text(one["setting"]), as_text(one["caption"])
-    return Panel(setting, importance, inclusion, one["excess"], caption, rules)
+    return Panel(setting, importance, inclusion, one["excess"], caption, rules, notes)
 
 
 def _loaded(folder: Path, name: str, mark: str) -> Outcome:
@@ -144,12 +154,8 @@ def in_order(outcomes: Sequence[Outcome], panels: Sequence[Panel]) -> list[Outco
 def _save(folder: Path, study: Study, panels: Sequence[Panel], outcomes: Sequence[Outcome]) -> None:
     settings = [
         {
-            "setting": panel.setting,
-            "importance": panel.importance.tolist(),
-            "inclusion": None if panel.inclusion is None else panel.inclusion.tolist(),
-            "excess": panel.excess,
-            "caption": panel.caption,
-            "rules": list(panel.rules),
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in vars(panel).items()
         }
         for panel in panels
     ]

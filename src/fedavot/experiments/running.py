@@ -16,7 +16,8 @@ import numpy as np
 from fedavot import __version__
 from fedavot._checks import Floats
 from fedavot.errors import InputError, InterruptedStudyError
-from fedavot.experiments.outcome import Outcome, divergence, file_name
+from fedavot.experiments.evaluation import evaluated
+from fedavot.experiments.outcome import Metrics, Outcome, divergence, file_name
 from fedavot.experiments.study import Setting
 from fedavot.rules import Rule
 from fedavot.rules.names import label_of
@@ -24,6 +25,7 @@ from fedavot.training import Ending, Run, objective
 from fedavot.training.active_run import ActiveRun
 from fedavot.training.checkpoint import fingerprint
 from fedavot.training.engine import finish, prepare
+from fedavot.training.task import leaves
 
 Progress = Callable[[str, int, int], None]
 """Called with a run's label, the rounds done and the rounds in all."""
@@ -145,7 +147,11 @@ class _Job:
         setting = self.setting
         options = str((setting.tail, setting.averaged, setting.target))
         words = [__version__, setting.name, options, *(run.fingerprint for run in prepared)]
-        return fingerprint(words, [] if setting.inclusion is None else [setting.inclusion])
+        held_out = [one.held_out.data for one in setting.instances if one.held_out is not None]
+        shown = [] if setting.inclusion is None else [setting.inclusion]
+        return fingerprint(
+            [*words, *setting.groups], [*shown, *setting.groups.values(), *leaves(held_out)]
+        )
 
     @property
     def _total(self) -> int:
@@ -170,6 +176,7 @@ class _Job:
         losses = np.concatenate([run.losses[:, : shortest.recorded.size] for run in runs])
         message = next(filter(None, map(divergence, runs)), "")
         kept = _thin(shortest.recorded.size)
+        groups = {} if message else self._metrics(runs)
         return Outcome(
             setting=self.setting.name,
             rule=str(self.rule.name),
@@ -179,32 +186,32 @@ class _Job:
             recorded=shortest.recorded[kept],
             losses=losses[:, kept],
             optimum=_optimum(self.setting),
-            metrics={} if message else self._metrics(runs),
+            metrics=groups.pop("", {}),
             seconds=sum(run.seconds for run in runs),
             message=message,
             fingerprint=mark,
+            groups=groups,
         )
 
-    def _metrics(self, runs: list[Run]) -> dict[str, list[float]]:
+    def _metrics(self, runs: list[Run]) -> dict[str, Metrics]:
+        """Return the metrics of all clients ("") and of each group, with a value per seed."""
         setting = self.setting
-        parts: dict[str, list[Floats]] = {}
-
-        def add(name: str, values: Floats) -> None:
-            parts.setdefault(name, []).append(np.asarray(values, dtype=np.float64))
-
+        found: dict[str, Metrics] = {}
         for run, instance in zip(runs, setting.instances, strict=True):
-            add("tail_loss", run.tail_loss(setting.tail))
-            add("final_loss", run.final_loss)
+            own = evaluated(setting, instance, run.params)
+            tail = run.tail_loss(setting.tail)
+            own[""] |= {"tail_loss": tail, "final_loss": run.final_loss}
             if instance.optimum is not None:
-                value = run.tail_loss(setting.tail)
-                if setting.averaged:
-                    value = objective(instance.problem, run.average)
-                add("excess", value - instance.optimum)
+                value = objective(instance.problem, run.average) if setting.averaged else tail
+                own[""]["excess"] = value - instance.optimum
             if self.rule.has_gap:
-                add("realised_gap", run.realised_gap(instance.problem.shares))
+                own[""]["realised_gap"] = run.realised_gap(instance.problem.shares)
             if setting.target is not None:
-                add("rounds_to_target", _first_at(run, setting.target))
-        return {name: np.concatenate(values).tolist() for name, values in parts.items()}
+                own[""]["rounds_to_target"] = _first_at(run, setting.target)
+            for group, metrics in own.items():
+                for name, values in metrics.items():
+                    found.setdefault(group, {}).setdefault(name, []).extend(values.tolist())
+        return found
 
 
 def _optimum(setting: Setting) -> Floats | None:

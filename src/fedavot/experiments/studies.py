@@ -45,8 +45,8 @@ _RATE = Study(
     "step is c/√(TH) with c from the norms of the optimum and the data: an oracle's, the same for "
     "every rule. The optimum is by linear programming. Rules whose expected weights are not p "
     "level off at their bias.",
-    lambda seeds, quick, data_dir: rate.rate_settings(seeds, quick=quick),
-    draw=lambda outcomes, stem: rate_results.draw_rate(outcomes, stem, biases=rate.biases()),
+    lambda seeds, quick, data_dir: rate.settings(seeds, quick=quick),
+    draw=lambda outcomes, stem: rate_results.draw(outcomes, stem, biases=rate.biases()),
     combined=True,
     derive=lambda outcomes: [*rate_results.slopes(outcomes), *rate.biases()],
 )
@@ -57,8 +57,10 @@ _COHORT_SIZE = Study(
     "The same as the study of the rate, FedAVOT alone, for cohorts of 2, 5, 10, 50 and all 100 "
     "clients, with one step for all sizes. The slope is the fitted exponent of T; the spread is "
     "the largest excess over the smallest at one T.",
-    lambda seeds, quick, data_dir: rate.cohort_size_settings(seeds, quick=quick),
-    draw=rate_results.draw_cohort_size,
+    lambda seeds, quick, data_dir: rate.settings(
+        seeds, sizes=rate.SIZES, rules=(RuleName.FEDAVOT,), quick=quick
+    ),
+    draw=rate_results.draw,
     combined=True,
     derive=rate_results.slopes,
 )

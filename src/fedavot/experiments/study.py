@@ -6,28 +6,33 @@ of training. `running` runs the settings of a study; `report` writes its results
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedavot._checks import Floats
 from fedavot.experiments.outcome import Outcome
 from fedavot.rules import Rule
-from fedavot.training import Problem, Training
+from fedavot.training import Problem, Task, Training
 
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A problem, the seeds that run on it, and the least value of its objective, if known."""
+    """A problem, the seeds that run on it, and the least value of its objective, if known.
+
+    ``held_out`` is the task with examples that nobody trains on, if there are any: those of each
+    client, or of all clients as one.
+    """
 
     problem: Problem
     seeds: tuple[int, ...]
     optimum: float | None = None
+    held_out: Task | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """What a figure shows of a setting besides its outcomes.
+    """What a report shows of a setting besides its outcomes.
 
     Attributes
     ----------
@@ -43,6 +48,8 @@ class Panel:
         A few words for the heading.
     rules : tuple of str
         Names of the rules compared.
+    notes : tuple of str
+        What to know about the setting, in sentences.
     """
 
     setting: str
@@ -51,6 +58,7 @@ class Panel:
     excess: bool
     caption: str = ""
     rules: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +82,12 @@ class Setting:
     averaged : bool
         Whether the excess over the optimum is that of the averaged iterate, as in the theorem, or
         of the tail loss.
-    caption : str
-        A few words for figures.
     target : float, optional
         The loss for which the first round at or below it is reported.
+    groups : dict of str to float array, shape (n_clients,)
+        The shares of each group's clients within it; losses are reported by group as well.
+    caption, notes
+        As in `Panel`.
     """
 
     name: str
@@ -89,6 +99,8 @@ class Setting:
     averaged: bool = False
     caption: str = ""
     target: float | None = None
+    groups: dict[str, Floats] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def importance(self) -> Floats:
@@ -97,21 +109,11 @@ class Setting:
 
     @property
     def panel(self) -> Panel:
-        """What a figure shows of the setting."""
+        """What a report shows of the setting."""
         known = all(instance.optimum is not None for instance in self.instances)
         rules = tuple(str(rule.name) for rule in self.rules)
-        return Panel(self.name, self.importance, self.inclusion, known, self.caption, rules)
-
-
-Draw = Callable[[Sequence[Outcome], Path], list[Path]]
-"""A function of (outcomes, path without extension) that returns the paths of its figures."""
-Choose = Callable[[Sequence[int], bool, Path | None], list[Setting]]
-"""A function of (seeds, quick, folder of MNIST's files or None)."""
-
-
-def _no_settings(seeds: Sequence[int], quick: bool, data_dir: Path | None) -> list[Setting]:
-    """Return the settings of a study that takes them from a configuration."""
-    return []
+        shown = (self.importance, self.inclusion, known, self.caption)
+        return Panel(self.name, *shown, rules, self.notes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,23 +126,23 @@ class Study:
         Name of the command, the folder and the figure.
     title, text : str
         Heading and introduction of the report.
-    settings : function of (seeds, quick, data_dir), optional
+    settings : function of (seeds, quick, folder of MNIST's files or None)
         The settings to run, where the study chooses them.
     drawn : tuple of str
         Rules in the figure; all if empty.
-    draw : function of (outcomes, stem), optional
-        Draws another figure than curves.
+    draw : function of (outcomes, path without extension), optional
+        Draws another figure than curves; returns the paths of its files.
     combined : bool
         Whether one table of the excess serves all settings.
-    derive : function of outcomes, optional
+    derive : function of outcomes
         Further rows of results.
     """
 
     name: str
     title: str
     text: str
-    settings: Choose = _no_settings
+    settings: Callable[[Sequence[int], bool, Path | None], list[Setting]] = lambda *options: []
     drawn: tuple[str, ...] = ()
-    draw: Draw | None = None
+    draw: Callable[[Sequence[Outcome], Path], list[Path]] | None = None
     combined: bool = False
-    derive: Callable[[Sequence[Outcome]], list[dict[str, Any]]] | None = None
+    derive: Callable[[Sequence[Outcome]], list[dict[str, Any]]] = lambda outcomes: []

@@ -1,55 +1,119 @@
-"""A study's results in sentences and Markdown tables, from its outcomes alone.
+"""A study's results as tables and sentences, from its outcomes alone.
 
 Where a simpler rule does better than FedAVOT, the text says so by name and number.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot.experiments.outcome import Outcome
+from fedavot.experiments.outcome import METRICS, Outcome
+from fedavot.experiments.study import Panel, Study
 from fedavot.rules.names import RuleName, label_of
 
 OURS = RuleName.FEDAVOT
 """The rule that the others, including its variants, are compared with."""
-
 ROUNDING = 1e-12
 """Smaller numbers are shown as 0."""
+_FOOT = (
+    "Means ± sample standard deviations over seeds. Seconds are wall-clock time for all seeds, "
+    "compilation included, with two runs at a time."
+)
 
-COLUMNS = {
-    "tail_loss": "tail loss",
-    "final_loss": "final loss",
-    "excess": "excess",
-    "realised_gap": "realised gap",
-    "rounds_to_target": "rounds to target",
-    "seconds": "seconds",
-}
+Cells = list[list[str]]
+"""A table: a row of headings, then one row per line."""
 
 
-def table(
-    outcomes: Sequence[Outcome], *, knowledge: bool = False, without: Sequence[str] = ()
-) -> list[list[str]]:
-    """Return a setting's table: a row of headings, then one row per rule.
+class Section(NamedTuple):
+    """A part of a report: its heading, tables, and sentences about them."""
+
+    title: str
+    tables: tuple[Cells, ...]
+    sentences: tuple[str, ...] = ()
+
+
+def sections(
+    study: Study, panels: Sequence[Panel], outcomes: Sequence[Outcome], *, narrow: bool = False
+) -> list[Section]:
+    """Return the parts of a report: one per setting, or one for all if the study combines them.
 
     Parameters
     ----------
+    study : Study
+        Says whether settings are combined.
+    panels : sequence of Panel
+        The settings, in order.
     outcomes : sequence of Outcome
-        Outcomes of one setting.
-    knowledge : bool
-        Whether to add what each rule knows and stores.
-    without : sequence of str
-        Metrics to leave out.
+        Outcomes of all settings, in order.
+    narrow : bool
+        Whether tables are for a terminal, without what others show as well.
     """
-    shown = [name for name in COLUMNS if any(_has(outcome, name) for outcome in outcomes)]
-    shown = [name for name in shown if name not in without]
-    heading = ["rule", *(COLUMNS[name] for name in shown)]
-    rows = []
-    for outcome in outcomes:
-        cells = [label_of(outcome.rule), *(_cell(outcome, name) for name in shown)]
-        rows.append(cells + [outcome.knows, outcome.stores] * knowledge)
-    return [heading + ["knows", "stores"] * knowledge, *rows]
+    if study.combined:
+        rows = [row for one in outcomes for row in one.rows() if row["metric"] == "excess"]
+        return [
+            Section("Excess", (_listed(rows),)),
+            Section("Derived from it", (_listed(study.derive(outcomes)),)),
+        ]
+    held = [(panel, [one for one in outcomes if one.setting == panel.setting]) for panel in panels]
+    return [_section(panel, own, narrow=narrow) for panel, own in held]
+
+
+def markdown(study: Study, parts: Iterable[Section]) -> str:
+    """Return a report in Markdown."""
+    texts = [f"# {study.title}", study.text]
+    for part in parts:
+        texts.append(f"## {part.title}")
+        for heading, *rows in part.tables:
+            rule = ["---", *["---:"] * (len(heading) - 1)]
+            texts.append("\n".join(f"| {' | '.join(row)} |" for row in (heading, rule, *rows)))
+        texts += ["\n".join(f"* {sentence}" for sentence in part.sentences)] * bool(part.sentences)
+    return "\n\n".join([*texts, _FOOT]) + "\n"
+
+
+def _section(panel: Panel, outcomes: Sequence[Outcome], *, narrow: bool) -> Section:
+    if not outcomes:
+        return Section(panel.setting, (), ("Not run yet.",))
+    shown = [name for name in METRICS if any(_has(one, name) for one in outcomes)]
+    if narrow:
+        # Beside the tail's mean the last round's loss is noise.
+        crowded = panel.excess or "rounds_to_target" in shown
+        shown = [
+            name for name in shown if name != "seconds" and (name != "final_loss" or not crowded)
+        ]
+    tables = [_table("rule", outcomes, {METRICS[name]: (name, None) for name in shown})]
+    if not narrow and any(one.rule == RuleName.FEDAU for one in outcomes):
+        tables[0][0] += ["knows", "stores"]
+        for one, cells in zip(outcomes, tables[0][1:], strict=True):
+            cells += [one.knows, one.stores]
+    groups = list(dict.fromkeys(group for one in outcomes for group in one.groups))
+    grouped = {name for one in outcomes for own in one.groups.values() for name in own}
+    for name in filter(grouped.__contains__, METRICS):
+        columns = {group: (name, group) for group in groups}
+        tables.append(_table(f"{METRICS[name]} by group", outcomes, columns))
+    return Section(panel.setting, tuple(tables), (*panel.notes, *findings(outcomes)))
+
+
+def _table(
+    first: str, outcomes: Sequence[Outcome], columns: Mapping[str, tuple[str, str | None]]
+) -> Cells:
+    """Return one row per rule, and one column per metric, or per group."""
+    rows = [
+        [label_of(one.rule), *(_cell(one, *column) for column in columns.values())]
+        for one in outcomes
+    ]
+    return [[first, *columns], *rows]
+
+
+def _listed(rows: Iterable[dict[str, Any]]) -> Cells:
+    """Return rows of results as a table, one line each."""
+    heading = ["setting", "rule", "metric", "value"]
+    lines = [
+        [one["setting"], label_of(one["rule"]), one["metric"], plus_minus(one["mean"], one["std"])]
+        for one in rows
+    ]
+    return [heading, *lines]
 
 
 def findings(outcomes: Sequence[Outcome]) -> list[str]:
@@ -65,15 +129,15 @@ def findings(outcomes: Sequence[Outcome]) -> list[str]:
     ours = by_rule[OURS].values(metric) if OURS in by_rule else None
     if ours is None:
         return found
-    name = COLUMNS[metric]
     verdicts: dict[str, list[str]] = {}
     for rule, outcome in by_rule.items():
         theirs = outcome.values(metric)
         if rule not in (RuleName.FULL, OURS) and theirs is not None:
             text = f"{label_of(rule)} ({theirs.mean():.3g})"
             verdicts.setdefault(_verdict(ours - theirs), []).append(text)
+    said = f"its {METRICS[metric]} is {ours.mean():.3g}"
     for verdict, rules in verdicts.items():
-        found.append(f"FedAVOT {verdict} {', '.join(rules)}: its {name} is {ours.mean():.3g}.")
+        found.append(f"FedAVOT {verdict} {', '.join(rules)}: {said}.")
     whole = by_rule[RuleName.FULL].mean(metric) if RuleName.FULL in by_rule else None
     if whole is not None:
         found.append(f"Full participation has {whole:.3g}.")
@@ -89,74 +153,6 @@ def _verdict(differences: Floats) -> str:
     if abs(differences.mean()) <= 2 * error and not agreed:
         return "is level with"
     return "**loses** to" if differences.mean() > 0 else "beats"
-
-
-def summary(title: str, text: str, settings: Sequence[str], outcomes: Sequence[Outcome]) -> str:
-    """Return the report of a study with a table for each setting.
-
-    Parameters
-    ----------
-    title, text : str
-        Heading and introduction.
-    settings : sequence of str
-        Names of the settings, in order.
-    outcomes : sequence of Outcome
-        Outcomes of all settings.
-    """
-    parts = [f"# {title}", text]
-    for setting in settings:
-        held = [outcome for outcome in outcomes if outcome.setting == setting]
-        if not held:
-            parts.append(f"## {setting}\n\nNot run yet.")
-            continue
-        knowledge = any(outcome.rule == RuleName.FEDAU for outcome in held)
-        lines = [f"* {finding}" for finding in findings(held)]
-        parts += [f"## {setting}", markdown(table(held, knowledge=knowledge))]
-        parts += ["\n".join(lines)] * bool(lines)
-    return _joined(parts)
-
-
-def combined(title: str, text: str, tables: Sequence[list[list[str]]]) -> str:
-    """Return the report of a study with one table over all settings, and what follows from it."""
-    return _joined([f"# {title}", text, *(markdown(cells) for cells in tables)])
-
-
-def excess_table(outcomes: Sequence[Outcome]) -> list[list[str]]:
-    """Return one row per setting and rule, with the excess alone."""
-    heading = ["setting", "rule", COLUMNS["excess"]]
-    return [heading, *([one.setting, label_of(one.rule), _cell(one, "excess")] for one in outcomes)]
-
-
-def derived_table(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Return derived rows of results as a table."""
-    heading = ["setting", "rule", "metric", "value"]
-    return [
-        heading,
-        *(
-            [
-                row["setting"],
-                label_of(row["rule"]),
-                row["metric"],
-                plus_minus(row["mean"], row["std"]),
-            ]
-            for row in rows
-        ),
-    ]
-
-
-def _joined(parts: list[str]) -> str:
-    foot = (
-        "Means ± sample standard deviations over seeds. Seconds are wall-clock time for all seeds, "
-        "compilation included, with two runs at a time."
-    )
-    return "\n\n".join([*parts, foot]) + "\n"
-
-
-def markdown(cells: list[list[str]]) -> str:
-    """Return cells as a Markdown table whose heading is the first row."""
-    heading, *rows = cells
-    rule = ["---", *["---:"] * (len(heading) - 1)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (heading, rule, *rows))
 
 
 def plus_minus(mean: float | None, std: float | None) -> str:
@@ -175,13 +171,17 @@ def _short(value: float, digits: int) -> str:
     return f"{value:.{digits}g}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
 
 
-def _cell(outcome: Outcome, metric: str) -> str:
+def _cell(outcome: Outcome, metric: str, group: str | None) -> str:
     if metric == "seconds":
         return f"{outcome.seconds:.1f}"
     if outcome.diverged:
         return "diverged"
-    found = [row for row in outcome.rows() if row["metric"] == metric]
-    return plus_minus(found[0]["mean"], found[0]["std"]) if found else "–"
+    values = outcome.values(metric, group)
+    return (
+        "–"
+        if values is None
+        else plus_minus(values.mean(), values.std(ddof=min(1, values.size - 1)))
+    )
 
 
 def _has(outcome: Outcome, metric: str) -> bool:
