@@ -1,6 +1,7 @@
-"""Numbers as people read them: shares in per cent, amounts to three digits."""
+"""Numbers as people read them: shares in per cent, amounts to three digits, days by name."""
 
 import math
+from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -64,3 +65,13 @@ def count(value: int) -> str:
     ('999', '1\u202f234\u202f567')
     """
     return f"{value:,}".replace(",", NARROW)
+
+
+def day(seconds: float) -> str:
+    """Return the day, in UTC, of a time in seconds since 1970.
+
+    >>> day(0)
+    '1 Jan 1970'
+    """
+    date = datetime.fromtimestamp(seconds, UTC)
+    return f"{date.day} {date:%b %Y}"

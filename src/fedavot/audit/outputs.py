@@ -166,14 +166,15 @@ def _make(findings: Findings, changes: Sequence[Change], folder: Path, place: Pa
     from fedavot.audit.figures import draw, write_png
     from fedavot.audit.page import page
 
-    text = page(findings, changes, folder=place).encode()
+    drawn = draw(findings)
+    text = page(findings, changes, folder=place, pictures=drawn).encode()
     write_whole(folder / REPORT, lambda stream: stream.write(text))
     write_alignment(findings, folder / ALIGNMENT)
     write_findings(findings, folder / FINDINGS)
     write_clients(findings, folder / CLIENTS)
     (folder / FIGURES).mkdir()
     pictures = []
-    for picture in draw(findings):
+    for picture in drawn:
         pictures.append(_png(picture.name))
         write_whole(folder / pictures[-1], partial(write_png, picture))
     return [REPORT, ALIGNMENT, FINDINGS, CLIENTS, *pictures]

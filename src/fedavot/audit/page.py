@@ -6,7 +6,6 @@ only makes tables sortable.
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -19,11 +18,12 @@ from fedavot.audit.canvas import Picture
 from fedavot.audit.comparison import Change
 from fedavot.audit.figures import draw
 from fedavot.audit.findings import Findings, Reach, Reached
-from fedavot.audit.markup import Cell, Column, name, paragraphs, table, text, words
-from fedavot.audit.numerals import count, number, share
+from fedavot.audit.markup import name, paragraphs, text
+from fedavot.audit.numerals import count, day, number, share
 from fedavot.audit.page_help import method, usage
 from fedavot.audit.page_tables import (
     MOST_CLIENTS,
+    changes_table,
     clients_table,
     curve_table,
     extreme_tables,
@@ -59,7 +59,13 @@ class _Part(NamedTuple):
     content: str
 
 
-def page(findings: Findings, changes: Sequence[Change] = (), *, folder: PathLike = "") -> str:
+def page(
+    findings: Findings,
+    changes: Sequence[Change] = (),
+    *,
+    folder: PathLike = "",
+    pictures: Sequence[Picture] | None = None,
+) -> str:
     """Return the report as an HTML document.
 
     Parameters
@@ -70,8 +76,11 @@ def page(findings: Findings, changes: Sequence[Change] = (), *, folder: PathLike
         What changed since an earlier audit.
     folder : path
         The folder of the audit's files, for the code on the page.
+    pictures : sequence of Picture, optional
+        The pictures of the findings, if they have already been drawn.
     """
-    parts = _parts(findings, changes, Path(folder))
+    drawn = {one.name: one for one in (draw(findings) if pictures is None else pictures)}
+    parts = _parts(findings, changes, Path(folder), drawn)
     contents = "".join(f'<li><a href="#{part.key}">{text(part.brief)}</a></li>' for part in parts)
     written = "".join(
         f'<section id="{part.key}" aria-labelledby="{part.key}-heading">'
@@ -105,7 +114,7 @@ def _header(findings: Findings) -> str:
         facts["Groups"] = count(len(findings.groups))
     facts["Clients per round"] = number(findings.mean_cohort_size)
     if findings.span is not None and findings.behaviour.dated:
-        facts["From"], facts["To"] = map(_day, findings.span)
+        facts["From"], facts["To"] = map(day, findings.span)
     if findings.unknown_share > 0:
         facts["Unknown"] = share(findings.unknown_share)
     told = "".join(
@@ -115,11 +124,6 @@ def _header(findings: Findings) -> str:
         '<header><p class="brand"><span aria-hidden="true">◆</span> fedavot audit</p>'
         f'<h1>{name(findings.source)}</h1><dl class="facts">{told}</dl></header>'
     )
-
-
-def _day(seconds: float) -> str:
-    day = datetime.fromtimestamp(seconds, UTC)
-    return f"{day.day} {day:%b %Y}"
 
 
 def _verdict(findings: Findings) -> str:
@@ -185,10 +189,11 @@ def _tile(label: str, value: str, note: str) -> str:
     )
 
 
-def _parts(findings: Findings, changes: Sequence[Change], folder: Path) -> list[_Part]:
+def _parts(
+    findings: Findings, changes: Sequence[Change], folder: Path, drawn: dict[str, Picture]
+) -> list[_Part]:
     """Return the page's sections in order."""
     told = sections(findings)
-    drawn = {picture.name: picture for picture in draw(findings)}
     lead = {key: paragraphs(section.sentences) for key, section in told.items()}
     more = _pictures(drawn, "weekdays", "drift", "held-out")
     laws = laws_table(findings) if findings.fit.scores and has_held_out(findings) else ""
@@ -288,9 +293,4 @@ def _price(findings: Findings) -> str:
 
 def _changes(changes: Sequence[Change]) -> str:
     told = "".join(f"<li>{text(one.words)}</li>" for one in changes)
-    columns = [
-        Column("What", [words(one.name) for one in changes]),
-        Column("Before", [Cell(text(one.before), one.before) for one in changes]),
-        Column("Now", [Cell(text(one.after), one.after) for one in changes]),
-    ]
-    return f'<ul class="told">{told}</ul>' + table("Changes", columns, key="changes-caption")
+    return f'<ul class="told">{told}</ul>{changes_table(changes)}'

@@ -6,6 +6,7 @@ import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot.audit.availability_words import LAWS, has_held_out
+from fedavot.audit.comparison import Change
 from fedavot.audit.findings import Estimate, Findings, Shares
 from fedavot.audit.markup import Cell, Column, figures, name, table, text, words
 from fedavot.audit.numerals import ABSENT, NARROW, digits_of, number, share
@@ -120,6 +121,16 @@ def laws_table(findings: Findings) -> str:
     ]
     marked = laws.index(findings.fit.law) if findings.fit.law in laws else None
     return table("Descriptions of availability", columns, key="laws-caption", marked=marked)
+
+
+def changes_table(changes: Sequence[Change]) -> str:
+    """Return what changed since an earlier audit, before and after."""
+    columns = [
+        Column("What", [words(one.name) for one in changes]),
+        Column("Before", [Cell(text(one.before), one.before) for one in changes]),
+        Column("Now", [Cell(text(one.after), one.after) for one in changes]),
+    ]
+    return table("Changes", columns, key="changes-caption")
 
 
 def _clients(findings: Findings, rows: Integers) -> Column:
