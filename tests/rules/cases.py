@@ -237,6 +237,18 @@ VARIANTS = {
         rules.with_adam(rules.mifa(P), step=0.05, betas=(0.0, 0.5), epsilon=0.1),
         lambda seed: server.Adam(formulas.Mifa(P), step=0.05, betas=(0.0, 0.5), epsilon=0.1),
     ),
+    "FedAWE as its authors run it": Case(
+        rules.fedawe(clip=0.2, mean=True, server_step=0.9),
+        lambda seed: newer.MeanFedAWE(N_CLIENTS, flat(START), step=0.9, clip=0.2),
+    ),
+    "FedAWE with a server step": Case(
+        rules.fedawe(server_step=0.8),
+        lambda seed: formulas.FedAWE(N_CLIENTS, flat(START), step=0.8),
+    ),
+    "FedProx by importance": Case(
+        rules.fedprox(P, proximal=0.8),
+        lambda seed: formulas.FedProx(0.8, formulas.importance_average(P)),
+    ),
     "a server step after FedProx": Case(
         rules.with_server(rules.fedprox(proximal=0.8), step=1.2),
         lambda seed: server.Momentum(formulas.FedProx(0.8), step=1.2, momentum=0.0),

@@ -5,7 +5,7 @@ ever sees updates.
 """
 
 import numpy as np
-from literal import Literal
+from literal import Literal, project
 
 
 class Weighted(Literal):
@@ -198,7 +198,8 @@ class F3ast(Literal):
 class FedAWE(Literal):
     """Clients go on from the model they received last, and echo their updates t − τ_i times."""
 
-    def __init__(self, n_clients, start):
+    def __init__(self, n_clients, start, step=1.0, clip=np.inf):
+        self.step, self.clip = step, clip
         self.own = [start for _ in range(n_clients)]
         self.active = [-1 for _ in range(n_clients)]
         self.round = 0
@@ -209,11 +210,11 @@ class FedAWE(Literal):
     def aggregate(self, model, turn):
         if not turn.cohort:
             return model
+        base = np.mean([self.own[i] for i in turn.cohort], axis=0)
         echoed = [
-            self.own[i] + (self.round - self.active[i]) * (turn.ended[i] - self.own[i])
-            for i in turn.cohort
+            (self.round - self.active[i]) * (turn.ended[i] - self.own[i]) for i in turn.cohort
         ]
-        return sum(echoed) / len(echoed)
+        return base + self.step * project(np.mean(echoed, axis=0), self.clip)
 
     def broadcast(self, model, cohort):
         for i in cohort:
@@ -222,8 +223,8 @@ class FedAWE(Literal):
 
 
 class FedProx(Weighted):
-    def __init__(self, proximal):
-        super().__init__(fedavg().weigh)
+    def __init__(self, proximal, inner=None):
+        super().__init__((inner or fedavg()).weigh)
         self.proximal = proximal
 
 

@@ -1,8 +1,9 @@
-"""The rivals of recent years as formulas: FedStale, amplified rules, FOCUS, CA-Fed."""
+"""The rivals of recent years as formulas: FedStale, amplified rules, FOCUS, CA-Fed, FedAWE."""
 
 import itertools
 
 import numpy as np
+from formulas import FedAWE
 from literal import Literal
 
 
@@ -146,3 +147,17 @@ class CaFed(Literal):
         for i in kept & set(turn.cohort):
             model = model + self.p[i] / found[i][0] * (turn.ended[i] - turn.started[i])
         return model
+
+
+class MeanFedAWE(FedAWE):
+    """As its authors' program: members receive the aggregate, and all models' mean counts."""
+
+    def aggregate(self, model, turn):
+        moved = super().aggregate(model, turn)
+        for i in turn.cohort:
+            self.own[i], self.active[i] = moved, self.round
+        self.round += 1
+        return np.mean(self.own, axis=0)
+
+    def broadcast(self, model, cohort):
+        pass

@@ -122,3 +122,25 @@ def test_constants_of_the_newer_rules_are_checked(make, told):
 def test_fedstale_needs_inclusion_probabilities():
     with pytest.raises(RuleError, match="'fedstale' needs inclusion"):
         rules.build("fedstale", rules.Known(P))
+
+
+def test_the_mean_of_the_models_that_clients_hold_lags_behind_the_last_aggregate():
+    # Client 0 moves by a fifth of the way to 1 and receives that; client 1 still holds 0.
+    ends = [
+        run_points(rules.fedawe(mean=mean), [1.0, 0.0], [[0]], local_steps=1)
+        for mean in (False, True)
+    ]
+    np.testing.assert_allclose(ends, [0.2, 0.1])
+
+
+def test_an_echoed_update_is_clipped_and_scaled_by_the_server():
+    # Client 1 moves by .2 after three rounds, which is .6 echoed, and .5 clipped.
+    cohorts = [[0], [0], [1]]
+    rule = rules.build("fedawe", rules.Known([0.5, 0.5]), clip=0.5, server_step=0.5)
+    assert abs(run_points(rule, [0.0, 1.0], cohorts, local_steps=1) - 0.25) < EXACT
+
+
+def test_fedprox_by_importance_without_its_term_is_the_average_by_importance():
+    rule = rules.build("fedprox", rules.Known(P), proximal=0.0, by_importance=True)
+    average = rules.importance_average(P)
+    assert run_points(rule, TARGETS, PAIRS) == run_points(average, TARGETS, PAIRS)

@@ -308,7 +308,7 @@ def test_a_rule_prints_as_its_name_and_its_number_of_clients():
         ("fedavg", "softness", "options:"),
         ("fedavot", "allow_unconverged", "options:"),
         ("fedavot-soft", "softnes", "'softness'.*softness,"),
-        ("fedprox", "mu", "proximal,"),
+        ("fedprox", "mu", "proximal, by_importance,"),
         ("f3ast", "size", "'cohort_size'.*cohort_size, smoothing,"),
         ("mifa", "importance", "options:"),
     ],

@@ -193,6 +193,10 @@ def _select(known: Known, *, cohort_size: int) -> Rule:
     return fedavot_select(aligned, cohort_size, allow_unconverged=known.allow_unconverged)
 
 
+def _fedprox(known: Known, *, proximal: float = 1.0, by_importance: bool = False) -> Rule:
+    return fedprox(known.shares if by_importance else None, proximal=proximal)
+
+
 _MAKERS: dict[RuleName, tuple[Callable[..., Rule], Callable[[Known], tuple[Any, ...]]]] = {
     RuleName.FULL: (full, _importance),
     RuleName.FEDAVOT: (_fedavot, _everything),
@@ -215,7 +219,7 @@ _MAKERS: dict[RuleName, tuple[Callable[..., Rule], Callable[[Known], tuple[Any, 
     RuleName.FEDSTALE: (fedstale, _inclusion),
     RuleName.FOCUS: (focus, _importance),
     RuleName.FEDAWE: (fedawe, _nothing),
-    RuleName.FEDPROX: (fedprox, _nothing),
+    RuleName.FEDPROX: (_fedprox, _everything),
     RuleName.SCAFFOLD: (scaffold, _importance),
     RuleName.AMPLIFIED_FEDAVG: (amplified_fedavg, _importance),
     RuleName.AMPLIFIED_SCAFFOLD: (amplified_scaffold, _importance),

@@ -11,7 +11,8 @@ importance, sees who is available before it asks, and stores one number per clie
 The paper leaves the first rates open (its program offers p and 1/N, far too low for larger
 cohorts, for the 1/β rounds the estimate needs to forget them). Here they are the even rate of the
 first round that asks anybody, |S|/N. Rounds without participants lower all rates. Ties are broken
-by the order of the cohort.
+by the order of the cohort. The authors' program divides the sum by K, which is a server step of
+1/K: ``server_step`` in `build`, or `with_server`.
 
 Source: Ribero, Vikalo & de Veciana, *Federated learning under intermittent client availability and
 time-varying communication constraints*, IEEE JSTSP 2023 (arXiv 2205.06730), Algorithm 1.

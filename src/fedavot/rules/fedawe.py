@@ -1,19 +1,27 @@
 """FedAWE: absent clients continue from their own model, and make up for missed rounds.
 
-    θ_i† = x_i + (t − τ_i) Δ_i,   θ ← (1/|A|) Σ_{i∈A} θ_i†,   x_i ← θ for i ∈ A
+    θ_i† = x_i + s (t − τ_i) Δ_i,   θ ← (1/|A|) Σ_{i∈A} θ_i†,   x_i ← θ for i ∈ A
 
 x_i is the model client i last received, at the end of its last active round τ_i; it trains from
 there, and its update counts once for every round since then (once if it took part in the round
-before, and in the first round: τ_i = −1 before). The rule knows nothing: it uses no importance, and
-its objective is the plain mean (1/N) Σ f_i. Each client keeps its own model and a count. With a
-projection, clients receive the projected aggregate.
+before, and in the first round: τ_i = −1 before). s is the server's step. The rule knows nothing: it
+uses no importance, and its objective is the plain mean (1/N) Σ f_i. Each client keeps its own model
+and a count. With a projection, clients receive the projected aggregate.
+
+The authors' program clips the mean echoed update, (1/|A|) Σ (t − τ_i) Δ_i, to a norm of .5,
+evaluates the mean of the models that all clients hold, and lets the local step fall as
+1/√(1 + t/10): ``clip=0.5, mean=True`` and a schedule. With ``mean``, clients receive the aggregate
+before any projection, and the mean of their models is projected.
 
 Source: Xiang, Ioannidis, Yeh, Joe-Wong & Su, *Efficient federated learning against heterogeneous
-and non-stationary client unavailability*, NeurIPS 2024, Algorithm 1, with server step 1.
+and non-stationary client unavailability*, NeurIPS 2024, Algorithm 1, and its program.
 """
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from fedavot._checks import as_amount
 from fedavot.rules._rule import (
     Params,
     Report,
@@ -23,7 +31,9 @@ from fedavot.rules._rule import (
     equal_weights,
     pick,
     plus,
+    precision,
     put,
+    scaled,
     weighted,
 )
 from fedavot.rules.names import RuleName
@@ -42,29 +52,47 @@ class Clocks(NamedTuple):
     """t − τ_i, shape (n_clients,); 1 for the members of the last round."""
     latest: Any
     """Those members, then n_clients; shape (n_clients,)."""
+    step: Any
+    """s."""
+    clip: Any
+    """The largest norm of the mean echoed update."""
 
 
-def fedawe() -> Rule:
-    """Return FedAWE."""
+def fedawe(*, clip: float | None = None, mean: bool = False, server_step: float = 1.0) -> Rule:
+    """Return FedAWE.
+
+    Parameters
+    ----------
+    clip : float, optional
+        The largest norm of the mean echoed update, above 0; no limit if not given.
+    mean : bool
+        Whether the model is the mean of those that all clients hold, not the last aggregate.
+    server_step : float
+        s, above 0.
+    """
+    most = np.inf if clip is None else as_amount(clip, what="clip", positive=True)
+    size = as_amount(server_step, what="server_step", positive=True)
     return Rule(
         RuleName.FEDAWE,
         "nothing",
         "one model per client, on the client",
         by_cohort(equal_weights),
-        aggregate,
-        init=init,
-        start=start,
+        aggregate_mean if mean else aggregate,
+        init=lambda params, n_clients: everybody_alike(size, most, params, n_clients),
+        start=start_held if mean else start,
         remembers=True,
         moves=False,
     )
 
 
-def init(params: Params, n_clients: int) -> Clocks:
+def everybody_alike(step: float, clip: float, params: Params, n_clients: int) -> Clocks:
     """Return the state before the first round: everybody holds the first model."""
     import jax.numpy as jnp
 
     nobody = jnp.full(n_clients, n_clients, dtype=jnp.int32)
-    return Clocks(_repeated(params, n_clients), jnp.ones(n_clients, dtype=jnp.int32), nobody)
+    waited = jnp.ones(n_clients, dtype=jnp.int32)
+    constants = (jnp.asarray(value, dtype=precision(params)) for value in (step, clip))
+    return Clocks(_repeated(params, n_clients), waited, nobody, *constants)
 
 
 def start(params: Params, state: State, client: Any) -> Params:
@@ -76,6 +104,11 @@ def start(params: Params, state: State, client: Any) -> Params:
     return jax.tree.map(lambda new, old: jnp.where(just, new, old[client]), params, state.held)
 
 
+def start_held(params: Params, state: State, client: Any) -> Params:
+    """Return the model that the client holds."""
+    return pick(state.held, client)
+
+
 def aggregate(params: Params, state: State, report: Report) -> tuple[Params, State]:
     """Average the models with their updates echoed; an empty round leaves the model as it is."""
     import jax
@@ -83,13 +116,35 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
 
     members, size = report.members, report.members.shape[0]
     held = put(state.held, state.latest[:size], _repeated(params, size))
-    missed = state.since.at[members].get(mode="fill", fill_value=0)
-    echoes = missed.astype(report.weights.dtype) * report.weights
-    average = plus(weighted(report.weights, pick(held, members)), weighted(echoes, report.updates))
-    someone = (members < state.since.shape[0]).any()
+    average, since = echoed(held, state, report)
+    someone = (members < since.shape[0]).any()
     moved = jax.tree.map(lambda new, old: jnp.where(someone, new, old), average, params)
-    since = (state.since + 1).at[members].set(1, mode="drop")
-    return moved, Clocks(held, since, state.latest.at[:size].set(members))
+    latest = state.latest.at[:size].set(members)
+    return moved, state._replace(held=held, since=since, latest=latest)
+
+
+def aggregate_mean(params: Params, state: State, report: Report) -> tuple[Params, State]:
+    """Give the average to the members, and return the mean of all clients' models."""
+    import jax
+
+    average, since = echoed(state.held, state, report)
+    held = put(state.held, report.members, _repeated(average, report.members.shape[0]))
+    mean = jax.tree.map(lambda leaf: leaf.mean(axis=0), held)
+    return mean, state._replace(held=held, since=since)
+
+
+def echoed(held: Params, state: State, report: Report) -> tuple[Params, Any]:
+    """Return the average of the models with their updates echoed, and the next t − τ_i."""
+    import jax
+    import jax.numpy as jnp
+
+    missed = state.since.at[report.members].get(mode="fill", fill_value=0)
+    echoes = missed.astype(report.weights.dtype) * report.weights
+    change = weighted(echoes, report.updates)
+    norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(change)))
+    factor = state.step * jnp.minimum(1.0, state.clip / norm)
+    average = plus(weighted(report.weights, pick(held, report.members)), scaled(factor, change))
+    return average, (state.since + 1).at[report.members].set(1, mode="drop")
 
 
 def _repeated(params: Params, count: int) -> Params:
