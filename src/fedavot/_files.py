@@ -156,14 +156,8 @@ def write_whole(path: PathLike, write: Callable[[IO[bytes]], Any]) -> None:
     """Write to a temporary name beside ``path``, flush to disk, then rename.
 
     A link at ``path`` is replaced, not followed. Temporary files of earlier writes of the same file
-    that were killed are removed; those of writes under way are locked, and left alone.
-
-    Parameters
-    ----------
-    path : path
-        What the file is called once it is whole.
-    write : function of a binary stream
-        Writes the content.
+    that were killed are removed; those of writes under way are locked, and left alone. ``write``
+    writes the content to a binary stream.
     """
     target = Path(path)
     try:

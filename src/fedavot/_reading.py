@@ -1,7 +1,8 @@
 """Text files that people and programs write: UTF-8, CSV, JSON and TOML.
 
 Whatever cannot be read raises a `FileFormatError` that names the file, the line if there is one,
-and what to do. What columns and keys mean is left to the callers.
+and what to do: ``source`` is that file, and ``line`` the number of the first line of the text. What
+columns and keys mean is left to the callers.
 """
 
 import csv
@@ -45,17 +46,7 @@ def read_text(path: Path) -> str:
 
 
 def decoded(data: bytes, source: object, line: int = 1) -> str:
-    """Decode UTF-8, or name the line of the first byte that is not.
-
-    Parameters
-    ----------
-    data : bytes
-        Whole lines.
-    source : path
-        The file, for messages.
-    line : int
-        The number of the first line.
-    """
+    """Decode whole lines of UTF-8, or name the line of the first byte that is not."""
     try:
         return data.decode()
     except UnicodeDecodeError as cause:
@@ -72,16 +63,7 @@ def csv_rows(
 ) -> Iterator[tuple[list[str], int]]:
     """Yield the rows of strict CSV that are not empty, with the lines they begin on.
 
-    Parameters
-    ----------
-    text : str
-        Whole lines, whose ends a name in quotes keeps.
-    source : path
-        The file, for messages.
-    delimiter : str
-        One character.
-    line : int
-        The number of the first line.
+    The text has whole lines, whose ends a name in quotes keeps.
     """
     # Not splitlines, which also ends lines at characters that a name may have.
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -158,17 +140,7 @@ def parse_json(text: bytes | str, *, nan: bool = False) -> Any:
 
 
 def json_in(text: bytes | str, source: object, line: int = 1) -> Any:
-    """Return the content of JSON as `parse_json` does, or name the file and the reason.
-
-    Parameters
-    ----------
-    text : bytes or str
-        A whole document.
-    source : path
-        The file, for messages.
-    line : int
-        The number of the first line.
-    """
+    """Return the content of a whole document as `parse_json` does, or name the file and reason."""
     try:
         return parse_json(text)
     except json.JSONDecodeError as cause:

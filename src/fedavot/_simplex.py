@@ -33,16 +33,8 @@ def level_weights(
 ) -> Floats:
     """Share each row's weight among its entries of the lowest level; the others get zero.
 
-    Parameters
-    ----------
-    values : float array, shape (n_entries,)
-        The potentials of one row, or of many, one after the other.
-    levels : array, shape (n_entries,)
-        Level of each entry.
-    offsets : int array, shape (n_rows + 1,), optional
-        Where each row starts; one row by default.
-    share : function
-        `softmax` or `sparsemax`.
+    The potentials and levels, shape (n_entries,), are those of one row, or of many, one after the
+    other, which start at ``offsets``, shape (n_rows + 1,). They are shared by softmax or sparsemax.
     """
     weights = np.zeros(values.size)
     if offsets is None:

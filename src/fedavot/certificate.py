@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedavot._checks import Floats, Integers, as_amount, as_importance
+from fedavot._checks import Floats, Integers, as_amount, as_importance, enumerated
 from fedavot._clients import Clients, in_client_order
 from fedavot._exact import Bounds, exact_bounds, explicit
 from fedavot.laws._law import Law, SolvableLaw
@@ -143,7 +143,7 @@ class Certificate:
             if evidence is None:
                 return False
             bounds = (
-                _weighed(wanted, law, claim, evidence)
+                _weighed(wanted, law, claim, *evidence)
                 if cohorts is None
                 else exact_bounds(wanted, cohorts, claim.deficient, *evidence)
             )
@@ -156,22 +156,14 @@ class Certificate:
             return (
                 f"{doubt}every set of clients takes part often enough: exact alignment is possible"
             )
-        shown = ", ".join(str(client) for client in self.deficient_clients[:10])
-        more = f", … ({self.deficient.size} in all)" if self.deficient.size > 10 else ""
         return (
-            f"{doubt}exact alignment is impossible: the clients {shown}{more} have "
+            f"{doubt}exact alignment is impossible: the clients "
+            f"{enumerated(map(str, self.deficient_clients), 10)} have "
             f"{self.deficiency:.3g} more importance than the probability that any of them takes "
             f"part; at worst a set has {self.hall_ratio:.3g} times as much as that probability. "
             "Lower their importance, have them take part more often, or accept the nearest "
             "importance, which align() attains"
         )
-
-
-class _Evidence(NamedTuple):
-    """Potentials and levels that define weights."""
-
-    potentials: Floats
-    levels: Integers
 
 
 class _Claim(NamedTuple):
@@ -205,14 +197,14 @@ def _attains(ratio: float, bounds: Bounds, tol: Fraction) -> bool:
 
 
 def _weighed(
-    importance: Floats, law: SolvableLaw, claim: _Claim, given: _Evidence
+    importance: Floats, law: SolvableLaw, claim: _Claim, potentials: Floats, levels: Integers
 ) -> Bounds | None:
     """Return bounds from the weights that the evidence defines, and from its order of clients."""
-    attained = law.expected_weights(given.potentials, given.levels)
+    attained = law.expected_weights(potentials, levels)
     # The empty set and the set of all clients are never deficient; a feasible claim has no other.
     violation, share = 0.0, 1.0
     if not claim.feasible:
-        order = np.lexsort((-given.potentials, given.levels, importance == 0))
+        order = np.lexsort((-potentials, levels, importance == 0))
         violation = _violation(importance, law, claim.deficient)
         share = _least_ratio(np.cumsum(law.prefix_gains(order)), np.cumsum(importance[order]))
     return _bounds(
@@ -270,8 +262,8 @@ def _read_claim(certificate: Certificate, n_clients: int) -> _Claim | None:
     return claim if sound else None
 
 
-def _read_evidence(certificate: Certificate, n_clients: int) -> _Evidence | None:
-    """Return a certificate's evidence, or None if it does not define weights."""
+def _read_evidence(certificate: Certificate, n_clients: int) -> tuple[Floats, Integers] | None:
+    """Return a certificate's potentials and levels, or None if they do not define weights."""
     potentials, levels = _array(certificate.potentials, "fiu"), _array(certificate.levels, "iu")
     if potentials is None or levels is None or not potentials.size == levels.size == n_clients:
         return None
@@ -279,7 +271,7 @@ def _read_evidence(certificate: Certificate, n_clients: int) -> _Evidence | None
         return None
     # Only the order of the levels matters.
     ranks = np.unique(levels, return_inverse=True)[1]
-    return _Evidence(potentials.astype(np.float64), ranks.astype(np.int64))
+    return potentials.astype(np.float64), ranks.astype(np.int64)
 
 
 def _array(values: Any, kinds: str) -> NDArray[Any] | None:

@@ -32,12 +32,7 @@ from dataclasses import dataclass
 class Option:
     """An option that a message names, so that a command line can name its own flag instead.
 
-    Attributes
-    ----------
-    name : str
-        The parameter's name.
-    value : object
-        What to set it to; None to name the parameter alone.
+    The value is what to set it to; None to name the parameter alone.
     """
 
     name: str

@@ -45,19 +45,7 @@ def show(
     changes: Sequence[Change] | None,
     files: Iterable[Path],
 ) -> None:
-    """Print a summary.
-
-    Parameters
-    ----------
-    console : Console
-        Where to print.
-    findings : Findings
-        What was found.
-    changes : sequence of Change, or None
-        What changed; None without an earlier audit.
-    files : iterable of path
-        The files that were written.
-    """
+    """Print a summary and the files written; changes are None without an earlier audit."""
     console.width = max(console.width, NARROWEST)
     told = sections(findings)
     _recommend(console, findings, told["advice"].sentences)
