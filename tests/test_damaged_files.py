@@ -86,25 +86,57 @@ def test_white_space_and_the_order_of_keys_are_not_content(saved):
     kind.load(path)
 
 
-@pytest.mark.parametrize(
-    ("text", "match"),
-    [
-        ('{"format": "x", "format": "x"}', "'format' occurs more than once"),
-        ('{"a": {"b": 1, "b": 1}}', "'b' occurs more than once"),
-        ('{"a": NaN}', "NaN is not a JSON number"),
-        ('{"a": -Infinity}', "-Infinity is not a JSON number"),
-        ('{"a": 1e999}', "not JSON compliant"),
-        ('{"a": ' + "9" * 5000 + "}", "an integer has 5000 digits, more than 300"),
-        ('{"a": ' + "9" * 301 + "}", "an integer has 301 digits, more than 300"),
-        ("[" * 100_000, "recursion"),
-        ("\ufeff{}", "BOM|Expecting"),
-        ('{"format": ' + json.dumps("x" * 10**6) + "}", r"holds 'xxxx.{0,100}, not"),
-    ],
-    ids=range(10),
-)
-def test_json_that_no_document_of_ours_has_is_refused(saved, text, match):
+@pytest.mark.parametrize("kept", [0, 1, 100, -3])
+def test_a_truncated_file_is_refused(saved, kept):
     kind, path = saved
-    path.write_text(text, encoding="utf-8")
+    path.write_text(path.read_text()[:kept])
+    with pytest.raises(FileFormatError, match=r"it\.json is not a complete JSON document"):
+        kind.load(path)
+
+
+@pytest.mark.parametrize(
+    ("version", "match"),
+    [
+        (3, r"version 3 of 'fedavot-.*', and this library reads up to 2; upgrade"),
+        (0, r"version 0; expected a positive integer"),
+        ("1", r"version '1'"),
+        (True, r"version True"),
+        (None, r"version None"),
+        (1.0, r"version 1\.0"),
+    ],
+)
+def test_a_version_the_library_does_not_read_is_refused(saved, version, match):
+    kind, path = saved
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": version}))
+    with pytest.raises(FileFormatError, match=match):
+        kind.load(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (b"\x80\x04\x95\xff\xfe", "byte 0 is not UTF-8"),
+        (b"PK\x03\x04", "not a complete JSON document"),
+        (b"[1, 2, 3]", "holds 'list', not 'fedavot-"),
+        (b"null", "holds 'NoneType'"),
+        (b'{"weights": [1]}', "holds None, not 'fedavot-"),
+        (b'{"format": "fedavot-other", "version": 1}', "holds 'fedavot-other'"),
+        (b'{"format": "x", "format": "x"}', "'format' occurs more than once"),
+        (b'{"a": {"b": 1, "b": 1}}', "'b' occurs more than once"),
+        (b'{"a": NaN}', "NaN is not a JSON number"),
+        (b'{"a": -Infinity}', "-Infinity is not a JSON number"),
+        (b'{"a": 1e999}', "not JSON compliant"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "an integer has 5000 digits, more than 300"),
+        (b'{"a": ' + b"9" * 301 + b"}", "an integer has 301 digits, more than 300"),
+        (b"[" * 100_000, "recursion"),
+        (b"\xef\xbb\xbf{}", "BOM|Expecting"),
+        (b'{"format": "' + b"x" * 10**6 + b'"}', r"holds 'xxxx.{0,100}, not"),
+    ],
+    ids=range(16),
+)
+def test_what_is_no_document_of_ours_is_refused(saved, data, match):
+    kind, path = saved
+    path.write_bytes(data)
     with pytest.raises(FileFormatError, match=match):
         kind.load(path)
 

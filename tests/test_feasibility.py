@@ -103,8 +103,7 @@ def test_the_certificate_and_the_alignment_agree_on_what_is_possible(data):
     assert abs(alignment.gap - certificate.deficiency) <= PROBABILITY
 
 
-@pytest.mark.parametrize("hair", [1e-9, 1e-10, 1e-11, 5e-12, 2e-12, 1e-12, 1e-13, 1e-15])
-@pytest.mark.parametrize(
+of_three = pytest.mark.parametrize(
     "law",
     [
         fa.Cohorts([[0], [0, 2], [0, 1], [1]]),
@@ -114,6 +113,10 @@ def test_the_certificate_and_the_alignment_agree_on_what_is_possible(data):
     ],
     ids=lambda law: type(law).__name__,
 )
+
+
+@pytest.mark.parametrize("hair", [1e-9, 1e-10, 1e-11, 5e-12, 2e-12, 1e-12, 1e-13, 1e-15])
+@of_three
 def test_an_importance_a_hair_inside_a_facet_is_feasible(law, hair):
     cohorts = enumerate_cohorts(law)
     facet = brute.expected_weights(cohorts, np.zeros(3), [1, 0, 1])
@@ -127,16 +130,7 @@ def test_an_importance_a_hair_inside_a_facet_is_feasible(law, hair):
 
 
 @pytest.mark.parametrize("hair", [1e-6, 1e-9, 1e-10, 1e-11])
-@pytest.mark.parametrize(
-    "law",
-    [
-        fa.Cohorts([[0], [0, 2], [0, 1], [1]]),
-        fa.UniformCohorts(3, 2),
-        fa.IndependentClients([0.5, 0.5, 0.3]),
-        fa.Mixture([fa.UniformCohorts(3, 1), fa.UniformCohorts(3, 2)], [0.5, 0.5]),
-    ],
-    ids=lambda law: type(law).__name__,
-)
+@of_three
 def test_an_importance_a_hair_outside_a_facet_is_not(law, hair):
     facet = brute.expected_weights(enumerate_cohorts(law), np.zeros(3), [1, 0, 1])
     importance = facet + hair * np.array([-1.0, 1.0, 0.0])

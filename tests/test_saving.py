@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedavot as fa
-from fedavot.errors import FedavotWarning
-from sealing import sealed, unsealed
+from sealing import sealed
 
 FIELDS = ("importance", "potentials", "levels", "attained")
 AWKWARD = np.array([-0.0, 5e-324, -2.2250738585072014e-308, 1.7976931348623157e308, 0.1, 1 / 3])
@@ -100,15 +99,6 @@ def test_names_are_kept_by_a_file_and_change_nothing_else(tmp_path):
         assert_same(found, bare)
         assert found.clients == alignment.clients
     assert found.weights(["<b>", "lyon"]).tobytes() == bare.weights([1, 0]).tobytes()
-
-
-def test_files_without_a_checksum_are_read_with_a_warning(tmp_path):
-    saved = fa.align([0.5, 0.3, 0.2], fa.UniformCohorts(3, 2))
-    saved.save(tmp_path / "a.json")
-    document = json.loads((tmp_path / "a.json").read_text())
-    (tmp_path / "a.json").write_text(unsealed(document))
-    with pytest.warns(FedavotWarning, match="no checksum"):
-        assert_same(fa.Alignment.load(tmp_path / "a.json"), saved)
 
 
 @pytest.mark.parametrize("path_type", [str, Path])
