@@ -35,6 +35,12 @@ def kind(value):
     return type(value).__name__
 
 
+def each(cases):
+    """Try every call, listed by the error that it must raise with what the message must match."""
+    listed = [(call, error, match) for error, some in cases.items() for call, match in some]
+    return pytest.mark.parametrize(("call", "error", "match"), listed)
+
+
 def loss(params, batch):
     return ((batch @ params) ** 2).mean()
 
@@ -44,70 +50,55 @@ def init(key):
 
 
 @pytest.mark.parametrize("huge", HUGE, ids=["400", "5000", "minus"])
-@pytest.mark.parametrize(
-    ("call", "error", "match"),
-    [
-        (lambda n: fa.align([0.5, n, 0.5], LAW), errors.ImportanceError, "client 1 is an? .*integ"),
-        (lambda n: fa.certify([n, 0, 0], LAW), errors.ImportanceError, "client 0 is an? .*integer"),
-        (lambda n: importance.by_examples([1, 1, n]), errors.ImportanceError, "client 2 is an?"),
-        (lambda n: importance.uniform(abs(n)), errors.OptionError, "n_clients is an integer"),
-        (lambda n: importance.tempered([0.5, n], exponent=1), errors.ImportanceError, "client 1"),
-        (
-            lambda n: importance.by_group(["a", "a"], {"a": 1.0}, within=[1, n]),
-            errors.ImportanceError,
-            "client 1",
-        ),
-        (
-            lambda n: importance.from_mapping({"a": 1, "b": n}, ["a", "b"]),
-            errors.ImportanceError,
-            "client 'b'",
-        ),
-        (lambda n: fa.Cohorts([[0, 1], [1, n]]), errors.LawError, "object: an? .*integer of about"),
-        (lambda n: fa.Cohorts(np.array([[0, n]])), errors.LawError, "object: an? .*integer of"),
-        (lambda n: fa.Cohorts([[0], [1]], [1, n]), errors.LawError, "cohort 1 is an? .*integer"),
-        (lambda n: fa.Cohorts([[0]], n_clients=abs(n)), errors.OptionError, "n_clients is an int"),
-        (lambda n: fa.Cohorts.from_log([0], [n]), errors.LawError, "an? .*integer of about"),
-        (lambda n: fa.IndependentClients([0.5, n]), errors.LawError, "entry 1 is an? .*integer"),
-        (lambda n: fa.UniformCohorts(abs(n), 1), errors.OptionError, "n_clients is an integer"),
-        (lambda n: fa.SuccessiveDraws([1, n], 1), errors.LawError, "entry 1 is an? .*integer"),
-        (lambda n: LAW.coverage([n]), errors.CohortError, "object: an? .*integer"),
-        (lambda n: LAW.expected_weights([0, n, 0]), errors.OptionError, "client 1 is an?"),
-        (
-            lambda n: LAW.expected_weights([0, 0, 0], levels=[0, n, 0]),
-            errors.OptionError,
-            "integer of about",
-        ),
-        (lambda n: LAW.sample(np.random.default_rng(0), abs(n)), errors.OptionError, "rounds is"),
-        (lambda n: fa.align([1.0], fa.UniformCohorts(1, 1), tol=n), errors.OptionError, "tol is"),
-        (
-            lambda n: fa.align([1.0], fa.UniformCohorts(1, 1), softness=n),
-            errors.OptionError,
-            "softness is an? .*integer of about",
-        ),
-        (
-            lambda n: fa.align([1.0], fa.UniformCohorts(1, 1), max_iter=abs(n)),
-            errors.OptionError,
-            "max_iter is an",
-        ),
-        (
-            lambda n: fa.align([0.4, 0.3, 0.3], LAW).weights([0, n]),
-            errors.CohortError,
-            "object: an? .*integer",
-        ),
-        (
-            lambda n: fa.select([0.5, n], 1, np.random.default_rng(0)),
-            errors.InputError,
-            "client 1 is an?",
-        ),
-        (as_seed, errors.OptionError, "seed is an? .*integer of about"),
-        (lambda n: Training(abs(n), constant(0.1)), errors.OptionError, "rounds is an integer"),
-        (lambda n: Training(1, constant(0.1), seeds=[n, n]), errors.OptionError, "seeds are"),
-        (
-            lambda n: linear_task("odd", [(np.array([[1, n]]), [1.0])]),
-            errors.TaskError,
-            "client 0 .* of type object",
-        ),
-    ],
+@each(
+    {
+        errors.ImportanceError: [
+            (lambda n: fa.align([0.5, n, 0.5], LAW), "client 1 is an? .*integ"),
+            (lambda n: fa.certify([n, 0, 0], LAW), "client 0 is an? .*integer"),
+            (lambda n: importance.by_examples([1, 1, n]), "client 2 is an?"),
+            (lambda n: importance.tempered([0.5, n], exponent=1), "client 1"),
+            (lambda n: importance.by_group(["a", "a"], {"a": 1.0}, within=[1, n]), "client 1"),
+            (lambda n: importance.from_mapping({"a": 1, "b": n}, ["a", "b"]), "client 'b'"),
+        ],
+        errors.OptionError: [
+            (lambda n: importance.uniform(abs(n)), "n_clients is an integer"),
+            (lambda n: fa.Cohorts([[0]], n_clients=abs(n)), "n_clients is an int"),
+            (lambda n: fa.UniformCohorts(abs(n), 1), "n_clients is an integer"),
+            (lambda n: LAW.expected_weights([0, n, 0]), "client 1 is an?"),
+            (lambda n: LAW.expected_weights([0, 0, 0], levels=[0, n, 0]), "integer of about"),
+            (lambda n: LAW.sample(np.random.default_rng(0), abs(n)), "rounds is"),
+            (lambda n: fa.align([1.0], fa.UniformCohorts(1, 1), tol=n), "tol is"),
+            (
+                lambda n: fa.align([1.0], fa.UniformCohorts(1, 1), softness=n),
+                "softness is an? .*integer of about",
+            ),
+            (lambda n: fa.align([1.0], fa.UniformCohorts(1, 1), max_iter=abs(n)), "max_iter is an"),
+            (as_seed, "seed is an? .*integer of about"),
+            (lambda n: Training(abs(n), constant(0.1)), "rounds is an integer"),
+            (lambda n: Training(1, constant(0.1), seeds=[n, n]), "seeds are"),
+        ],
+        errors.LawError: [
+            (lambda n: fa.Cohorts([[0, 1], [1, n]]), "object: an? .*integer of about"),
+            (lambda n: fa.Cohorts(np.array([[0, n]])), "object: an? .*integer of"),
+            (lambda n: fa.Cohorts([[0], [1]], [1, n]), "cohort 1 is an? .*integer"),
+            (lambda n: fa.Cohorts.from_log([0], [n]), "an? .*integer of about"),
+            (lambda n: fa.IndependentClients([0.5, n]), "entry 1 is an? .*integer"),
+            (lambda n: fa.SuccessiveDraws([1, n], 1), "entry 1 is an? .*integer"),
+        ],
+        errors.CohortError: [
+            (lambda n: LAW.coverage([n]), "object: an? .*integer"),
+            (lambda n: fa.align([0.4, 0.3, 0.3], LAW).weights([0, n]), "object: an? .*integer"),
+        ],
+        errors.InputError: [
+            (lambda n: fa.select([0.5, n], 1, np.random.default_rng(0)), "client 1 is an?")
+        ],
+        errors.TaskError: [
+            (
+                lambda n: linear_task("odd", [(np.array([[1, n]]), [1.0])]),
+                "client 0 .* of type object",
+            ),
+        ],
+    }
 )
 def test_huge_integers_are_refused_by_the_entry_that_holds_them(call, error, match, huge):
     with pytest.raises(error, match=match):
@@ -128,16 +119,19 @@ def test_what_is_no_text_in_the_place_of_words_is_refused(option, value):
 
 
 @pytest.mark.parametrize("value", [MASKED, [0, 1], 10**5000, [10**5000], None, "a", 1j], ids=kind)
-@pytest.mark.parametrize(
-    ("call", "error", "match"),
-    [
-        (lambda it: build(it, Known([0.4, 0.3, 0.3], LAW)), errors.RuleError, "no rule"),
-        (lambda it: fa.select([0.4, 0.3, 0.3], 1, it), errors.OptionError, "rng is"),
-        (lambda it: importance.by_group(["a"], it), errors.ImportanceError, "targets must be"),
-        (lambda it: importance.from_mapping(it, ["a"]), errors.ImportanceError, "mapping must be"),
-        (fa.OnlineAligner.from_state, errors.FileFormatError, "must be a mapping"),
-        (fa.SoftOnlineAligner.from_state, errors.FileFormatError, "must be a mapping"),
-    ],
+@each(
+    {
+        errors.RuleError: [(lambda it: build(it, Known([0.4, 0.3, 0.3], LAW)), "no rule")],
+        errors.OptionError: [(lambda it: fa.select([0.4, 0.3, 0.3], 1, it), "rng is")],
+        errors.ImportanceError: [
+            (lambda it: importance.by_group(["a"], it), "targets must be"),
+            (lambda it: importance.from_mapping(it, ["a"]), "mapping must be"),
+        ],
+        errors.FileFormatError: [
+            (fa.OnlineAligner.from_state, "must be a mapping"),
+            (fa.SoftOnlineAligner.from_state, "must be a mapping"),
+        ],
+    }
 )
 def test_values_of_another_kind_are_refused(call, error, match, value):
     with pytest.raises(error, match=match):
@@ -181,92 +175,77 @@ def test_values_are_shown_however_long_they_are():
     assert len(shown("a" * 10_000)) < 300
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "match"),
-    [
-        (lambda: fa.align(MASKED, LAW), errors.ImportanceError, "client 2 has masked"),
-        (lambda: fa.certify(MASKED, LAW), errors.ImportanceError, "client 2 has masked"),
-        (lambda: importance.by_examples(MASKED), errors.ImportanceError, "client 2 has masked"),
-        (
-            lambda: importance.by_group(MASKED_INDICES, {0: 0.5, 1: 0.5}),
-            errors.ImportanceError,
-            "groups",
-        ),
-        (
-            lambda: importance.by_examples([1.0, np.ma.masked]),
-            errors.ImportanceError,
-            "client 1: it has masked",
-        ),
-        (lambda: importance.tempered(MASKED, exponent=2), errors.ImportanceError, "client 2"),
-        (
-            lambda: fa.Cohorts(np.ma.array([[0, 1], [1, 2]], mask=[[0, 0], [0, 1]])),
-            errors.LawError,
-            "cohort 1 has masked",
-        ),
-        (lambda: fa.Cohorts([[0], MASKED_INDICES]), errors.LawError, "cohort 1 .*entry 2 has mask"),
-        (lambda: fa.Cohorts([[0], [1], [2]], MASKED), errors.LawError, "cohort 2 has masked"),
-        (lambda: fa.Cohorts.from_log([0, 0, 1], MASKED_INDICES), errors.LawError, "entry 2"),
-        (lambda: fa.Cohorts.from_log(MASKED_INDICES, [0, 0, 1]), errors.LawError, "entry 2"),
-        (lambda: fa.IndependentClients(MASKED), errors.LawError, "entry 2 has masked"),
-        (lambda: fa.SuccessiveDraws(MASKED, 2), errors.LawError, "entry 2 has masked"),
-        (lambda: fa.Mixture([LAW] * 3, MASKED), errors.LawError, "state 2 has masked"),
-        (lambda: LAW.coverage(MASKED_INDICES), errors.CohortError, "entry 2 has masked"),
-        (lambda: as_potentials(MASKED, 3), errors.OptionError, "client 2 has masked"),
-        (lambda: as_levels(MASKED_INDICES, 3), errors.OptionError, "entry 2 has masked"),
-        (lambda: Clients(3).mask(MASKED_INDICES), errors.CohortError, "entry 2 has masked"),
-        (
-            lambda: fa.align([0.4, 0.3, 0.3], LAW).weights(MASKED_INDICES),
-            errors.CohortError,
-            "entry 2 has masked",
-        ),
-        (lambda: fa.select(MASKED, 1, np.random.default_rng(0)), errors.InputError, "client 2"),
-        (
-            lambda: fa.align([0.4, 0.3, 0.3], LAW, tol=np.ma.masked),
-            errors.OptionError,
-            "tol: it has masked",
-        ),
-        (
-            lambda: build("horvitz-thompson", known=Known(MASKED, LAW)),
-            errors.InputError,
-            "2 has masked",
-        ),
-        (
-            lambda: Task("odd", np.ma.masked_less(np.zeros((2, 3, 2)), 1), loss, init),
-            errors.TaskError,
-            "client 0 has masked",
-        ),
-        (
-            lambda: Task("odd", np.zeros((3, 3, 2)), loss, init, MASKED_INDICES + 1),
-            errors.TaskError,
-            "client 2 has masked",
-        ),
-        (
-            lambda: from_clients(
-                "odd",
-                [np.zeros((2, 2)), np.ma.masked_less(np.zeros((2, 2)), 1)],
-                loss=loss,
-                init=init,
+@each(
+    {
+        errors.ImportanceError: [
+            (lambda: fa.align(MASKED, LAW), "client 2 has masked"),
+            (lambda: fa.certify(MASKED, LAW), "client 2 has masked"),
+            (lambda: importance.by_examples(MASKED), "client 2 has masked"),
+            (lambda: importance.by_group(MASKED_INDICES, {0: 0.5, 1: 0.5}), "groups"),
+            (lambda: importance.by_examples([1.0, np.ma.masked]), "client 1: it has masked"),
+            (lambda: importance.tempered(MASKED, exponent=2), "client 2"),
+        ],
+        errors.LawError: [
+            (
+                lambda: fa.Cohorts(np.ma.array([[0, 1], [1, 2]], mask=[[0, 0], [0, 1]])),
+                "cohort 1 has masked",
             ),
-            errors.TaskError,
-            "client 1 of task",
-        ),
-        (
-            lambda: linear_task("odd", [(np.zeros((3, 2)), MASKED)]),
-            errors.TaskError,
-            "client 0 of task .*entry 2 has masked",
-        ),
-        (
-            lambda: dirichlet(
-                MASKED_INDICES,
-                2,
-                examples_per_client=1,
-                concentration=1.0,
-                rng=np.random.default_rng(0),
+            (lambda: fa.Cohorts([[0], MASKED_INDICES]), "cohort 1 .*entry 2 has mask"),
+            (lambda: fa.Cohorts([[0], [1], [2]], MASKED), "cohort 2 has masked"),
+            (lambda: fa.Cohorts.from_log([0, 0, 1], MASKED_INDICES), "entry 2"),
+            (lambda: fa.Cohorts.from_log(MASKED_INDICES, [0, 0, 1]), "entry 2"),
+            (lambda: fa.IndependentClients(MASKED), "entry 2 has masked"),
+            (lambda: fa.SuccessiveDraws(MASKED, 2), "entry 2 has masked"),
+            (lambda: fa.Mixture([LAW] * 3, MASKED), "state 2 has masked"),
+        ],
+        errors.CohortError: [
+            (lambda: LAW.coverage(MASKED_INDICES), "entry 2 has masked"),
+            (lambda: Clients(3).mask(MASKED_INDICES), "entry 2 has masked"),
+            (lambda: fa.align([0.4, 0.3, 0.3], LAW).weights(MASKED_INDICES), "entry 2 has masked"),
+        ],
+        errors.OptionError: [
+            (lambda: as_potentials(MASKED, 3), "client 2 has masked"),
+            (lambda: as_levels(MASKED_INDICES, 3), "entry 2 has masked"),
+            (lambda: fa.align([0.4, 0.3, 0.3], LAW, tol=np.ma.masked), "tol: it has masked"),
+        ],
+        errors.InputError: [
+            (lambda: fa.select(MASKED, 1, np.random.default_rng(0)), "client 2"),
+            (lambda: build("horvitz-thompson", known=Known(MASKED, LAW)), "2 has masked"),
+        ],
+        errors.TaskError: [
+            (
+                lambda: Task("odd", np.ma.masked_less(np.zeros((2, 3, 2)), 1), loss, init),
+                "client 0 has masked",
             ),
-            errors.TaskError,
-            "entry 2 has masked",
-        ),
-    ],
+            (
+                lambda: Task("odd", np.zeros((3, 3, 2)), loss, init, MASKED_INDICES + 1),
+                "client 2 has masked",
+            ),
+            (
+                lambda: from_clients(
+                    "odd",
+                    [np.zeros((2, 2)), np.ma.masked_less(np.zeros((2, 2)), 1)],
+                    loss=loss,
+                    init=init,
+                ),
+                "client 1 of task",
+            ),
+            (
+                lambda: linear_task("odd", [(np.zeros((3, 2)), MASKED)]),
+                "client 0 of task .*entry 2 has masked",
+            ),
+            (
+                lambda: dirichlet(
+                    MASKED_INDICES,
+                    2,
+                    examples_per_client=1,
+                    concentration=1.0,
+                    rng=np.random.default_rng(0),
+                ),
+                "entry 2 has masked",
+            ),
+        ],
+    }
 )
 def test_masked_entries_are_refused(call, error, match):
     with pytest.raises(error, match=match):
