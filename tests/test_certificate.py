@@ -60,29 +60,24 @@ def test_calling_a_feasible_importance_infeasible_does_not_verify(law):
     assert not claim.verify(FEASIBLE, law)
 
 
+CHANGES = (
+    *(("deficiency", lambda found, by=by: found + by) for by in (-TAMPERED, TAMPERED)),
+    *(("hall_ratio", lambda found, by=by: found * by) for by in (1 - TAMPERED, 1 + TAMPERED)),
+    *(("hall_ratio", lambda _, to=to: to) for to in (1e9, 1e12, 1e154, 1e155, 1e200, 1.7e308)),
+    ("hall_ratio", lambda _: np.inf),
+    *(
+        ("deficient", lambda _, to=to: np.array(to, dtype=int))
+        for to in ([], [1], [0, 1], [0, 1, 2, 3])
+    ),
+)
+
+
 @every_law
-@pytest.mark.parametrize("change", [-TAMPERED, TAMPERED])
-def test_another_deficiency_does_not_verify(law, change):
+@pytest.mark.parametrize(("field", "change"), CHANGES)
+def test_another_claim_does_not_verify(law, field, change):
     certificate = fa.certify(INFEASIBLE, law)
-    assert not replace(certificate, deficiency=certificate.deficiency + change).verify(
-        INFEASIBLE, law
-    )
-
-
-@every_law
-@pytest.mark.parametrize("factor", [1.0 - TAMPERED, 1.0 + TAMPERED, np.inf])
-def test_another_hall_ratio_does_not_verify(law, factor):
-    certificate = fa.certify(INFEASIBLE, law)
-    assert not replace(certificate, hall_ratio=factor * certificate.hall_ratio).verify(
-        INFEASIBLE, law
-    )
-
-
-@every_law
-@pytest.mark.parametrize("deficient", [[], [1], [0, 1], [0, 1, 2, 3]])
-def test_another_set_does_not_verify(law, deficient):
-    certificate = replace(fa.certify(INFEASIBLE, law), deficient=np.array(deficient, dtype=int))
-    assert not certificate.verify(INFEASIBLE, law)
+    tampered = replace(certificate, **{field: change(getattr(certificate, field))})
+    assert not tampered.verify(INFEASIBLE, law)
 
 
 @every_law
@@ -157,12 +152,6 @@ def test_a_feasible_certificate_verifies_for_no_infeasible_importance(problem, s
     other = normalised(np.random.default_rng(seed).pareto(0.3, problem.importance.size) + 1e-9)
     assume(brute.hall(other, problem.cohorts).deficiency > TAMPERED)
     assert not fa.certify(problem.importance, problem.law).verify(other, problem.law)
-
-
-@every_law
-@pytest.mark.parametrize("ratio", [1e9, 1e12, 1e154, 1e155, 1e200, 1.7e308])
-def test_a_huge_hall_ratio_does_not_verify_for_being_huge(law, ratio):
-    assert not replace(fa.certify(INFEASIBLE, law), hall_ratio=ratio).verify(INFEASIBLE, law)
 
 
 HUGE_RATIOS = [

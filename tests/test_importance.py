@@ -47,9 +47,8 @@ def test_by_group_gives_every_group_its_share_in_proportion_within(clients):
     groups = [group for group, _ in clients]
     sizes = np.array([size for _, size in clients])
     present = sorted(set(groups))
-    targets = {label: (1 + place) for place, label in enumerate(present)}
-    total = sum(targets.values())
-    targets = {label: share / total for label, share in targets.items()}
+    parts = {label: (1 + place) for place, label in enumerate(present)}
+    targets = {label: part / sum(parts.values()) for label, part in parts.items()}
     shares = fi.by_group(groups, targets, within=sizes)
     for label in present:
         members = np.array(groups) == label
@@ -184,64 +183,61 @@ def test_read_mapping_gives_back_any_names_and_numbers(tmp_path_factory, suffix,
     assert fi.read_mapping(path) == mapping
 
 
+REFUSED = {
+    ("a.csv", FileFormatError): [
+        ("", r"a\.csv is empty; it needs a header line and rows"),
+        ("lyon,3\nporto,1\n", "it must have client, and importance"),
+        ("client,weight\na,1\n", "line 1: the columns are 'client' and 'weight'"),
+        ("client,importance\na,1,2\n", "line 2: 3 fields, but the header has 2"),
+        ("client,importance\na\n", "line 2: 1 fields"),
+        ('client,importance\n"a,1\n', "line 2"),
+        ("client,importance\na,1\nb,2\na,3\n", "line 4: client 'a' is li"),
+        ("client,importance\n,1\n", "line 2: .*name"),
+        ("client,importance\n", "has no clients"),
+        (b"client,importance\n\xff,1\n", "is not UTF-8"),
+        (b"\xff\xfec\x00l\x00", "is not UTF-8"),
+    ],
+    ("a.csv", ImportanceError): [
+        ("client,importance\na,-1\n", "line 2: .* 'a' is '-1'"),
+        ("client,importance\na,nan\n", "'a' is 'nan'; it must be a fin"),
+        ("client,importance\na,inf\n", "'a' is 'inf'"),
+        ("client,importance\na,1e400\n", "'a' is '1e400'"),
+        ("client,importance\na,\n", "'a' is ''"),
+        ("client,importance\na,1 000\n", "'a' is '1 000'"),
+        ("client,importance\na,0\n", "no client an importance above 0"),
+    ],
+    ("a.json", FileFormatError): [
+        ("", "not valid JSON"),
+        ('{"a": 1', "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ("[1, 2]", "must hold one object"),
+        ("3", "must hold one object"),
+        ("null", "must hold one object"),
+        ('{"a": 1, "a": 2}', "key 'a' occurs more than once"),
+        ('{"a": NaN}', "NaN is not a JSON number"),
+        ('{"a": ' + "9" * 400 + "}", "an integer has 400 digits"),
+        ('{"": 1}', "name"),
+        ("{}", "has no clients"),
+    ],
+    ("a.json", ImportanceError): [
+        ('{"a": true}', "'a' is True"),
+        ('{"a": null}', "'a' is None"),
+        ('{"a": [1]}', r"'a' is \[1\]"),
+        ('{"a": {"b": 1}}', "'a' is "),
+        ('{"a": -0.5}', r"'a' is -0\.5"),
+    ],
+    ("a.json", FedavotError): [
+        ('{"a": ' + "9" * 5000 + "}", "a"),
+    ],
+}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "error", "message"),
     [
-        ("a.csv", "", FileFormatError, r"a\.csv is empty; it needs a header line and rows"),
-        ("a.csv", "lyon,3\nporto,1\n", FileFormatError, "it must have client, and importance"),
-        (
-            "a.csv",
-            "client,weight\na,1\n",
-            FileFormatError,
-            "line 1: the columns are 'client' and 'weight'",
-        ),
-        (
-            "a.csv",
-            "client,importance\na,1,2\n",
-            FileFormatError,
-            "line 2: 3 fields, but the header has 2",
-        ),
-        ("a.csv", "client,importance\na\n", FileFormatError, "line 2: 1 fields"),
-        ("a.csv", 'client,importance\n"a,1\n', FileFormatError, "line 2"),
-        (
-            "a.csv",
-            "client,importance\na,1\nb,2\na,3\n",
-            FileFormatError,
-            "line 4: client 'a' is li",
-        ),
-        ("a.csv", "client,importance\na,-1\n", ImportanceError, "line 2: .* 'a' is '-1'"),
-        ("a.csv", "client,importance\na,nan\n", ImportanceError, "'a' is 'nan'; it must be a fin"),
-        ("a.csv", "client,importance\na,inf\n", ImportanceError, "'a' is 'inf'"),
-        ("a.csv", "client,importance\na,1e400\n", ImportanceError, "'a' is '1e400'"),
-        ("a.csv", "client,importance\na,\n", ImportanceError, "'a' is ''"),
-        ("a.csv", "client,importance\na,1 000\n", ImportanceError, "'a' is '1 000'"),
-        ("a.csv", "client,importance\n,1\n", FileFormatError, "line 2: .*name"),
-        (
-            "a.csv",
-            "client,importance\na,0\n",
-            ImportanceError,
-            "no client an importance above 0",
-        ),
-        ("a.csv", "client,importance\n", FileFormatError, "has no clients"),
-        ("a.csv", b"client,importance\n\xff,1\n", FileFormatError, "is not UTF-8"),
-        ("a.csv", b"\xff\xfec\x00l\x00", FileFormatError, "is not UTF-8"),
-        ("a.json", "", FileFormatError, "not valid JSON"),
-        ("a.json", '{"a": 1', FileFormatError, "not valid JSON"),
-        ("a.json", "[" * 100_000, FileFormatError, "not valid JSON"),
-        ("a.json", "[1, 2]", FileFormatError, "must hold one object"),
-        ("a.json", "3", FileFormatError, "must hold one object"),
-        ("a.json", "null", FileFormatError, "must hold one object"),
-        ("a.json", '{"a": 1, "a": 2}', FileFormatError, "key 'a' occurs more than once"),
-        ("a.json", '{"a": true}', ImportanceError, "'a' is True"),
-        ("a.json", '{"a": null}', ImportanceError, "'a' is None"),
-        ("a.json", '{"a": [1]}', ImportanceError, r"'a' is \[1\]"),
-        ("a.json", '{"a": {"b": 1}}', ImportanceError, "'a' is "),
-        ("a.json", '{"a": NaN}', FileFormatError, "NaN is not a JSON number"),
-        ("a.json", '{"a": -0.5}', ImportanceError, r"'a' is -0\.5"),
-        ("a.json", '{"a": ' + "9" * 400 + "}", FileFormatError, "an integer has 400 digits"),
-        ("a.json", '{"a": ' + "9" * 5000 + "}", FedavotError, "a"),
-        ("a.json", '{"": 1}', FileFormatError, "name"),
-        ("a.json", "{}", FileFormatError, "has no clients"),
+        (name, content, error, message)
+        for (name, error), cases in REFUSED.items()
+        for content, message in cases
     ],
 )
 def test_read_mapping_names_the_file_and_the_place(tmp_path, name, content, error, message):
