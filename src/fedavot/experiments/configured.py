@@ -21,7 +21,7 @@ from fedavot.experiments.configured_clients import (
     read_log_of,
     roster_of,
 )
-from fedavot.experiments.configured_task import task_of
+from fedavot.experiments.configured_task import tasks_of
 from fedavot.experiments.keys import SEEDS
 from fedavot.experiments.study import Instance, Setting
 from fedavot.laws._law import Law
@@ -73,7 +73,8 @@ def _setting(config: Config, seeds: tuple[int, ...]) -> Setting:
     training = training_of(config, seeds)
     log = read_log_of(config)
     roster = () if log is None else roster_of(config, log)
-    task = named(task_of(config, len(roster)), roster)
+    task, held_out = tasks_of(config, len(roster))
+    task = named(task, roster)
     with at("training.batch_size"):
         check_batches(task, training.batch_size)
     importance = importance_of(config, task)
@@ -81,15 +82,17 @@ def _setting(config: Config, seeds: tuple[int, ...]) -> Setting:
     _refuse_long_runs(training, rounds.law)
     with at("task"):
         least = least_of(task, importance.shares, training.projection)
-    instance = Instance(Problem(task, importance.shares, rounds.sample), seeds, least)
+    problem = Problem(task, importance.shares, rounds.sample)
     return Setting(
         config.name,
-        (instance,),
+        (Instance(problem, seeds, least, held_out),),
         rules_of(config, importance.shares, rounds.law),
         training,
         tail=config.training["tail"] or max(training.rounds // 4, 1),
         inclusion=rounds.law.inclusion(),
         target=config.training["target"],
+        groups=importance.by_group(),
+        notes=rounds.notes,
     )
 
 

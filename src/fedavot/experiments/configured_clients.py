@@ -35,7 +35,16 @@ class Importance(NamedTuple):
 
     shares: Floats
     groups: tuple[str, ...] = ()
-    group_of: Integers | None = None
+    group_of: Integers = np.zeros(0, np.int64)
+
+    def by_group(self) -> dict[str, Floats]:
+        """Return the importance within each group; equal in a group that has none."""
+        found = {}
+        for number, group in enumerate(self.groups):
+            inside = self.group_of == number
+            own = np.where(inside, self.shares if self.shares[inside].any() else 1.0, 0.0)
+            found[group] = own / own.sum()
+        return found
 
 
 class Rounds(NamedTuple):
@@ -158,17 +167,23 @@ def availability_of(config: Config, clients: Clients, log: Any) -> Rounds:
         rounds = np.split(members, log.offsets[1:-1])
         present = [cohort.tolist() for cohort in rounds if cohort.size]
         law = Cohorts(present, n_clients=clients.count, clients=clients.names)
-    if options["order"] == "shuffled":
-        return Rounds(law, law.sample, log.notes)
     notes = [*log.notes]
+    if options["order"] == "shuffled":
+        return Rounds(law, law.sample, _sentences(notes))
     if (asked := config.training["rounds"]) > len(rounds):
         notes.append(
             f"the log has {len(rounds):,} rounds: after the last of them, training starts again "
             f"with the first, {(asked - 1) // len(rounds):,} times in {asked:,} rounds"
         )
-    return Rounds(
-        law, lambda rng, count: [rounds[t % len(rounds)] for t in range(count)], tuple(notes)
-    )
+
+    def replayed(rng: np.random.Generator, count: int) -> list[Integers]:
+        return [rounds[number % len(rounds)] for number in range(count)]
+
+    return Rounds(law, replayed, _sentences(notes))
+
+
+def _sentences(notes: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{note[:1].upper()}{note[1:]}." for note in notes)
 
 
 def _law(options: Table, where: str, clients: Clients) -> Law:

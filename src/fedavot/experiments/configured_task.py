@@ -5,17 +5,18 @@ are split; where a file gives the client of each example, that is followed.
 """
 
 import functools
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Integers, refuse_if_too_large
+from fedavot._clients import Clients
 from fedavot._files import ARCHIVE_FAILURES
 from fedavot.errors import ConfigError, FileFormatError, TaskError
-from fedavot.experiments.config import Config, at
+from fedavot.experiments.config import Config, Table, at
 from fedavot.training import Task
 from fedavot.training.mnist import load, standardised
 from fedavot.training.partition import by_group, dirichlet, iid, two_digits
@@ -45,27 +46,34 @@ _BYTES_PER_NUMBER = 24
 """A feature in double precision, and two temporary copies of it."""
 
 
-@dataclass(frozen=True, eq=False)
-class Examples:
-    """Labelled examples, not yet split among clients.
-
-    Attributes
-    ----------
-    features : array of shape (n_examples, n_features)
-        Inputs of the model.
-    targets : array of shape (n_examples,)
-        What the model should predict.
-    groups : array of shape (n_examples,), or None
-        The client of each example.
-    """
+class Examples(NamedTuple):
+    """Labelled examples, not yet split among clients."""
 
     features: NDArray[Any]
+    """Inputs of the model, shape (n_examples, n_features)."""
     targets: NDArray[Any]
-    groups: NDArray[Any] | None = None
+    """What the model should predict, shape (n_examples,)."""
+    clients: NDArray[Any] | None = None
+    """The client of each example, shape (n_examples,)."""
+
+    def of(self, parts: Sequence[Integers]) -> list[Pair]:
+        """Return one pair of features and targets for each part."""
+        return [(self.features[part], self.targets[part]) for part in parts]
 
 
-def task_of(config: Config, n_logged: int = 0) -> Task:
-    """Return the task: drawn from a seed, or examples split among clients.
+class Tasks(NamedTuple):
+    """A task, and the same with examples that nobody trains on, if some are held out."""
+
+    task: Task
+    held_out: Task | None = None
+
+
+Make = Callable[[list[Pair], "list[str] | None"], Task]
+"""Makes a task of the clients' features and targets, and of their names if they have any."""
+
+
+def tasks_of(config: Config, n_logged: int = 0) -> Tasks:
+    """Return the task, drawn from a seed or from examples split among clients, and its test.
 
     Parameters
     ----------
@@ -77,25 +85,21 @@ def task_of(config: Config, n_logged: int = 0) -> Task:
     options = config.task
     kind = options["kind"]
     if kind == "regression":
-        return iid_regression()
+        return Tasks(iid_regression())
     if kind in _DRAWN:
         with at("task"):
-            return _drawn(
-                kind, {**options, "n_clients": options["n_clients"] or n_logged or N_CLIENTS}
-            )
+            own = {**options, "n_clients": options["n_clients"] or n_logged or N_CLIENTS}
+            return Tasks(_drawn(own))
     if kind == "arrays":
-        with at("task.file"):
-            examples = read_examples(config.file("task.file", options["file"]))
-        data, clients = _split(config, examples, n_logged)
-        with at("task.file"):
-            return _linear_task(config, data, clients, examples.targets)
+        return _arrays(config, n_logged)
     with at("task.data_dir"):
         folder = options["data_dir"]
         digits = load(None if folder is None else config.path.parent / folder)
     images = standardised(digits.images) if options["standardise"] else digits.images
-    data, _ = _split(config, Examples(images, digits.labels), n_logged or N_CLIENTS)
-    task: Task = _DIGITS[kind](kind, data)
-    return task
+    examples = Examples(images, digits.labels)
+    return _split(
+        config, examples, n_logged or N_CLIENTS, lambda data, _: _DIGITS[kind](kind, data)
+    )
 
 
 def read_examples(path: Path) -> Examples:
@@ -134,52 +138,104 @@ def read_examples(path: Path) -> Examples:
     return Examples(arrays["features"], arrays["targets"], arrays.get("clients"))
 
 
-def _drawn(kind: str, options: Any) -> Task:
+def _drawn(options: Table) -> Task:
     """Return a task drawn from a seed."""
-    own = {name: value for name, value in options.items() if name != "kind"}
-    own["n_examples"] = own.pop("examples")
-    numbers = own["n_clients"] * own["n_examples"] * own["n_features"]
+    own = {name: value for name, value in options.items() if name not in ("kind", "examples")}
+    numbers = own["n_clients"] * options["examples"] * own["n_features"]
     refuse_if_too_large(
         _BYTES_PER_NUMBER * numbers,
         what=f"data of {numbers:,} numbers",
         remedy="lower n_clients, examples or n_features",
     )
-    task: Task = _DRAWN[kind](**own)
+    task: Task = _DRAWN[options["kind"]](n_examples=options["examples"], **own)
     return task
 
 
-def _linear_task(
-    config: Config, data: list[Pair], clients: list[str] | None, targets: NDArray[Any]
-) -> Task:
+def _arrays(config: Config, n_logged: int) -> Tasks:
     """Return the user's task; the largest label gives the number of classes."""
-    loss = config.task["loss"]
-    if loss != "softmax":
-        return linear_task(config.name, data, loss=_LOSSES[loss], clients=clients)
-    largest = int(targets.max()) if np.issubdtype(targets.dtype, np.integer) else 0
-    if largest >= targets.size:
+    loss, tested = config.task["loss"], config.task["test_file"]
+    with at("task.file"):
+        examples = read_examples(config.file("task.file", config.task["file"]))
+    with at("task.test_file"):
+        test = None if tested is None else read_examples(config.file("task.test_file", tested))
+    found = [one.targets for one in (examples, test) if one is not None]
+    whole = all(np.issubdtype(one.dtype, np.integer) for one in found)
+    largest = max(int(one.max()) for one in found) if whole and loss == "softmax" else 0
+    if largest >= examples.targets.size:
         raise ConfigError(
-            f"task.file has the label {largest} among {targets.size} examples; number the classes "
-            "from 0"
+            f"task.file has the label {largest} among {examples.targets.size} examples; number the "
+            "classes from 0"
         )
-    return softmax_task(config.name, data, max(largest + 1, 2), clients=clients)
+
+    def make(data: list[Pair], clients: list[str] | None) -> Task:
+        if loss == "softmax":
+            return softmax_task(config.name, data, max(largest + 1, 2), clients=clients)
+        return linear_task(config.name, data, loss=_LOSSES[loss], clients=clients)
+
+    tasks = _split(config, examples, n_logged, make)
+    if test is None:
+        return tasks
+    if config.task["held_out"] is not None:
+        raise ConfigError("task.held_out and task.test_file both give test examples; keep one")
+    if test.features.shape[1] != examples.features.shape[1]:
+        raise ConfigError(
+            f"task.test_file has {test.features.shape[1]} features, and task.file has "
+            f"{examples.features.shape[1]}; give the same"
+        )
+    with at("task.test_file"):
+        return tasks._replace(held_out=_tested(test, tasks.task, make))
 
 
-def _split(
-    config: Config, examples: Examples, otherwise: int
-) -> tuple[list[Pair], list[str] | None]:
-    """Return every client's features and targets, and the clients' names if the file has them."""
+def _tested(test: Examples, task: Task, make: Make) -> Task:
+    """Return the test examples of each client, or of all as one if the file does not say whose."""
+    if test.clients is None:
+        return make([(test.features, test.targets)], None)
+    names = [str(name) for name in np.unique(test.clients)]
+    known = Clients(task.n_clients, task.clients)
+    places = known.indices(names, what="the array 'clients'")
+    if len(names) < task.n_clients:
+        lacking = np.setdiff1d(np.arange(task.n_clients), places)
+        raise TaskError(
+            f"client {known.label(lacking[0])} has no test example; give it one, or leave out the "
+            "array 'clients' to test all clients on the same examples"
+        )
+    return make(
+        test.of([by_group(test.clients)[at] for at in np.argsort(places)]), list(task.clients or ())
+    )
+
+
+def _split(config: Config, examples: Examples, otherwise: int, make: Make) -> Tasks:
+    """Return the task of examples split among clients, and of those held out of each part."""
     clients: list[str] | None = None
-    kind = config.partition["kind"]
-    if kind == "by-group" or (kind is None and examples.groups is not None):
+    kind, fraction = config.partition["kind"], config.task["held_out"]
+    if kind == "by-group" or (kind is None and examples.clients is not None):
         parts, clients = _groups(config, examples)
     else:
         parts = _parts(config, examples, otherwise)
-    return [(examples.features[part], examples.targets[part]) for part in parts], clients
+    where = "task.file" if config.task["kind"] == "arrays" else "task"
+    if fraction is None:
+        with at(where):
+            return Tasks(make(examples.of(parts), clients))
+    smallest = min(range(len(parts)), key=lambda client: parts[client].size)
+    if parts[smallest].size < 2:
+        raise ConfigError(
+            f"task.held_out is {fraction}, and client {clients[smallest] if clients else smallest} "
+            "has one example, which cannot be held out; leave the client out"
+        )
+    rng = np.random.default_rng([config.task["seed"], 1])
+    shuffled = [rng.permutation(part) for part in parts]
+    sizes = [min(max(round(fraction * part.size), 1), part.size - 1) for part in parts]
+    cut = list(zip(shuffled, sizes, strict=True))
+    with at(where):
+        return Tasks(
+            make(examples.of([np.sort(part[size:]) for part, size in cut]), clients),
+            make(examples.of([np.sort(part[:size]) for part, size in cut]), clients),
+        )
 
 
 def _groups(config: Config, examples: Examples) -> tuple[list[Integers], list[str]]:
     """Return one part for each client named in the file, and their names."""
-    if examples.groups is None:
+    if examples.clients is None:
         raise ConfigError(
             "partition.kind is 'by-group', and the examples have no array 'clients'; it must be "
             "one of 'iid', 'two-digits', 'dirichlet'"
@@ -191,7 +247,7 @@ def _groups(config: Config, examples: Examples) -> tuple[list[Integers], list[st
                 "example's client; leave it out, or give another partition.kind"
             )
     with at("task.file"):
-        return by_group(examples.groups), [str(name) for name in np.unique(examples.groups)]
+        return by_group(examples.clients), [str(name) for name in np.unique(examples.clients)]
 
 
 def _parts(config: Config, examples: Examples, otherwise: int) -> list[Integers]:

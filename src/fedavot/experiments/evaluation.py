@@ -30,7 +30,8 @@ class ErrorRate:
         import jax.numpy as jnp
 
         features, labels = batch
-        return jnp.mean(jnp.argmax(self.scores(params, features), axis=1) != labels)
+        wrong = jnp.argmax(self.scores(params, features), axis=1) != labels
+        return jnp.mean(wrong.astype(features.dtype))
 
 
 def wrong_side(params: Any, batch: Any) -> Any:
@@ -38,7 +39,7 @@ def wrong_side(params: Any, batch: Any) -> Any:
     import jax.numpy as jnp
 
     features, labels = batch
-    return jnp.mean(labels * (features @ params) <= 0)
+    return jnp.mean((labels * (features @ params) <= 0).astype(features.dtype))
 
 
 def evaluated(setting: Setting, instance: Instance, params: Any) -> dict[str, dict[str, Floats]]:

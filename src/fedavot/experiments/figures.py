@@ -2,10 +2,11 @@
 
 One column per setting: the objective against the round, mean ± standard deviation over seeds, and
 below it the importance p and the share of participation r. A run that diverged is drawn as far as
-it stays near the others, and the legend says when it diverged. Nothing here runs a study.
+it stays near the others, and the legend says when it diverged. Losses by group of clients and
+accuracies, where there are any, are points in rows below. Nothing here runs a study.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from fedavot._checks import Floats
 from fedavot.experiments.canvas import draw_mean, look_of, new_figure, save
-from fedavot.experiments.outcome import LARGEST, Outcome
+from fedavot.experiments.outcome import LARGEST, METRICS, Outcome
 from fedavot.experiments.study import Panel
 from fedavot.rules.names import label_of
 
@@ -21,6 +22,8 @@ _LEGEND_COLUMN, _LEGEND_LETTERS = 2.45, 26
 """Width in inches of a legend entry with this number of letters, the most a label has."""
 WINDOW = 50
 """Curves are moving means over the run's rounds divided by this."""
+Columns = Mapping[str, tuple[str, str | None]]
+"""A metric, and a group or None for all clients, by its label."""
 _ROOM = 10.0
 """Factor by which the axes extend above the other curves where a run diverged."""
 
@@ -42,21 +45,28 @@ def draw_curves(
         Title of the figure.
     """
     width = max(3.4 * len(panels), 5.2)
-    figure = new_figure(width=width, height=5.6)
-    grid = figure.add_gridspec(2, len(panels), height_ratios=(3.2, 1))
+    extra = _point_rows(outcomes)
+    figure = new_figure(width=width, height=5.6 + 1.6 * len(extra))
+    heights = (3.2, *[1.0] * (1 + len(extra)))
+    grid = figure.add_gridspec(len(heights), len(panels), height_ratios=heights)
     handles: dict[str, Any] = {}
     for column, panel in enumerate(panels):
-        upper, lower = (figure.add_subplot(grid[row, column]) for row in (0, 1))
+        upper, lower, *others = (
+            figure.add_subplot(grid[row, column]) for row in range(len(heights))
+        )
         held = [one for one in outcomes if one.setting == panel.setting]
         lines = [_curve(upper, one, excess=panel.excess) for one in held]
         handles |= {line.get_label(): line for line in lines}
         _name_axes(upper, panel, title)
         _keep_in_view(upper, held, lines)
         _draw_shares(lower, panel)
+        for axes, columns in zip(others, extra.values(), strict=True):
+            _draw_points(axes, held, columns)
         if column == 0:
             what = "loss above the least possible" if panel.excess else "loss"
-            upper.set_ylabel(f"{what} (log scale)")
-            lower.set_ylabel("share")
+            labels = (f"{what} (log scale)", "share", *extra)
+            for axes, label in zip((upper, lower, *others), labels, strict=True):
+                axes.set_ylabel(label)
     figure.legend(
         handles.values(),
         handles.keys(),
@@ -152,6 +162,34 @@ def _draw_shares(axes: Any, panel: Panel) -> None:
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.margins(x=0)
     axes.set_ylim(0, 1.3 * axes.get_ylim()[1])
+    axes.grid(alpha=0.25, linewidth=0.5)
+
+
+def _point_rows(outcomes: Sequence[Outcome]) -> dict[str, Columns]:
+    """Return what is drawn as points below the curves, by its label: groups, and accuracy."""
+    groups = {group: own for one in outcomes for group, own in one.groups.items()}
+    names = {name for one in outcomes for name in one.metrics}
+    loss = "test_loss" if any("test_loss" in own for own in groups.values()) else "final_loss"
+    rows: dict[str, Columns] = {METRICS[loss]: {group: (loss, group) for group in groups}}
+    shown = [name for name in ("accuracy", "test_accuracy") if name in names]
+    rows["accuracy"] = {METRICS[name]: (name, None) for name in shown}
+    return {label: columns for label, columns in rows.items() if columns}
+
+
+def _draw_points(axes: Any, outcomes: Sequence[Outcome], columns: Columns) -> None:
+    """Draw each rule's mean ± standard deviation over seeds, in one place per column."""
+    for number, outcome in enumerate(outcomes):
+        shift = 0.6 * ((number + 0.5) / len(outcomes) - 0.5)
+        for place, column in enumerate(columns.values()):
+            values = outcome.values(*column)
+            if values is not None:
+                spread = values.std(ddof=min(1, values.size - 1))
+                style = {"fmt": "o", "markersize": 3, "color": look_of(outcome.rule).colour}
+                axes.errorbar(place + shift, values.mean(), yerr=spread, **style)
+    axes.set_xticks(range(len(columns)), columns, rotation=30 if len(columns) > 4 else 0)
+    for text in axes.get_xticklabels():
+        text.set_parse_math(False)
+    axes.set_xlim(-0.5, len(columns) - 0.5)
     axes.grid(alpha=0.25, linewidth=0.5)
 
 

@@ -116,6 +116,7 @@ _FINITE = _number("a finite number")
 _POSITIVE = _number("a finite number above 0", lambda value: value > 0)
 _NOT_NEGATIVE = _number("a finite number of at least 0", lambda value: value >= 0)
 _FRACTION = _number("a number from 0 to 1", lambda value: 0 <= value <= 1)
+_PROPER = _number("a number between 0 and 1", lambda value: 0 < value < 1)
 _FLAG = Key("true or false", lambda value: isinstance(value, bool))
 TEXT = Key("a line of text in quotes", _is_text)
 NAME = Key(
@@ -164,6 +165,7 @@ _SPLIT: Keys = {
     "n_clients": _COUNT.otherwise(None),
     "examples": _COUNT.otherwise(None),
     "seed": _SEED.otherwise(0),
+    "held_out": _PROPER.otherwise(None),
 }
 _DIGITS: Keys = {
     **_SPLIT,
@@ -178,7 +180,7 @@ TASKS: Mapping[str, Keys] = {
     "hinge": {**_DRAWN, "flipped": _FRACTION.otherwise(0.1)},
     "mnist-softmax": _DIGITS,
     "mnist-cnn": _DIGITS,
-    "arrays": {**_SPLIT, "file": TEXT, "loss": _LOSS},
+    "arrays": {**_SPLIT, "file": TEXT, "test_file": TEXT.otherwise(None), "loss": _LOSS},
 }
 """The kinds of task, and their keys."""
 SPLIT = ("mnist-softmax", "mnist-cnn", "arrays")

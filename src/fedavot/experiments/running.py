@@ -6,8 +6,8 @@ options, is not computed again, and a run that was interrupted continues from it
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,44 +51,30 @@ def conduct(
         raise InputError(f"{folder} is a symbolic link, which a study does not follow; remove it")
     folder.mkdir(parents=True, exist_ok=True)
     stop = threading.Event()
-    outcomes: dict[tuple[str, str], Outcome] = {}
-    jobs = []
-    for setting in settings:
-        for rule in setting.rules:
-            job = _Job(setting, rule, folder, progress, stop)
-            found = job.find()
-            if found is None:
-                jobs.append(job)
-            else:
-                outcomes[setting.name, rule.name] = found
-                progress(job.label, setting.training.rounds, setting.training.rounds)
+    jobs = [
+        _Job(setting, rule, folder, progress, stop)
+        for setting in settings
+        for rule in setting.rules
+    ]
     with ThreadPoolExecutor(workers) as pool:
-        waiting = {pool.submit(job) for job in jobs}
+        runs = [pool.submit(job) for job in jobs]
+        left = set(runs)
         try:
-            for outcome in _as_they_finish(waiting):
-                if outcome is None:
-                    raise KeyboardInterrupt
-                outcomes[outcome.setting, outcome.rule] = outcome
+            while left:
+                # A time limit lets ctrl-C through while runs are under way.
+                finished, left = wait(left, timeout=0.5, return_when=FIRST_COMPLETED)
+                for run in finished:
+                    run.result()
         except BaseException as cause:
             stop.set()
-            for future in waiting:
-                future.cancel()
+            for run in runs:
+                run.cancel()
             if not isinstance(cause, KeyboardInterrupt):
                 raise
-    order = [(setting.name, rule.name) for setting in settings for rule in setting.rules]
-    done = [outcomes[key] for key in order if key in outcomes]
+    done = [run.result() for run in runs if not run.cancelled() and run.exception() is None]
     if stop.is_set():
         raise InterruptedStudyError(list(done))
     return done
-
-
-def _as_they_finish(waiting: set["Future[Outcome | None]"]) -> Iterator[Outcome | None]:
-    left = set(waiting)
-    while left:
-        # A time limit lets ctrl-C through while runs are under way.
-        finished, left = wait(left, timeout=0.5, return_when=FIRST_COMPLETED)
-        for future in finished:
-            yield future.result()
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,38 +95,25 @@ class _Job:
     def path(self) -> Path:
         return self.folder / file_name(self.setting.name, self.rule.name)
 
-    def find(self) -> Outcome | None:
-        """Return the outcome that an earlier run with the same options left."""
-        if not self.path.exists():
-            return None
-        outcome = Outcome.load(self.path)
-        return outcome if outcome.fingerprint == self._fingerprint(self._prepare()) else None
-
-    def __call__(self) -> Outcome | None:
-        """Run every instance; None if interrupted."""
+    def __call__(self) -> Outcome:
+        """Return the outcome that an earlier run with the same options left, or run."""
         if self.stop.is_set():
             raise KeyboardInterrupt
-        prepared = self._prepare()
-        mark = self._fingerprint(prepared)
-        runs: list[Run] = []
-        for number, one in enumerate(prepared):
-            run = self._finish(one, number, mark)
-            if run.ending is Ending.INTERRUPTED:
-                return None
-            runs.append(run)
-        outcome = self._outcome(runs, mark)
-        outcome.save(self.path)
-        self._report(self._total)
-        for left in self.folder.glob(f"{self.path.stem}.*.npz"):
-            left.unlink(missing_ok=True)
-        return outcome
-
-    def _prepare(self) -> list[ActiveRun]:
         training = self.setting.training
-        return [
+        prepared = [
             prepare(one.problem, self.rule, dataclasses.replace(training, seeds=one.seeds))
             for one in self.setting.instances
         ]
+        mark = self._fingerprint(prepared)
+        outcome = Outcome.load(self.path) if self.path.exists() else None
+        if outcome is None or outcome.fingerprint != mark:
+            runs = [self._finish(one, number, mark) for number, one in enumerate(prepared)]
+            outcome = self._outcome(runs, mark)
+            outcome.save(self.path)
+            for left in self.folder.glob(f"{self.path.stem}.*.npz"):
+                left.unlink(missing_ok=True)
+        self.progress(self.label, self._total, self._total)
+        return outcome
 
     def _fingerprint(self, prepared: Sequence[ActiveRun]) -> str:
         """Return a digest that differs between jobs of the same name with other options."""
@@ -157,18 +130,18 @@ class _Job:
     def _total(self) -> int:
         return self.setting.training.rounds * len(self.setting.instances)
 
-    def _report(self, done: int) -> None:
-        self.progress(self.label, done, self._total)
-
     def _finish(self, prepared: ActiveRun, number: int, mark: str) -> Run:
         def progress(done: int, rounds: int) -> None:
             if self.stop.is_set():
                 raise KeyboardInterrupt
-            self._report(min(number * rounds + done, self._total - 1))
+            self.progress(self.label, min(number * rounds + done, self._total - 1), self._total)
 
         # A study whose options changed must not find the checkpoints of the old ones.
         checkpoint = self.path.with_suffix(f".{mark[:12]}.{number}.npz")
-        return finish(prepared, progress=progress, checkpoint=checkpoint)
+        run = finish(prepared, progress=progress, checkpoint=checkpoint)
+        if run.ending is Ending.INTERRUPTED:
+            raise KeyboardInterrupt
+        return run
 
     def _outcome(self, runs: list[Run], mark: str) -> Outcome:
         """Join the instances' runs into one outcome."""

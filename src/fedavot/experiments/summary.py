@@ -76,23 +76,28 @@ def _section(panel: Panel, outcomes: Sequence[Outcome], *, narrow: bool) -> Sect
     if not outcomes:
         return Section(panel.setting, (), ("Not run yet.",))
     shown = [name for name in METRICS if any(_has(one, name) for one in outcomes)]
+    grouped = {name for one in outcomes for own in one.groups.values() for name in own}
     if narrow:
-        # Beside the tail's mean the last round's loss is noise.
-        crowded = panel.excess or "rounds_to_target" in shown
-        shown = [
-            name for name in shown if name != "seconds" and (name != "final_loss" or not crowded)
-        ]
+        hidden = _hidden({*shown, *grouped}, excess=panel.excess)
+        shown, grouped = [name for name in shown if name not in hidden], grouped - hidden
     tables = [_table("rule", outcomes, {METRICS[name]: (name, None) for name in shown})]
     if not narrow and any(one.rule == RuleName.FEDAU for one in outcomes):
         tables[0][0] += ["knows", "stores"]
         for one, cells in zip(outcomes, tables[0][1:], strict=True):
             cells += [one.knows, one.stores]
     groups = list(dict.fromkeys(group for one in outcomes for group in one.groups))
-    grouped = {name for one in outcomes for own in one.groups.values() for name in own}
     for name in filter(grouped.__contains__, METRICS):
         columns = {group: (name, group) for group in groups}
         tables.append(_table(f"{METRICS[name]} by group", outcomes, columns))
     return Section(panel.setting, tuple(tables), (*panel.notes, *findings(outcomes)))
+
+
+def _hidden(shown: set[str], *, excess: bool) -> set[str]:
+    """Return the metrics that a terminal has no room for, beside others that say as much."""
+    tested = {"final_loss", "accuracy"} if "test_loss" in shown else set()
+    # Beside the tail's mean the last round's loss is noise.
+    crowded = excess or "rounds_to_target" in shown
+    return {"seconds", *tested, *(["final_loss"] if crowded else [])}
 
 
 def _table(
