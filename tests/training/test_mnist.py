@@ -13,7 +13,7 @@ import pytest
 
 from fedavot.errors import FileFormatError, OptionError, TaskError, UnavailableError
 from fedavot.training import mnist
-from fedavot.training._fetch import Remote
+from fedavot.training._fetch import MIRROR, PUBLISHED, Remote
 from fedavot.training.mnist import fetch_mnist, load, standardised
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 28, 28), dtype=np.uint8)
@@ -53,7 +53,8 @@ def test_files_that_are_not_the_published_ones_are_said_to_be_others(tmp_path):
 
 def test_published_files_are_known_by_their_content(tmp_path, monkeypatch):
     hashes = tuple(hashlib.sha256(content).hexdigest() for content in (IMAGES, LABELS))
-    monkeypatch.setitem(mnist.CONTENT, "train", hashes)
+    files = [Remote(name, 0, "", content) for name, content in zip(NAMES, hashes, strict=True)]
+    monkeypatch.setattr(mnist, "PUBLISHED", files)
     assert load(write(tmp_path)).source == f"MNIST, train: 3 images from {tmp_path}"
 
 
@@ -240,15 +241,13 @@ def test_loading_downloads_only_what_is_missing(tmp_path, monkeypatch):
 
 
 def test_the_published_files_are_four_over_https():
-    assert mnist.MIRROR.startswith("https://")
-    assert [file.name for file in mnist.PUBLISHED] == [
+    assert MIRROR.startswith("https://")
+    assert [file.name for file in PUBLISHED] == [
         f"{stem}-{kind}-ubyte.gz"
         for stem in ("train", "t10k")
         for kind in ("images-idx3", "labels-idx1")
     ]
-    hashes = [file.sha256 for file in mnist.PUBLISHED] + [
-        h for pair in mnist.CONTENT.values() for h in pair
-    ]
+    hashes = [digest for file in PUBLISHED for digest in (file.sha256, file.content)]
     assert {len(digest) for digest in hashes} == {64}
     assert len(set(hashes)) == 8
 

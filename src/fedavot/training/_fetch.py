@@ -1,21 +1,22 @@
-"""Files from a mirror, each checked before it gets its name.
+"""MNIST's published files, and how to bring them from a mirror.
 
-A file is written beside its place under a temporary name, and renamed once its length and SHA-256
-are what was announced: what stands under the name is whole. One that is there already and right is
-not fetched again; one that is there and differs is never overwritten.
+A file is written under a temporary name, and renamed once its length and SHA-256 are right: what
+has the name is whole. One that is there already and right is not fetched again; one that is there
+and differs is never overwritten.
 """
 
 import functools
 import hashlib
 import http.client
+import os
 import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
+from fedavot._checks import as_amount
 from fedavot._files import write_whole
 from fedavot.errors import FileFormatError, UnavailableError
 
@@ -31,38 +32,75 @@ Progress = Callable[[str, int, int], None]
 """A function of (file name, bytes received, bytes in all)."""
 
 
-@dataclass(frozen=True)
-class Remote:
-    """A file as its publisher has it."""
+class Remote(NamedTuple):
+    """A gzipped file as its publisher has it."""
 
     name: str
     n_bytes: int
     sha256: str
+    content: str = ""
+    """SHA-256 of the uncompressed content."""
 
 
-def fetch(
-    folder: Path,
-    files: Sequence[Remote],
+MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+"""The default mirror, as torchvision uses it."""
+
+# Of the files whose published MD5s are, in order, f68b3c2dcbeaaa9fbdd348bbdeb94873,
+# d53e105ee54ea40749a09fcbcd1e9432, 9fb629c4189551a2d022fa330f9573f3 and
+# ec29112dd5afa0611ce80d1b7f02629c.
+PUBLISHED = (
+    Remote(
+        "train-images-idx3-ubyte.gz",
+        9_912_422,
+        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    ),
+    Remote(
+        "train-labels-idx1-ubyte.gz",
+        28_881,
+        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    ),
+    Remote(
+        "t10k-images-idx3-ubyte.gz",
+        1_648_877,
+        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    ),
+    Remote(
+        "t10k-labels-idx1-ubyte.gz",
+        4_542,
+        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    ),
+)
+
+
+def fetch_mnist(
+    data_dir: str | os.PathLike[str],
     *,
-    mirror: str,
-    timeout: float,
+    mirror: str = MIRROR,
+    files: Sequence[Remote] = PUBLISHED,
+    timeout: float = 30.0,
     progress: Progress | None = None,
 ) -> None:
-    """Bring files from a mirror into a folder, which is made where missing.
+    """Bring the four gzipped files into a folder, 11.6 MB in all.
 
     Parameters
     ----------
-    folder : Path
-        Where the files go.
-    files : sequence of Remote
-        Which, and how to know them.
+    data_dir : path
+        The folder; made where missing.
     mirror : str
-        The address their names are appended to.
+        The address the files' names are appended to.
+    files : sequence of Remote
+        Names, lengths and SHA-256.
     timeout : float
         Seconds without an answer after which a transfer is given up.
     progress : function of (name, received, total), optional
         Called at the start of a transfer and after each piece.
     """
+    seconds = as_amount(timeout, what="timeout", positive=True)
+    folder = Path(data_dir)
     folder.mkdir(parents=True, exist_ok=True)
     for file in files:
         target = folder / file.name
@@ -71,7 +109,7 @@ def fetch(
             continue
         address = f"{mirror.rstrip('/')}/{file.name}"
         transfer = functools.partial(
-            _transfer, file=file, address=address, timeout=timeout, progress=progress
+            _transfer, file=file, address=address, timeout=seconds, progress=progress
         )
         write_whole(target, transfer)
 
@@ -100,9 +138,10 @@ def _transfer(
             "or put the files there by hand"
         ) from cause
     if received != file.n_bytes or digest.hexdigest() != file.sha256:
+        found = f"{received}" if received <= file.n_bytes else f"more than {file.n_bytes}"
         raise FileFormatError(
-            f"{address} is not the published {file.name}: {_described(received, file.n_bytes)}, "
-            f"SHA-256 {digest.hexdigest()}, expected {file.sha256}; give another mirror"
+            f"{address} is not the published {file.name}: {found} bytes, SHA-256 "
+            f"{digest.hexdigest()}, expected {file.sha256}; give another mirror"
         )
 
 
@@ -114,7 +153,3 @@ def _refuse_if_different(target: Path, file: Remote) -> None:
             f"{target} is there, but is not the published file: SHA-256 {found}, expected "
             f"{file.sha256}; move it away, or give another folder"
         )
-
-
-def _described(received: int, expected: int) -> str:
-    return f"{received} bytes" if received <= expected else f"more than {expected} bytes"

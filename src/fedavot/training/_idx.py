@@ -9,7 +9,6 @@ import gzip
 import hashlib
 import zlib
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,22 +20,13 @@ BYTES = 8
 """The type code of unsigned bytes."""
 
 
-class Content(NamedTuple):
-    """What an IDX file holds."""
-
-    entries: NDArray[np.uint8]
-    """Shape as the file says."""
-    sha256: str
-    """Of the uncompressed file."""
-
-
-def read_idx(path: Path, *, axes: int) -> Content:
-    """Read an IDX file of bytes, gzipped if its name ends in ``.gz``.
+def read_idx(path: Path, *, axes: int) -> tuple[NDArray[np.uint8], str]:
+    """Return the entries of an IDX file of bytes, and the SHA-256 of what it holds uncompressed.
 
     Parameters
     ----------
     path : Path
-        The file.
+        The file, gzipped if its name ends in ``.gz``.
     axes : int
         How many axes it must have: 1 for labels, 3 for images.
     """
@@ -63,7 +53,7 @@ def read_idx(path: Path, *, axes: int) -> Content:
         )
     digest = hashlib.sha256(header)
     digest.update(body)
-    return Content(np.frombuffer(body, dtype=np.uint8).reshape(shape), digest.hexdigest())
+    return np.frombuffer(body, dtype=np.uint8).reshape(shape), digest.hexdigest()
 
 
 def _shape(path: Path, header: bytes, axes: int) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ import functools
 import itertools
 import re
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ import numpy as np
 
 from fedavot._checks import Floats
 from fedavot.rules._rule import Rule, no_state
-from fedavot.training.checkpoint import Checkpoint, fingerprint
+from fedavot.training.checkpoint import Piece, fingerprint
 from fedavot.training.local import LocalTraining
 from fedavot.training.model import check_loss, first_models
 from fedavot.training.options import Training
@@ -31,36 +31,8 @@ MOST_PIECES = 100
 _keys_of = jax.jit(jax.vmap(jax.random.key))
 
 
-class Piece(NamedTuple):
-    """The result of some consecutive rounds."""
-
-    carry: Carry
-    losses: Floats
-    """The recorded objective, shape (n_seeds, n_records)."""
-    recorded: list[int]
-    """The rounds after which it was recorded, including the last."""
-
-    @property
-    def finite(self) -> bool:
-        """Whether the models and all records are finite."""
-        arrays = (self.losses, *leaves(self.carry.params))
-        return all(bool(np.isfinite(np.asarray(array)).all()) for array in arrays)
-
-
 class ActiveRun:
-    """A run in progress.
-
-    Parameters
-    ----------
-    problem : Problem
-        Task and importance.
-    rule : Rule
-        How to aggregate.
-    training : Training
-        Rounds, steps, batches, seeds.
-    plan : Schedule
-        The clients that each round asks, and their weights.
-    """
+    """A run in progress, whose plan has the clients that each round asks and their weights."""
 
     def __init__(self, problem: Problem, rule: Rule, training: Training, plan: Schedule) -> None:
         task = problem.task
@@ -96,7 +68,7 @@ class ActiveRun:
 
         The names of functions would not do: an edited function keeps its name.
         """
-        at, to = self._cuts()[0]
+        at, to = self.pieces()[0]
         with precision(self.task):
             traced = advance.trace(*self._call(self.carry, at, to)).jaxpr
         # Some functions print with their address, which differs between processes.
@@ -106,25 +78,15 @@ class ActiveRun:
         arrays = (seeds, self.members, self.weights, self.steps, *traced.consts)
         return fingerprint(words, (*arrays, *leaves((self.clients, self.carry))))
 
-    def resume(self, saved: Checkpoint) -> None:
-        """Continue from a saved state, if there is one."""
-        found = saved.load()
-        if found is not None:
-            self.carry, self.done = found.carry, found.done
-            self.recorded, self.losses = list(found.recorded), list(found.losses.T)
-
     def pieces(self) -> list[tuple[int, int]]:
         """Return the pieces still to run, as pairs of rounds."""
-        return [(at, to) for at, to in self._cuts() if at >= self.done]
-
-    def _cuts(self) -> list[tuple[int, int]]:
         every, rounds = self.training.record_every, self.training.rounds
         blocks = rounds // every
         # Pieces of equal length are compiled once; a shorter last one is a program of its own.
         most, least = max(blocks // PIECES, 1), max(blocks // MOST_PIECES, 1)
         size = next((n for n in range(most, least - 1, -1) if blocks % n == 0), most)
         ends = [*range(size * every, blocks * every, size * every), blocks * every, rounds]
-        return list(itertools.pairwise(sorted({0, *ends})))
+        return list(itertools.pairwise(sorted({end for end in (0, *ends) if end >= self.done})))
 
     def advance(self, at: int, to: int, carry: Carry | None = None) -> Piece:
         """Run rounds at+1..to, from the run's carry unless another is given."""
@@ -153,10 +115,6 @@ class ActiveRun:
         self.losses += list(piece.losses.T)
         self.carry, self.done = piece.carry, piece.recorded[-1]
 
-    def save(self, saved: Checkpoint) -> None:
-        """Write the current state of the run."""
-        saved.save(self.carry, self.recorded, np.array(self.losses).T)
-
     def result(self, ending: Ending, message: str, seconds: float) -> Run:
         """Return the results so far, as NumPy arrays over all seeds."""
         n_seeds = len(self.training.seeds)
@@ -180,6 +138,12 @@ class ActiveRun:
             message=message,
             clients=None if self.task.clients is None else tuple(self.task.clients),
         )
+
+
+def is_finite(piece: Piece) -> bool:
+    """Return whether the models and all records are finite."""
+    arrays = (piece.losses, *leaves(piece.carry.params))
+    return all(bool(np.isfinite(np.asarray(array)).all()) for array in arrays)
 
 
 def precision(task: Task) -> AbstractContextManager[Any]:

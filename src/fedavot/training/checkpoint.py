@@ -41,27 +41,18 @@ def fingerprint(words: Iterable[str], arrays: Iterable[Any]) -> str:
     return digest.hexdigest()
 
 
-class Saved(NamedTuple):
-    """The content of a checkpoint."""
+class Piece(NamedTuple):
+    """The result of some consecutive rounds."""
 
     carry: Any
-    done: int
-    recorded: list[int]
     losses: Floats
+    """The recorded objective, shape (n_seeds, n_records)."""
+    recorded: list[int]
+    """The rounds after which it was recorded, including the last."""
 
 
 class Checkpoint:
-    """The checkpoint file of one run.
-
-    Parameters
-    ----------
-    path : path
-        Path of the file.
-    fingerprint : str
-        Fingerprint of the run it belongs to.
-    like : pytree
-        A carry with the structure of those saved.
-    """
+    """The checkpoint file of the run with a fingerprint, whose carries are like the one given."""
 
     def __init__(self, path: PathLike, fingerprint: str, like: Any) -> None:
         self._path = Path(path)
@@ -82,8 +73,8 @@ class Checkpoint:
         }
         write_archive(self._path, dict(zip(self._like, leaves(carry), strict=True)) | arrays)
 
-    def load(self) -> Saved | None:
-        """Return what was saved, or None if there is no file yet."""
+    def load(self) -> Piece | None:
+        """Return the rounds that were saved, or None if there is no file yet."""
         if not self._path.exists():
             return None
         try:
@@ -110,7 +101,7 @@ class Checkpoint:
         carry = jax.tree.unflatten(
             self._structure, [jnp.asarray(held[name]) for name in self._like]
         )
-        return Saved(carry, int(recorded[-1]), recorded.tolist(), losses)
+        return Piece(carry, losses, recorded.tolist())
 
     def _fits(self, held: dict[str, Any], recorded: Any, losses: Any) -> bool:
         """Return whether shapes, types and records are those of this run."""

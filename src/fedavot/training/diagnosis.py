@@ -8,27 +8,17 @@ one, up to the first after which a model or the objective is not finite.
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot.training.active_run import ActiveRun, Piece
+from fedavot.training.active_run import ActiveRun, is_finite
+from fedavot.training.checkpoint import Piece
 from fedavot.training.rounds import Carry, client_losses, finite_updates
 from fedavot.training.task import leaves
 
 
 def diagnose(run: ActiveRun, failed: Piece) -> tuple[int, str]:
-    """Keep the finite rounds of a failed piece, and describe the first that is not.
+    """Keep the finite rounds of a failed piece.
 
-    Parameters
-    ----------
-    run : ActiveRun
-        The run before the piece; afterwards, before the round that failed.
-    failed : Piece
-        The piece that is not finite.
-
-    Returns
-    -------
-    number : int
-        The round, counted from 1.
-    what : str
-        What is not finite, for which client and seed.
+    Return the number of the first round that is not finite, and what is not, for which client and
+    seed.
     """
     _keep_good_blocks(run, failed)
     every, last = run.training.record_every, failed.recorded[-1]
@@ -37,7 +27,7 @@ def diagnose(run: ActiveRun, failed: Piece) -> tuple[int, str]:
     while True:
         number += 1
         after = run.advance(number - 1, number, carry)
-        if not after.finite or number == last:
+        if not is_finite(after) or number == last:
             break
         carry, good[number] = after.carry, after.losses[:, 0]
     what = _culprit(run, carry, after)
@@ -54,7 +44,7 @@ def _keep_good_blocks(run: ActiveRun, failed: Piece) -> None:
     if good:
         again = run.advance(run.done, failed.recorded[good - 1])
         # A model may fail in entries that the objective does not depend on.
-        if again.finite:
+        if is_finite(again):
             run.keep(again)
 
 

@@ -11,14 +11,13 @@ uninterrupted one does.
 import time
 from collections.abc import Callable
 
-import jax
 import numpy as np
 
 from fedavot._checks import Floats
 from fedavot._files import PathLike
 from fedavot.errors import RuleError, TaskError
 from fedavot.rules._rule import Rule
-from fedavot.training.active_run import ActiveRun, clients_of, precision
+from fedavot.training.active_run import ActiveRun, clients_of, is_finite, precision
 from fedavot.training.checkpoint import Checkpoint
 from fedavot.training.diagnosis import diagnose
 from fedavot.training.local import LocalTraining
@@ -67,13 +66,7 @@ def train(
 
 
 def prepare(problem: Problem, rule: Rule, training: Training) -> ActiveRun:
-    """Check everything and draw the cohorts; return a run that has not started.
-
-    Parameters
-    ----------
-    problem, rule, training
-        As in `train`.
-    """
+    """Check everything that `train` is given and draw the cohorts; return a run not started."""
     begin = time.perf_counter()
     if not isinstance(rule, Rule):
         raise RuleError(f"the rule is {rule!r}; give a Rule, such as rules.fedavg()")
@@ -88,24 +81,17 @@ def prepare(problem: Problem, rule: Rule, training: Training) -> ActiveRun:
 def finish(
     run: ActiveRun, *, progress: Progress | None = None, checkpoint: PathLike | None = None
 ) -> Run:
-    """Run what `prepare` prepared.
-
-    Parameters
-    ----------
-    run : ActiveRun
-        From `prepare`.
-    progress, checkpoint
-        As in `train`.
-    """
+    """Run what `prepare` prepared, with the progress and the checkpoint of `train`."""
     begin = time.perf_counter()
-    report = (lambda done, total: None) if progress is None else _as_outside(progress)
-    with precision(run.task):
-        saved = None
-        if checkpoint is not None:
+    saved = None
+    if checkpoint is not None:
+        with precision(run.task):
             saved = Checkpoint(checkpoint, run.fingerprint, run.carry)
-            run.resume(saved)
-        ending, message = _run_pieces(run, report, saved)
-        return run.result(ending, message, run.seconds + time.perf_counter() - begin)
+            found = saved.load()
+        if found is not None:
+            run.keep(found)
+    ending, message = _run_pieces(run, progress, saved)
+    return run.result(ending, message, run.seconds + time.perf_counter() - begin)
 
 
 def objective(problem: Problem, params: Params) -> Floats:
@@ -119,25 +105,18 @@ def objective(problem: Problem, params: Params) -> Floats:
         return np.asarray(counted @ shares)
 
 
-def _as_outside(progress: Progress) -> Progress:
-    """Return the callback, called in the precision that is set outside training."""
-    double = bool(jax.config.jax_enable_x64)
-
-    def call(done: int, total: int) -> None:
-        with jax.enable_x64(double):
-            progress(done, total)
-
-    return call
-
-
-def _run_pieces(run: ActiveRun, progress: Progress, saved: Checkpoint | None) -> tuple[Ending, str]:
+def _run_pieces(
+    run: ActiveRun, progress: Progress | None, saved: Checkpoint | None
+) -> tuple[Ending, str]:
     """Run the pieces that are left; return how it ended."""
     total = run.training.rounds
     try:
         for at, to in run.pieces():
-            piece = run.advance(at, to)
-            if not piece.finite:
-                number, what = diagnose(run, piece)
+            with precision(run.task):
+                piece = run.advance(at, to)
+                failure = None if is_finite(piece) else diagnose(run, piece)
+            if failure is not None:
+                number, what = failure
                 # In the first round the loss itself is suspect, and no step size would help.
                 advice = "check the loss and its gradient at the first model, or "
                 return Ending.DIVERGED, (
@@ -147,8 +126,9 @@ def _run_pieces(run: ActiveRun, progress: Progress, saved: Checkpoint | None) ->
                 )
             run.keep(piece)
             if saved is not None:
-                run.save(saved)
-            progress(to, total)
+                saved.save(run.carry, run.recorded, np.array(run.losses).T)
+            if progress is not None:
+                progress(to, total)
     except KeyboardInterrupt:
         return Ending.INTERRUPTED, f"interrupted after round {run.done} of {total}"
     return Ending.FINISHED, ""

@@ -21,18 +21,8 @@ from fedavot.training.task import Params
 class LocalTraining:
     """Local training of a client; hashable, so that compiled programs are cached by it.
 
-    Attributes
-    ----------
-    loss : function of (params, batch)
-        Mean loss over a batch.
-    uneven : bool
-        Whether clients hold different numbers of examples.
-    steps : int
-        Number of steps per round, H.
-    batch_size : int or None
-        Number of examples per step; all of them if None.
-    projection : Projection or None
-        The set C; everything if None.
+    The loss is the task's, and ``uneven`` says whether its clients hold different numbers of
+    examples; the number of steps H, the size of batches and the projection are the training's.
     """
 
     loss: Callable[[Params, Any], Any]
@@ -75,24 +65,10 @@ def train_client(
     key_of: Callable[[Any], Any],
     drift: Callable[[Params], Params] | None,
 ) -> Params:
-    """Return the model after one client's local steps.
+    """Return the model after one client's local steps of size ``step`` from ``start``.
 
-    Parameters
-    ----------
-    training : LocalTraining
-        Loss, steps, batches, projection.
-    start : pytree
-        The model the client starts from.
-    data : pytree of arrays, each of shape (n_examples, ...)
-        The client's examples.
-    count : int
-        Number of examples before the padding.
-    step : float
-        Step size η.
-    key_of : function of a step's number
-        The key of that step's batch.
-    drift : function of a model, optional
-        What is added to the gradient at a model.
+    The first ``count`` examples of ``data`` are no padding, ``key_of(number)`` is the key of a
+    step's batch, and ``drift(params)`` is added to the gradient at a model.
     """
 
     def one(params: Params, number: Any) -> tuple[Params, None]:

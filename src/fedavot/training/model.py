@@ -21,14 +21,7 @@ from fedavot.training.task import Params, Task, leaves
 def first_models(task: Task, training: Training, keys: Any) -> Params:
     """Return the first models, floats in the task's precision, with a leading axis of seeds.
 
-    Parameters
-    ----------
-    task : Task
-        Its ``init`` makes a model.
-    training : Training
-        Its ``start`` replaces that model, if given.
-    keys : array of JAX keys, shape (n_seeds,)
-        The arguments of ``init``.
+    They are what the task's ``init`` makes of each seed's key, or the training's ``start``.
     """
     try:
         made = _models if training.start is None else _models.eval_shape
@@ -60,18 +53,9 @@ def first_models(task: Task, training: Training, keys: Any) -> Params:
 
 
 def check_loss(task: Task, models: Params, data: Any, batch_size: int | None) -> None:
-    """Refuse a loss that fails on the models, or is not a scalar.
+    """Refuse a loss that fails on models from `first_models` and batches of this data.
 
-    Parameters
-    ----------
-    task : Task
-        The task with the loss.
-    models : pytree of arrays, each with a leading axis of seeds
-        From `first_models`.
-    data : pytree of arrays, each of shape (n_clients, n_examples, ...)
-        The task's data in the precision trained in.
-    batch_size : int or None
-        Number of examples per step; all of them if None.
+    It must return a scalar. The data are in the precision trained in.
     """
     room = batch_size or (task.n_examples if task.counts is None else 1)
     params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), models)

@@ -50,19 +50,16 @@ def by_group(groups: ArrayLike) -> list[Integers]:
         Positions of each group's examples, ascending; groups in the order of
         ``numpy.unique(groups)``, which names the clients.
     """
-    values = as_array(groups, otherwise="groups must be a flat sequence", error=TaskError)
-    if values.ndim != 1 or not values.size:
-        raise TaskError(f"groups must be a non-empty flat sequence, found shape {values.shape}")
+    values = _flat(groups, "groups")
     if np.issubdtype(values.dtype, np.inexact) and np.isnan(values).any():
         raise TaskError(
             f"the group of example {np.flatnonzero(np.isnan(values))[0]} is nan; name it or leave "
             "the example out"
         )
     try:
-        number = np.unique(values, return_inverse=True)[1]
+        return _split_by(values)
     except TypeError as cause:
         raise TaskError(f"groups cannot be put in order: {cause}; give all as strings") from None
-    return _split_by(number)
 
 
 def two_digits(
@@ -96,7 +93,7 @@ def two_digits(
     list of int64 arrays, each of shape (examples_per_client,)
         Positions of each client's examples, class by class.
     """
-    pools = _pools(labels, _generator(rng))
+    pools = _pools(labels, rng)
     clients = as_size(n_clients, what="n_clients", low=1)
     each = as_size(classes_per_client, what="classes_per_client", low=1)
     total = as_size(examples_per_client, what="examples_per_client", low=1)
@@ -114,14 +111,14 @@ def two_digits(
             f"{clients * each} such portions, and the labels have {rooms.sum()}; "
             "lower n_clients or examples_per_client"
         )
-    holders = _level(rooms, clients * each)
-    taken = np.zeros(len(pools), dtype=np.int64)
-    split = []
-    for kinds in _assign_classes(holders, clients, each, rng):
-        portions = [pools[kind][taken[kind] : taken[kind] + share] for kind in kinds]
-        taken[kinds] += share
-        split.append(np.concatenate(portions))
-    return split
+    # Turn by turn, one client for each class that has room: as equal as the rooms allow.
+    turns = np.argwhere(np.arange(rooms.max())[:, None] < rooms)[: clients * each, 1]
+    need = np.bincount(turns, minlength=rooms.size)
+    left = [iter(np.split(pool, range(share, pool.size, share))) for pool in pools]
+    return [
+        np.concatenate([next(left[kind]) for kind in kinds])
+        for kinds in _assign_classes(need, clients, each, rng)
+    ]
 
 
 def dirichlet(
@@ -142,23 +139,19 @@ def dirichlet(
 
     Parameters
     ----------
-    labels : integer array_like of shape (n_examples,)
-        The class of each example.
-    n_clients : int
-        Number of clients.
+    labels, n_clients, rng
+        As in `two_digits`.
     concentration : float
         Above 0: small for clients of nearly one class, large for clients all alike.
     examples_per_client : int or None
         Number of examples of each client, or None for clients of different sizes.
-    rng : numpy.random.Generator
-        Source of randomness.
 
     Returns
     -------
     list of int64 arrays
         Positions of each client's examples, at least one.
     """
-    pools = _pools(labels, _generator(rng))
+    pools = _pools(labels, rng)
     clients = as_size(n_clients, what="n_clients", low=1)
     alpha = as_amount(concentration, what="concentration", positive=True)
     needed = 1
@@ -172,7 +165,16 @@ def dirichlet(
         )
     if examples_per_client is None:
         return _divide_classes(pools, clients, alpha, rng)
-    return _fill_clients(pools, (clients, needed), alpha, rng)
+    left = np.array([pool.size for pool in pools])
+    split = [np.zeros(0, dtype=np.int64)] * clients
+    # In random order, so that the client that gets what is left does not depend on its index.
+    for client in rng.permutation(clients):
+        counts = _draw_counts(rng.dirichlet(np.full(left.size, alpha)), needed, left, rng)
+        split[client] = np.concatenate(
+            [pool[end - count : end] for pool, end, count in zip(pools, left, counts, strict=True)]
+        )
+        left -= counts
+    return split
 
 
 def _divide_classes(
@@ -192,22 +194,6 @@ def _divide_classes(
     return split
 
 
-def _fill_clients(
-    pools: list[Integers], shape: tuple[int, int], alpha: float, rng: np.random.Generator
-) -> list[Integers]:
-    n_clients, size = shape
-    left = np.array([pool.size for pool in pools])
-    split = [np.zeros(0, dtype=np.int64)] * n_clients
-    # In random order, so that the client that gets what is left does not depend on its index.
-    for client in rng.permutation(n_clients):
-        counts = _draw_counts(rng.dirichlet(np.full(left.size, alpha)), size, left, rng)
-        split[client] = np.concatenate(
-            [pool[end - count : end] for pool, end, count in zip(pools, left, counts, strict=True)]
-        )
-        left -= counts
-    return split
-
-
 def _draw_counts(mix: Floats, size: int, left: Integers, rng: np.random.Generator) -> Integers:
     """Draw how many of each class: ``size`` in all, by the mix, no more than are left."""
     counts = np.zeros_like(left)
@@ -221,14 +207,13 @@ def _draw_counts(mix: Floats, size: int, left: Integers, rng: np.random.Generato
 
 
 def _assign_classes(
-    holders: Integers, n_clients: int, each: int, rng: np.random.Generator
+    need: Integers, n_clients: int, each: int, rng: np.random.Generator
 ) -> list[Integers]:
-    """Draw every client's classes, all different, so that class c goes to holders[c] clients.
+    """Draw every client's classes, all different, so that class c goes to need[c] clients.
 
     A class that all remaining clients must hold is taken; the others are drawn by how many holders
     they still need. No class then ever needs more holders than there are clients left.
     """
-    need = holders.copy()
     split = []
     for remaining in range(n_clients, 0, -1):
         forced = np.flatnonzero(need == remaining)
@@ -244,31 +229,24 @@ def _assign_classes(
     return split
 
 
-def _level(rooms: Integers, total: int) -> Integers:
-    """Return numbers that sum to ``total``, as equal as the rooms allow."""
-    filled = np.zeros_like(rooms)
-    while missing := total - int(filled.sum()):
-        open_rooms = np.flatnonzero(filled < rooms)
-        step = max(missing // open_rooms.size, 1)
-        chosen = open_rooms[:missing]
-        filled[chosen] = np.minimum(filled[chosen] + step, rooms[chosen])
-    return filled
-
-
 def _pools(labels: ArrayLike, rng: np.random.Generator) -> list[Integers]:
     """Return each class's positions in random order."""
-    values = as_array(labels, otherwise="labels must be a flat sequence", error=TaskError)
-    if values.ndim != 1 or not values.size or not np.issubdtype(values.dtype, np.integer):
-        raise TaskError(
-            "labels must be a non-empty flat sequence of integers, found "
-            f"{values.dtype} of shape {values.shape}"
-        )
+    values = _flat(labels, "labels")
+    if not np.issubdtype(values.dtype, np.integer):
+        raise TaskError(f"labels must be integers, found {values.dtype}")
+    return [_generator(rng).permutation(pool) for pool in _split_by(values)]
+
+
+def _flat(given: ArrayLike, what: str) -> NDArray[Any]:
+    values = as_array(given, otherwise=f"{what} must be a flat sequence", error=TaskError)
+    if values.ndim != 1 or not values.size:
+        raise TaskError(f"{what} must be a non-empty flat sequence, found shape {values.shape}")
+    return values
+
+
+def _split_by(values: NDArray[Any]) -> list[Integers]:
+    """Return the positions of each distinct value, ascending; values in ascending order."""
     number = np.unique(values, return_inverse=True)[1]
-    return [rng.permutation(pool) for pool in _split_by(number)]
-
-
-def _split_by(number: NDArray[Any]) -> list[Integers]:
-    """Return the positions of 0, of 1, ..., each ascending."""
     order = np.argsort(number, kind="stable")
     return np.split(order, np.cumsum(np.bincount(number))[:-1])
 

@@ -1,12 +1,11 @@
 """Convex sets a model is kept in, by Euclidean projection after every local step."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from fedavot._checks import as_amount
 from fedavot.errors import OptionError
-
-Params = Any
+from fedavot.training.task import Params
 
 
 class Projection(Protocol):

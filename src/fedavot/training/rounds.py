@@ -124,7 +124,10 @@ def run_round(
         updates, losses = jax.lax.map(train, sources)
     if program.padded:
         # Weight 0 alone would not do: what is not finite stays so times 0.
-        updates = _only(own.members < n_clients, updates)
+        present = own.members < n_clients
+        updates = jax.tree.map(
+            lambda leaf: jnp.where(present.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, 0), updates
+        )
     report = Report(own.members, own.weights, updates, losses, shared.step, program.local.steps)
     params, state = program.aggregate(carry.params, carry.state, report)
     if program.local.projection is not None:
@@ -139,21 +142,9 @@ def run_round(
 def advance(program: Program, clients: ClientData, keys: Any, carry: Carry, turns: Turn) -> Any:
     """Run blocks of rounds for every seed, and record the objective after each block.
 
-    Parameters
-    ----------
-    program, clients, keys
-        What is compiled, the data, and one key per seed.
-    carry : Carry
-        Leaves with a leading axis of seeds.
-    turns : pair of Shared, Own
-        Leaves of shape (n_blocks, n_rounds, ...), those of `Own` with seeds in front.
-
-    Returns
-    -------
-    carry : Carry
-        After the last round.
-    losses : array of shape (n_seeds, n_blocks)
-        The objective after each block.
+    Leaves of the carry have a leading axis of seeds. Those of ``turns`` have shape (n_blocks,
+    n_rounds, ...), behind the seeds in `Own`. Return the carry after the last round, and the
+    objective after each block, shape (n_seeds, n_blocks).
     """
 
     def seed(key: Any, carry: Carry, shared: Shared, own: Own) -> Any:
@@ -188,25 +179,22 @@ def finite_updates(
     return jax.vmap(seed, (0, 0, None, 0))(keys, carry, *turn)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def client_losses(local: LocalTraining, clients: ClientData, params: Params) -> Any:
-    """Return f_i(θ) of every seed's model and every client, shape (n_seeds, n_clients)."""
-    return jax.vmap(lambda model: _client_losses(local, clients, model))(params)
-
-
 def _client_losses(local: LocalTraining, clients: ClientData, params: Params) -> Any:
     return jax.vmap(lambda data, count: client_loss(local, params, data, count))(
         clients.data, clients.counts
     )
 
 
+client_losses = jax.jit(jax.vmap(_client_losses, (None, None, 0)), static_argnums=0)
+"""f_i(θ) of every seed's model and every client, shape (n_seeds, n_clients)."""
+
+
 def _drift(program: Program, carry: Carry, start: Params, client: Any) -> Any:
     """Return the term that the rule adds to a gradient, as a function of the local model."""
     if program.correct is None and not program.proximal:
         return None
-    fixed = None
-    if program.correct is not None:
-        fixed = program.correct(carry.params, carry.state, client)
+    correct = program.correct
+    fixed = None if correct is None else correct(carry.params, carry.state, client)
 
     def drift(params: Params) -> Params:
         if not program.proximal:
@@ -215,12 +203,3 @@ def _drift(program: Program, carry: Carry, start: Params, client: Any) -> Any:
         return pull if fixed is None else jax.tree.map(jnp.add, pull, fixed)
 
     return drift
-
-
-def _only(present: Any, updates: Params) -> Params:
-    """Return updates with zeros in the absent places."""
-
-    def masked(leaf: Any) -> Any:
-        return jnp.where(present.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, 0)
-
-    return jax.tree.map(masked, updates)

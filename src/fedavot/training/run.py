@@ -2,15 +2,13 @@
 
 import enum
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from fedavot._checks import Floats, Integers, as_importance, as_size
 from fedavot._simplex import total_variation
 from fedavot.errors import OptionError
-
-Params = Any
+from fedavot.training.task import Params
 
 
 class Ending(enum.StrEnum):

@@ -50,10 +50,7 @@ class Schedule:
     def realised(self, rounds: int) -> Floats:
         """Return each client's mean weight over those of the first rounds that asked anybody.
 
-        Returns
-        -------
-        ndarray of shape (n_seeds, n_clients)
-            Rows sum to one where the rule's weights do.
+        Shape (n_seeds, n_clients); rows sum to one where the rule's weights do.
         """
         n_seeds, n_clients = self.members.shape[0], self.n_clients
         cells = self.members[:, :rounds] + (n_clients + 1) * np.arange(n_seeds)[:, None, None]
@@ -68,23 +65,14 @@ class Schedule:
 def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) -> Schedule:
     """Draw the cohorts of every seed, and apply the rule's choice.
 
-    Parameters
-    ----------
-    problem : Problem
-        Its availability gives the cohorts.
-    rule : Rule
-        Decides which clients to ask, and their weights.
-    seeds : sequence of int
-        One run per seed. Cohorts follow from (seed, 0), the rule's own draws from (seed, 1): rules
-        compared on one seed see the same cohorts.
-    rounds : int
-        Number of rounds.
+    Cohorts follow from (seed, 0), the rule's own draws from (seed, 1): rules compared on one seed
+    see the same cohorts.
     """
-    n_clients = problem.task.n_clients
-    if rule.n_clients not in (None, n_clients):
+    task = problem.task
+    if rule.n_clients not in (None, task.n_clients):
         raise RuleError(
             f"rule {rule.name!r} was made for {rule.n_clients} clients, and task "
-            f"{problem.task.name!r} has {n_clients}; build it for these clients"
+            f"{task.name!r} has {task.n_clients}; build it for these clients"
         )
     asked: list[Asked] = []
     for seed in seeds:
@@ -98,7 +86,7 @@ def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) ->
             raise CohortError(
                 f"the availability gave {len(cohorts)} cohorts for {rounds} rounds of seed {seed}"
             )
-        _check(cohorts, problem.task, f"the availability of seed {seed}")
+        _check(cohorts, task, f"the availability of seed {seed}")
         # All of one type, also empty ones: rules index by cohorts, and cache by their bytes.
         cohorts = [cohort.astype(np.int64, copy=False) for cohort in cohorts]
         chosen = rule.choose(cohorts, np.random.default_rng([seed, 1]))
@@ -108,14 +96,13 @@ def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) ->
             raise RuleError(f"rule {rule.name!r} chose {len(chosen)} times in {rounds} rounds")
         if any(one.members is not cohort for one, cohort in zip(chosen, cohorts, strict=True)):
             members = [np.asarray(one.members) for one in chosen]
-            _check(members, problem.task, f"rule {rule.name!r}")
+            _check(members, task, f"rule {rule.name!r}")
         asked.extend(chosen)
-    plan = _rectangle(asked, n_clients, (len(seeds), rounds), rule.name)
-    _refuse_unbounded(plan, problem.task, rule.name)
-    return plan
+    return _rectangle(asked, task, (len(seeds), rounds), rule.name)
 
 
-def _rectangle(asked: list[Asked], n_clients: int, shape: tuple[int, int], name: str) -> Schedule:
+def _rectangle(asked: list[Asked], task: Task, shape: tuple[int, int], name: str) -> Schedule:
+    """Return the members asked and their weights, which must be finite in the task's precision."""
     sizes = np.fromiter((len(one.members) for one in asked), np.int64, len(asked))
     try:
         weight_sizes = np.fromiter((len(one.weights) for one in asked), np.int64, len(asked))
@@ -135,23 +122,19 @@ def _rectangle(asked: list[Asked], n_clients: int, shape: tuple[int, int], name:
         )
     length = max(int(sizes.max()), 1)
     places = np.arange(length) < sizes[:, None]
-    members = np.full((len(asked), length), n_clients, np.int32)
+    members = np.full((len(asked), length), task.n_clients, np.int32)
     weights = np.zeros((len(asked), length))
     members[places] = np.concatenate([one.members for one in asked])
     weights[places] = flat
-    return Schedule(members.reshape(*shape, length), weights.reshape(*shape, length), n_clients)
-
-
-def _refuse_unbounded(plan: Schedule, task: Task, name: str) -> None:
-    """Refuse weights that are not finite in the precision trained in."""
-    bad = np.argwhere(~(np.abs(plan.weights) <= float(np.finfo(task.dtype).max)))
+    bad = np.argwhere(~(np.abs(weights) <= float(np.finfo(task.dtype).max)))
     if bad.size:
-        seed, number, place = bad[0]
+        at = tuple(bad[0])
         raise RuleError(
-            f"rule {name!r} gave client {task.label(plan.members[seed, number, place])} the weight "
-            f"{plan.weights[seed, number, place]} in round {number + 1}; it must be finite in "
-            f"{task.dtype}"
+            f"rule {name!r} gave client {task.label(members[at])} the weight {weights[at]} in "
+            f"round {at[0] % shape[1] + 1}; it must be finite in {task.dtype}"
         )
+    cut = (*shape, length)
+    return Schedule(members.reshape(cut), weights.reshape(cut), task.n_clients)
 
 
 def _check(cohorts: Sequence[Integers], task: Task, source: str) -> None:

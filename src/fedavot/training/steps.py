@@ -1,4 +1,4 @@
-"""StepSchedules of step sizes: each gives one local step size per round."""
+"""Schedules of step sizes: each gives one local step size per round."""
 
 from collections.abc import Callable
 

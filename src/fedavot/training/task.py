@@ -177,8 +177,7 @@ def from_clients(
     counts = np.array([_count(own, row) for own, row in zip(who, rows, strict=True)])
     structures = [jax.tree.structure(entry) for entry in data]
     _refuse_unlike(who, structures, "data of structure")
-    shapes = [[leaf.shape[1:] for leaf in row] for row in rows]
-    _refuse_unlike(who, shapes, "examples of shapes")
+    _refuse_unlike(who, [[x.shape[1:] for x in row] for row in rows], "examples of shapes")
     columns = [_stack(list(column), int(counts.max())) for column in zip(*rows, strict=True)]
     uneven = counts if np.ptp(counts) else None
     return Task(name, jax.tree.unflatten(structures[0], columns), loss, init, uneven, clients)

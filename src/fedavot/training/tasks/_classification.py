@@ -48,18 +48,10 @@ def classification_task(
     clients: Sequence[str] | None,
     single: bool = False,
 ) -> Task:
-    """Return a classifier's task on labelled features.
+    """Return the task of a classifier on what `softmax_task` takes.
 
-    Parameters
-    ----------
-    name, data, n_classes, clients
-        As in `softmax_task`.
-    scores : function of (params, features)
-        The model's scores; a module-level function.
-    model : function of (n_features, n_classes, key)
-        The model before training.
-    single : bool
-        Whether to train in single precision whatever the features' type.
+    ``scores`` is a module-level function, ``model(n_features, n_classes, key)`` the model before
+    training; ``single`` asks for single precision whatever the features' type.
     """
     classes = as_size(n_classes, what="n_classes", low=2)
     pairs = []
@@ -79,22 +71,18 @@ def classification_task(
 
 
 def he_layers(shapes: Mapping[str, tuple[int, int]], key: Any) -> dict[str, dict[str, Any]]:
-    """Draw weights of shapes (fan-in, fan-out) with variance 2/fan-in (He et al. 2015).
-
-    Biases are zero. Everything is in single precision.
-    """
+    """Draw float32 weights (fan-in, fan-out) of variance 2/fan-in (He et al. 2015), biases 0."""
     import jax
     import jax.numpy as jnp
 
+    keys = jax.random.split(key, len(shapes))
     return {
         layer: {
             "weights": jax.random.normal(own, shape, jnp.float32)
             * np.float32((2 / shape[0]) ** 0.5),
             "bias": jnp.zeros(shape[1], jnp.float32),
         }
-        for own, (layer, shape) in zip(
-            jax.random.split(key, len(shapes)), shapes.items(), strict=True
-        )
+        for own, (layer, shape) in zip(keys, shapes.items(), strict=True)
     }
 
 

@@ -25,17 +25,7 @@ class Own(NamedTuple):
 
 
 def examples_of(name: str, data: Examples, clients: Sequence[str] | None) -> list[Own]:
-    """Return every client's examples.
-
-    Parameters
-    ----------
-    name : str
-        The task's name, for messages.
-    data : sequence of pairs
-        Client i's features, shape (n_i, n_features), and targets, shape (n_i,).
-    clients : sequence of str or None
-        The clients' names, for messages.
-    """
+    """Return every client's examples: features (n_i, n_features) and targets (n_i,)."""
     return [_own(who, pair) for who, pair in zip(in_words(name, data, clients), data, strict=True)]
 
 

@@ -21,15 +21,7 @@ POOLED = 5
 
 
 def class_scores(params: Any, images: Any) -> Any:
-    """Return the network's scores, shape (n_batch, n_classes).
-
-    Parameters
-    ----------
-    params : dict of dicts
-        The model.
-    images : array of shape (n_batch, 784)
-        Row by row.
-    """
+    """Return the scores of images, shapes (n_batch, n_classes) and (n_batch, 784)."""
     import jax
 
     hidden = images.reshape(-1, SIDE, SIDE, 1)

@@ -55,13 +55,19 @@ def optimum(
     features, targets, weights = _weighted_examples(task, importance)
     if task.loss is mean_square:
         params = _least_squares(np.sqrt(weights), features, targets, reach)
-        return params, float(weights @ (features @ params - targets) ** 2)
-    if task.loss is mean_deviation:
-        params = _least_deviations(task, (features, targets, weights), reach)
-        return params, float(weights @ np.abs(features @ params - targets))
-    signed = targets[:, None] * features
-    params = _least_hinge(task, signed, weights, reach)
-    return params, float(weights @ np.maximum(0.0, 1.0 - signed @ params))
+        losses = (features @ params - targets) ** 2
+    elif task.loss is mean_deviation:
+        parts = eye_array(targets.size, format="csr")
+        rows = hstack([csr_array(features), parts, -parts], format="csr")
+        params = _solve(task, np.tile(weights, 2), {"A_eq": rows, "b_eq": targets}, reach)
+        losses = np.abs(features @ params - targets)
+    else:
+        signed = targets[:, None] * features
+        rows = hstack([csr_array(-signed), -eye_array(targets.size, format="csr")], format="csr")
+        limits = np.full(targets.size, -1.0)
+        params = _solve(task, weights, {"A_ub": rows, "b_ub": limits}, reach)
+        losses = np.maximum(0.0, 1.0 - signed @ params)
+    return params, float(weights @ losses)
 
 
 def _weighted_examples(task: Task, importance: ArrayLike) -> tuple[Floats, Floats, Floats]:
@@ -82,18 +88,6 @@ def _least_squares(roots: Floats, features: Floats, targets: Floats, reach: floa
 
     # An active-set method ends exactly at the optimum, and on the box where that is.
     return np.asarray(lsq_linear(design, right, bounds=(-reach, reach), method="bvls").x)
-
-
-def _least_deviations(task: Task, examples: tuple[Floats, Floats, Floats], reach: float) -> Floats:
-    features, targets, weights = examples
-    parts = eye_array(targets.size, format="csr")
-    rows = hstack([csr_array(features), parts, -parts], format="csr")
-    return _solve(task, np.tile(weights, 2), {"A_eq": rows, "b_eq": targets}, reach)
-
-
-def _least_hinge(task: Task, signed: Floats, weights: Floats, reach: float) -> Floats:
-    rows = hstack([csr_array(-signed), -eye_array(weights.size, format="csr")], format="csr")
-    return _solve(task, weights, {"A_ub": rows, "b_ub": np.full(weights.size, -1.0)}, reach)
 
 
 def _solve(task: Task, costs: Floats, rows: dict[str, Any], reach: float) -> Floats:
