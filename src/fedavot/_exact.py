@@ -2,8 +2,8 @@
 
 Every float is an integer over a power of two. So the importance p and the cohorts' probabilities q
 are used as they are, divided by their exact sums. The weights of a cohort start from a softmax in
-floating point, as integers over a common power of two, the unit; the difference of their sum from
-it is added to the largest. They then sum to one exactly, so they are valid weights, and their
+floating point, as integers over a common power of two 2^s; the difference of their sum from 2^s is
+added to the largest. They then sum to one exactly, so they are valid weights, and their
 expectation m is exactly attainable, whatever the rounding of the softmax. From there on only
 integers are added, multiplied and compared.
 """
@@ -20,8 +20,10 @@ from fedavot._simplex import softmax
 from fedavot.errors import UnavailableError
 from fedavot.laws._law import SolvableLaw, as_potentials
 from fedavot.laws.cohorts import Cohorts
-from fedavot.laws.explicit import explicit_cohorts
+from fedavot.laws.successive import explicit_cohorts
 
+_MANTISSA = 53
+"""Bits of a float's mantissa."""
 MOST_ENTRIES = 100_000
 """Total number of members of all cohorts that exact arithmetic handles in a second or two."""
 
@@ -75,10 +77,10 @@ def exact_bounds(
 ) -> Bounds:
     """Return a certificate's bounds as fractions; ``deficient`` has distinct clients."""
     (wanted, _), (chances, _) = _integers(importance), _integers(law.probabilities)
-    attained, unit = _attained(law, chances, potentials, levels)
+    attained, shift = _attained(law, chances, potentials, levels)
     wanted_total, chance_total = sum(wanted), sum(chances)
     # p_i and m_i over one denominator.
-    of_wanted, of_attained = chance_total * unit, wanted_total
+    of_wanted, of_attained = chance_total << shift, wanted_total
     whole = wanted_total * of_wanted
     differences = [
         mine * of_wanted - given * of_attained for mine, given in zip(wanted, attained, strict=True)
@@ -99,28 +101,30 @@ def exact_bounds(
 
 
 def _integers(values: Floats) -> tuple[list[int], int]:
-    """Return floats times their common denominator, as integers, and the denominator."""
-    ratios = [value.as_integer_ratio() for value in values.tolist()]
-    unit = max(below for _, below in ratios)  # all are powers of two
-    return [above * (unit // below) for above, below in ratios], unit
+    """Return non-negative floats times a common 2^shift, as integers, and the shift."""
+    mantissas, exponents = np.frexp(values)
+    least = int(exponents[values > 0].min())
+    whole = np.ldexp(mantissas, _MANTISSA).astype(np.int64).tolist()
+    places = np.maximum(exponents - least, 0).tolist()
+    return [number << by for number, by in zip(whole, places, strict=True)], _MANTISSA - least
 
 
 def _attained(
     law: Cohorts, chances: list[int], potentials: Floats, levels: Integers
 ) -> tuple[list[int], int]:
-    """Return expected weights times the total of the chances and a unit, and the unit."""
+    """Return expected weights times the total of the chances and 2^shift, and the shift."""
     used = law.incidence.within(levels)
     weights = softmax(as_potentials(potentials, law.n_clients)[used.members], used.offsets)
-    scaled, unit = _integers(weights)
+    scaled, shift = _integers(weights)
     members, offsets = used.members.tolist(), used.offsets.tolist()
     attained = [0] * law.n_clients
     for cohort, chance in enumerate(chances):
         first, last = offsets[cohort], offsets[cohort + 1]
         row = scaled[first:last]
-        row[row.index(max(row))] += unit - sum(row)
+        row[row.index(max(row))] += (1 << shift) - sum(row)
         for client, weight in zip(members[first:last], row, strict=True):
             attained[client] += chance * weight
-    return attained, unit
+    return attained, shift
 
 
 def _covered(law: Cohorts, chances: list[int], order: Integers) -> Iterable[int]:
