@@ -64,10 +64,6 @@ class EffectivePotentials:
         added = self._grown(members, importance) - self.credit[members]
         return within_reach(self.standing[members] + added)
 
-    def of_all(self, importance: Floats) -> Floats:
-        """Return the present effective potentials of all clients."""
-        return self.of(np.arange(importance.size), importance)
-
     def move(
         self, members: Integers, importance: Floats, *, effective: Floats, shares: Floats
     ) -> None:
@@ -85,8 +81,9 @@ class EffectivePotentials:
 
     def settle(self, importance: Floats) -> None:
         """Bring every client up to date, and reset the clock."""
-        self.standing = self.of_all(importance)
-        self.credit = self._grown(np.arange(importance.size), importance)
+        everyone = np.arange(importance.size)
+        self.standing = self.of(everyone, importance)
+        self.credit = self._grown(everyone, importance)
         self.clock = 0.0
         self.clock_at = np.zeros(importance.size)
         self.count_active(importance)

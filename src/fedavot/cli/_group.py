@@ -26,16 +26,24 @@ class Group(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         """Run a command."""
         try:
-            return super().invoke(ctx)
+            with ending("Interrupted before anything was run."):
+                return super().invoke(ctx)
         except BrokenPipeError:
             raise  # the reader of the output has closed it: click ends quietly
         except (FedavotError, OSError) as error:
             raise Refusal(str(error)) from None
         except MemoryError:
             raise Refusal("out of memory; close other programs, or use a larger machine") from None
-        except KeyboardInterrupt:
-            click.echo("Interrupted before anything was run.", err=True)
-            sys.exit(INTERRUPTED)
+
+
+@contextmanager
+def ending(words: str) -> Iterator[None]:
+    """End the command with these words, and the exit status for it, if it is interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(words, err=True)
+        sys.exit(INTERRUPTED)
 
 
 @contextmanager

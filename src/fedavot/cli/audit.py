@@ -2,7 +2,6 @@
 
 import errno
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from fedavot.cli._group import INTERRUPTED, Refusal, orderly
+from fedavot.cli._group import Refusal, ending, orderly
 from fedavot.cli._paths import FILE, FOLDER
 from fedavot.cli._progress import of_bytes, of_stages
 from fedavot.cli._terms import typed
@@ -157,11 +156,8 @@ def audit_command(log: Path, out: Path | None, compare: Path | None, **chosen: A
         with of_stages() as told:
             told("the report", 0, 1)
             files = write_audit(findings, folder, changes=changes or ())
-    try:
+    with ending(f"Interrupted; {folder} was written."):
         show(Console(highlight=False), findings, changes, files)
-    except KeyboardInterrupt:
-        click.echo(f"Interrupted; {folder} was written.", err=True)
-        sys.exit(INTERRUPTED)
 
 
 @contextmanager
@@ -170,11 +166,8 @@ def _refused(log: Path, folder: Path) -> Iterator[None]:
     from polars.exceptions import PanicException, PolarsError
 
     try:
-        with orderly():
+        with ending("Interrupted; nothing was written."), orderly():
             yield
-    except KeyboardInterrupt:
-        click.echo("Interrupted; nothing was written.", err=True)
-        sys.exit(INTERRUPTED)
     except FedavotError as error:
         raise Refusal(typed(error)) from None
     except OSError as error:
@@ -252,11 +245,8 @@ def sample_log(folder: Path, **sizes: int) -> None:
     """
     from fedavot.audit.sample import write_sample
 
-    try:
+    with ending("Interrupted; nothing was written."):
         files = write_sample(folder, **sizes)
-    except KeyboardInterrupt:
-        click.echo("Interrupted; nothing was written.", err=True)
-        sys.exit(INTERRUPTED)
     for file in files:
         click.echo(file)
     log, importance = (shlex.quote(_argument(file)) for file in (files.log, files.importance))
