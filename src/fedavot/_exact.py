@@ -20,7 +20,7 @@ from fedavot._simplex import softmax
 from fedavot.errors import UnavailableError
 from fedavot.laws._law import SolvableLaw, as_potentials
 from fedavot.laws.cohorts import Cohorts
-from fedavot.laws.explicit import explicit_cohorts
+from fedavot.laws.successive import explicit_cohorts
 
 _MANTISSA = 53
 """Bits of a float's mantissa."""

@@ -24,7 +24,7 @@ from fedavot._state import as_state, reading_state, saved_names
 from fedavot.errors import OptionError, UnavailableError
 from fedavot.laws._law import Law, SolvableLaw
 from fedavot.laws.cohorts import Cohorts
-from fedavot.laws.explicit import explicit_cohorts
+from fedavot.laws.successive import explicit_cohorts
 
 OBJECTIVES = ("entropy", "variance")
 _FORMAT = "fedavot-alignment"

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 import brute
 import fedavot as fa
-from fedavot.laws.explicit import explicit_cohorts
+from fedavot.laws.successive import explicit_cohorts
 from fedavot.solve import decompose, maxflow
+from fedavot.solve._flow import maximum_flow
 from fedavot.solve.levels import Partition, one_level, partition
 from fedavot.solve.maxflow import _repaired, _topological, split_by_flow
 from strategies import enumerate_cohorts, explicit_laws, importances, normalised, successive_laws
@@ -121,7 +122,8 @@ def exact_base(importance, cohorts, probabilities):
             if subset & ~left:
                 continue
             wanted = sum(value for i, value in enumerate(p) if subset >> i & 1)
-            ratio = sum(v for row, v in zip(rows, q, strict=True) if row & subset) / wanted
+            reached = (v for row, v in zip(rows, q, strict=True) if row & subset)
+            ratio = sum(reached, Fraction(0)) / wanted
             if best is None or ratio < best:
                 best, level = ratio, subset
             elif ratio == best:
@@ -146,7 +148,7 @@ def test_nested_cohorts_fall_into_all_their_levels_by_one_flow(monkeypatch, n_cl
     if scrambled:
         names = np.random.default_rng(4).permutation(n_clients)
     law = fa.Cohorts([names[: last + 1] for last in range(n_clients)])
-    flows, original = [], maxflow.maximum_flow
+    flows, original = [], maximum_flow
     monkeypatch.setattr(maxflow, "maximum_flow", lambda *given: flows.append(1) or original(*given))
     parts = by_flow(np.full(n_clients, 1.0 / n_clients), law)
     # The last client of the chain is in one cohort only, the last two are in two, and so on: all

@@ -38,12 +38,7 @@ def independent_sums(
 ) -> Floats:
     """Return ∫ a dΩ and ∫ t u a dΩ up to a common factor, shape (2, n_clients).
 
-    Parameters
-    ----------
-    probabilities, copies, potentials : float arrays, shape (n_clients,)
-        Probability and potential of each client, and the number of identical clients it stands for.
-    times : pair of float arrays, shape (n_times,)
-        The nodes t and their quadrature weights.
+    Each client stands for ``copies`` identical ones; ``times`` are the nodes t and their weights.
     """
     import jax
 

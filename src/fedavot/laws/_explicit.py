@@ -15,8 +15,8 @@ import numpy as np
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence, total_by
 from fedavot._simplex import softmax
+from fedavot.laws._laplacian import Roots
 from fedavot.laws._pairs import PairMatrix, PairPoint, suits
-from fedavot.laws._roots import Roots
 
 _SPARSE_ENTRIES = 8
 """Entries per client up to which a factorisation of the Hessian is taken to stay sparse."""
@@ -29,16 +29,9 @@ _SAFE_SPREAD = 600.0
 
 @dataclass(frozen=True, eq=False)
 class ExplicitSystem:
-    """Expected weights of explicit cohorts.
+    """Expected weights of explicit cohorts, each reduced to the members of its lowest level.
 
-    Attributes
-    ----------
-    incidence : Incidence
-        The cohorts, each reduced to the members of its lowest level.
-    probabilities : float array, shape (n_cohorts,)
-        Probability of each cohort.
-    levels : int array, shape (n_clients,), or None
-        Level of each client, used only to centre the potentials of each level.
+    The levels of the clients are only used to centre the potentials of each level.
     """
 
     incidence: Incidence
@@ -46,12 +39,15 @@ class ExplicitSystem:
     levels: Integers | None
 
     def marginal(self, potentials: Floats) -> Floats:
-        """Return the expected weights, shape (n_clients,)."""
-        return self._point(potentials).marginal
+        return self.curvature(potentials).marginal
 
     def curvature(self, potentials: Floats) -> "_Point | _WidePoint | PairPoint":
-        """Return the expected weights and what is needed of their derivative."""
-        return self._point(potentials)
+        centred, spread = centre(potentials, self.levels)
+        if spread > _SAFE_SPREAD:
+            return _WidePoint(self.incidence, self.probabilities, potentials)
+        if self._pairs is not None:
+            return PairPoint(self._pairs, np.exp(centred))
+        return _Point(self.incidence, self.probabilities, np.exp(centred))
 
     def inclusion(self) -> Floats:
         """Return the total probability of each client's cohorts, shape (n_clients,)."""
@@ -66,9 +62,7 @@ class ExplicitSystem:
 
     @cached_property
     def _pairs(self) -> PairMatrix | None:
-        if not suits(self.incidence):
-            return None
-        return PairMatrix.of(self.incidence, self.probabilities)
+        return PairMatrix.of(self.incidence, self.probabilities) if suits(self.incidence) else None
 
     def ranges(self, values: Floats) -> tuple[Integers, Floats]:
         """Return a member of each cohort, and the range of the values within the cohort."""
@@ -97,14 +91,6 @@ class ExplicitSystem:
         graph = graph.tocoo()
         return int(np.abs(rank[graph.row] - rank[graph.col]).max(initial=0))
 
-    def _point(self, potentials: Floats) -> "_Point | _WidePoint | PairPoint":
-        centred, spread = centre(potentials, self.levels)
-        if spread > _SAFE_SPREAD:
-            return _WidePoint(self.incidence, self.probabilities, potentials)
-        if self._pairs is not None:
-            return PairPoint(self._pairs, np.exp(centred))
-        return _Point(self.incidence, self.probabilities, np.exp(centred))
-
 
 def centre(potentials: Floats, levels: Integers | None) -> tuple[Floats, float]:
     """Centre the potentials of each level at zero; return them and the largest range."""
@@ -131,7 +117,7 @@ class Listed(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """Weights and curvature at potentials whose exponentials neither overflow nor underflow."""
+    """Weights and curvature at potentials whose exponentials u neither overflow nor underflow."""
 
     incidence: Incidence
     probabilities: Floats

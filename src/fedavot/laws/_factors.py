@@ -15,16 +15,7 @@ class Factor(NamedTuple):
     """Low-rank curvature of one group of clients.
 
     The entries of Σ_k signs_k columns_k columns_kᵀ off its diagonal are about E[Y_i Y_j]; its
-    diagonal is meaningless.
-
-    Attributes
-    ----------
-    clients : int array, shape (n_group,)
-        Members of the group.
-    columns : float array, shape (n_group, rank)
-        One row per client.
-    signs : float array, shape (rank,)
-        1 or −1 for each column.
+    diagonal is meaningless. There is one row per client and one column per sign, 1 or −1.
     """
 
     clients: Integers

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedavot._checks import Floats, Integers, as_floats, as_seed, as_size, refuse_if_too_large
 from fedavot._clients import Clients, Members
 from fedavot.errors import LawError
-from fedavot.laws._law import BaseLaw, System
+from fedavot.laws._law import BaseLaw, Law, System
 from fedavot.laws._two_draws import TwoDraws
 from fedavot.laws.cohorts import Cohorts
 
@@ -139,6 +139,13 @@ class SuccessiveDraws(BaseLaw):
         return known.prefix_gains(order)
 
 
+def explicit_cohorts(law: Law | None) -> Cohorts | None:
+    """Return a law as an explicit list of cohorts, or None if it has no such list."""
+    if isinstance(law, SuccessiveDraws):
+        return law.cohorts
+    return law if isinstance(law, Cohorts) else None
+
+
 def _proportions(rates: Floats) -> Floats:
     """Return the rates divided by their sum; refuse positive rates that round to zero."""
     scaled = rates / rates.max()
@@ -220,26 +227,18 @@ def _extend(
     """Return all subsets of ``length`` from those of ``length − 1``, in colexicographic order."""
     edges = np.column_stack((np.full(len(subsets), -1), subsets, np.full(len(subsets), rates.size)))
     remaining = (before[edges[:, 1:]] - before[edges[:, :-1] + 1]).sum(axis=1)
-    longer = _combinations(rates.size, length)
+    # Append every larger element to each subset; sorting by the last keeps the order.
+    repeats = rates.size - 1 - subsets[:, -1]
+    new = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    new += np.repeat(subsets[:, -1] + 1, repeats)
+    longer = np.column_stack((np.repeat(subsets, repeats, axis=0), new))
+    longer = longer[np.argsort(new, kind="stable")]
     total = np.zeros(len(longer))
     for last in range(length):
         rest = _rank(np.delete(longer, last, axis=1), rates.size)
         # Divided first: the quotient is at most one, because what remains includes the rate.
         total += chances[rest] * (rates[longer[:, last]] / remaining[rest])
     return longer, total
-
-
-def _combinations(n: int, size: int) -> Integers:
-    """Return all ascending ``size``-subsets of range(n) in colexicographic order."""
-    subsets = np.arange(n)[:, None]
-    for _ in range(size - 1):
-        # Append every larger element to each subset; sorting by the last keeps the order.
-        repeats = n - 1 - subsets[:, -1]
-        tails = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
-        extended = np.repeat(subsets, repeats, axis=0)
-        new = extended[:, -1] + 1 + tails
-        subsets = np.column_stack((extended, new))[np.argsort(new, kind="stable")]
-    return subsets
 
 
 def _rank(subsets: Integers, n: int) -> Integers:

@@ -24,23 +24,13 @@ _MOST_EXPONENT = 50.0
 """Largest exponent a_i: such a client misses one round in e^50, and sums of a stay finite."""
 
 Slopes = Callable[[Integers], Floats]
-"""Function from a number k per client to s a_i, where I is the union of the first k levels."""
 
 
 def slopes_along(law: SolvableLaw, levels: Integers) -> Slopes | None:
     """Return the tangents at the unions of the first levels, or None for a law without tangents.
 
-    Parameters
-    ----------
-    law : SolvableLaw
-    levels : int array, shape (n_clients,)
-        Level of each client, from 0; I is the union of the first 0, 1, 2, … of them.
-
-    Returns
-    -------
-    callable or None
-        Given a number of levels per client, the slope of each client at their union; it falls as
-        the number rises.
+    They are a function from a number of levels per client to the slope of each client at the union
+    of the first so many, which falls as the number rises.
     """
     if isinstance(law, Mixture):
         parts = [slopes_along(part, levels) for part in law.laws]

@@ -19,8 +19,7 @@ from fedavot.errors import OptionError
 from fedavot.laws._law import Law, SolvableLaw, System
 from fedavot.laws._user_law import as_law
 from fedavot.laws.cohorts import Cohorts
-from fedavot.laws.explicit import explicit_cohorts
-from fedavot.laws.successive import SuccessiveDraws
+from fedavot.laws.successive import SuccessiveDraws, explicit_cohorts
 from fedavot.solve._problem import DualProblem, Iterate
 from fedavot.solve.climbing import Solution, StoppingRule
 from fedavot.solve.decompose import decompose
@@ -183,7 +182,8 @@ def _soft(importance: Floats, law: SolvableLaw, softness: float, stop: StoppingR
     known = law.worst_order(importance)
     if known is not None:
         start = _spread(partition(importance, law, known), importance, softness)
-    found = soften(importance, law, softness, start, tol=stop.tol, max_iter=_first(stop, known))
+    first = min(stop.max_iter, _SOFT_STEPS) if known is None else stop.max_iter
+    found = soften(importance, law, softness, start, tol=stop.tol, max_iter=first)
     if not found.iterate.residual <= stop.tol:
         # Levels are too far apart: start from where the exact ones put them.
         exact = decompose(importance, law, stop)
@@ -223,10 +223,6 @@ def _soft_error(
     pulled = importance * (found.totals - importance @ found.totals)
     error = found.reachable * importance - marginal - softness * pulled
     return np.where(importance > 0, error, 0.0)
-
-
-def _first(stop: StoppingRule, known: Integers | None) -> int:
-    return stop.max_iter if known is not None else min(stop.max_iter, _SOFT_STEPS)
 
 
 def _spread(split: Partition, importance: Floats, softness: float) -> Floats:

@@ -26,14 +26,8 @@ _BITS = 30
 class Flow(NamedTuple):
     """A maximum flow and its minimum cut.
 
-    Attributes
-    ----------
-    sent : float array, shape (n_clients,)
-        Flow out of each client.
-    carried : float array, shape (n_entries,)
-        Flow from each member of a cohort to the cohort.
-    reached : bool array, shape (n_clients,)
-        Clients on the source side of the minimum cut.
+    ``sent`` is the flow out of each client, ``carried`` that from each member of a cohort to the
+    cohort, and ``reached`` says which clients are on the source side of the minimum cut.
     """
 
     sent: Floats
@@ -44,14 +38,7 @@ class Flow(NamedTuple):
 def maximum_flow(incidence: Incidence, supply: Floats, demand: Floats) -> Flow:
     """Return a maximum flow from the clients through their cohorts.
 
-    Parameters
-    ----------
-    incidence : Incidence
-        Who is in which cohort.
-    supply : float array, shape (n_clients,)
-        Whole units that each client may send, in all at most `UNITS`.
-    demand : float array, shape (n_cohorts,)
-        Whole units that each cohort may take.
+    Clients may send, in all at most `UNITS`, and cohorts may take whole units.
     """
     solve = by_ortools if find_spec("ortools") is not None else by_scipy
     return solve(incidence, supply, demand)

@@ -23,19 +23,9 @@ _NEAR = 8.0
 class DualProblem:
     """Find potentials whose expected weights equal the target, with the levels held fixed.
 
-    Attributes
-    ----------
-    system : System
-        The map from potentials to expected weights.
-    target : float array, shape (n_clients,)
-        The expected weights to reach.
-    free : bool array, shape (n_clients,)
-        Clients whose potentials are solved for.
-    exempt : bool array, shape (n_clients,)
-        Clients without importance, whose expected weight is not compared with the target.
-    parts : int array, shape (n_clients,)
-        Part of each client, from 0; clients of different parts do not interact. Parts are levels,
-        or finer.
+    Only the potentials of ``free`` clients are solved for; the expected weights of ``exempt``
+    clients, which have no importance, are not compared with the target. ``parts`` numbers the part
+    of each client from 0: clients of different parts do not interact. Parts are levels, or finer.
     """
 
     system: System
@@ -96,14 +86,8 @@ class DualProblem:
 class Pull:
     """The pull of soft alignment towards the mean potential of each part.
 
-    Attributes
-    ----------
-    softness : float
-        Strength ρ of the pull.
-    weights : float array, shape (n_clients,)
-        Weight p_i of each client in the pull; zero for clients not solved for.
-    parts : int array, shape (n_clients,)
-        Part of each client, towards whose mean it is pulled.
+    ``softness`` is its strength ρ; ``weights`` has the p_i, zero for clients not solved for, and
+    ``parts`` the part towards whose mean each client is pulled.
     """
 
     softness: float
@@ -133,14 +117,9 @@ class Pull:
 class Iterate:
     """The point that a solver has reached.
 
-    Attributes
-    ----------
-    potentials, marginal : float arrays, shape (n_clients,)
-        The potentials and their expected weights.
-    residual : float
-        L1 norm of the error (for soft alignment, of the gradient).
-    evaluations : int
-        Number of times the expected weights were computed so far.
+    ``marginal`` has the expected weights of the potentials, and ``residual`` is the L1 norm of the
+    error (for soft alignment, of the gradient); ``evaluations`` counts how many times expected
+    weights were computed so far.
     """
 
     potentials: Floats

@@ -41,16 +41,9 @@ class Solution:
 class StoppingRule:
     """When a solver stops, and which methods it may use.
 
-    Attributes
-    ----------
-    tol : float
-        L1 distance to the target at which to stop.
-    max_iter : int
-        Maximal number of evaluations of the law.
-    method : str
-        "auto" or "newton".
-    relative : float
-        Largest error allowed for any single client, relative to its target.
+    It stops at the L1 distance ``tol`` to the target, where no client's error exceeds ``relative``
+    of its own target, or after ``max_iter`` evaluations of the law; ``method`` is "auto" or
+    "newton".
     """
 
     tol: float

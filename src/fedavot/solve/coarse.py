@@ -21,12 +21,7 @@ _EVALUATIONS = 40
 def first_guess(importance: Floats, law: SolvableLaw, order: Integers) -> Floats:
     """Return potentials to start from, shape (n_clients,); zeros if nothing better is known.
 
-    Parameters
-    ----------
-    importance : float array, shape (n_clients,)
-    law : SolvableLaw
-    order : int array, shape (n_clients,)
-        The law's worst order, which sorts independent clients by p_i/a_i.
+    The order is the law's worst one, which sorts independent clients by p_i/a_i.
     """
     usual = np.zeros(importance.size)
     if not isinstance(law, IndependentClients) or law.n_clients < _MANY:

@@ -15,8 +15,7 @@ import numpy as np
 from fedavot._checks import Floats
 from fedavot.laws._law import SolvableLaw
 from fedavot.laws.cohorts import Cohorts
-from fedavot.laws.explicit import explicit_cohorts
-from fedavot.laws.successive import SuccessiveDraws
+from fedavot.laws.successive import SuccessiveDraws, explicit_cohorts
 from fedavot.solve._problem import DualProblem, Iterate
 from fedavot.solve.climbing import (
     CLIMBS,

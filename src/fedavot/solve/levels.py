@@ -30,15 +30,9 @@ _FARTHEST = 20.0
 class Partition:
     """A partition of the clients into levels, and the importance that those levels attain.
 
-    Attributes
-    ----------
-    levels : int array, shape (n_clients,)
-        Level of each client, 0 being the most deficient.
-    ratios : float array, shape (n_levels,)
-        Attained importance over wanted importance of each level, rising; infinite where none is
-        wanted.
-    target : float array, shape (n_clients,)
-        The attained importance p̃.
+    ``levels`` has the level of each client, 0 being the most deficient; ``ratios`` the attained
+    over the wanted importance of each level, rising, infinite where none is wanted; and ``target``
+    the attained importance p̃ of each client.
     """
 
     levels: Integers
@@ -137,7 +131,11 @@ def _segments(scan: _Scan) -> Integers:
     if slack.min() >= -noise and abs(slack[-1]) <= noise:
         # Nothing is violated: one ratio, 1, and no minorant to compute.
         return np.array([0, slack.size])
-    return _minorant(scan)
+    from scipy.optimize import isotonic_regression
+
+    # The slopes of the greatest convex minorant are the isotonic regression of those of the points.
+    fit = isotonic_regression(scan.gains / scan.importance, weights=scan.importance)
+    return np.asarray(fit.blocks, dtype=np.int64)
 
 
 def _edges(scan: _Scan, segments: Integers) -> Integers:
@@ -191,11 +189,3 @@ def _sound(cuts: Integers, wanted: Floats, had: Floats) -> Integers:
     ):
         kept.pop()
     return np.array(kept, dtype=np.int64)
-
-
-def _minorant(scan: _Scan) -> Integers:
-    """Return the vertices of the greatest convex minorant, by isotonic regression of slopes."""
-    from scipy.optimize import isotonic_regression
-
-    fit = isotonic_regression(scan.gains / scan.importance, weights=scan.importance)
-    return np.asarray(fit.blocks, dtype=np.int64)

@@ -28,16 +28,9 @@ _STEPS = 12
 class SoftSolution:
     """The point that soft alignment has reached.
 
-    Attributes
-    ----------
-    levels : int array, shape (n_clients,)
-        Level of each client; potentials of different levels are far apart.
-    totals : float array, shape (n_clients,)
-        The potentials as one vector, exact up to rounding; their weighted mean is zero.
-    reachable : float
-        Probability that a cohort has any client with importance.
-    iterate : Iterate
-        Potentials relative to the mean of their level, and how far the solver got.
+    Potentials of different ``levels`` are far apart: those of the ``iterate`` are relative to the
+    mean of their level. ``totals`` has them as one vector, exact up to rounding, whose weighted
+    mean is zero. ``reachable`` is the probability that a cohort has any client with importance.
     """
 
     levels: Integers

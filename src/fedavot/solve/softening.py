@@ -31,14 +31,9 @@ _PROBE = 6
 class _Schedule:
     """How softness falls.
 
-    Attributes
-    ----------
-    first : tuple of float
-        Softness of the passes before levels are read for the first time.
-    unsettled, settled : float
-        Divisor of the softness after a pass that changed the levels, and after one that did not.
-    exchanging : bool
-        Whether clients are also moved between levels by their own ratios.
+    ``first`` are the passes before levels are read for the first time. Afterwards a pass that
+    changed the levels divides the softness by ``unsettled``, one that did not by ``settled``.
+    ``exchanging`` says whether clients are also moved between levels by their own ratios.
     """
 
     first: tuple[float, ...]

@@ -45,16 +45,9 @@ _PATIENCE = 200
 class _Choice:
     """The cohorts that leave a choice: those with several members of their lowest level.
 
-    Attributes
-    ----------
-    clients : int array, shape (n_members,)
-        The clients in such cohorts; all other attributes number them from 0.
-    projections : Projections
-        The cohorts.
-    target : float array, shape (n_members,)
-        Expected weights to reach in these cohorts.
-    parts : int array, shape (n_members,)
-        Part of each client, from 0; no chain of cohorts links clients of different parts.
+    All attributes number the ``clients`` in such cohorts from 0. ``target`` has the expected
+    weights to reach in these cohorts, ``parts`` the part of each client, from 0: no chain of
+    cohorts links clients of different parts.
     """
 
     clients: Integers
