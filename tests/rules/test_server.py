@@ -1,14 +1,15 @@
 """What a server step and the optimisers promise for every rule they are put on."""
 
+import dataclasses
 import itertools
 
 import jax
 import numpy as np
 import pytest
-from points import EXACT, choose, run_points
+from points import EXACT, choose, point_task, run_points
 
 import fedavot as fa
-from fedavot import rules
+from fedavot import rules, training
 from fedavot.errors import OptionError, RuleError
 
 P = np.array([0.3, 0.1, 0.25, 0.2, 0.15])
@@ -81,6 +82,24 @@ def test_one_function_serves_all_steps_and_momenta():
     adam = [rules.with_adam(rules.scaffold(P), step=step) for step in (0.1, 0.2)]
     assert adam[0].aggregate is adam[1].aggregate
     assert adam[0].correct is adam[1].correct
+
+
+def test_one_compiled_program_serves_all_steps_and_momenta():
+    traced = []
+
+    def aggregate(params, state, report):
+        traced.append(report)
+        return rules.fedavg().aggregate(params, state, report)
+
+    rule = dataclasses.replace(rules.fedavg(), aggregate=aggregate)
+    task, rows = point_task(TARGETS), [np.array(cohort) for cohort in COHORTS]
+    problem = training.Problem(task, P, lambda rng, rounds: rows)
+    plan = training.Training(3, training.constant(0.1), record_every=3)
+    times = []
+    for step, momentum in ((1.0, 0.0), (0.5, 0.9), (2.0, 0.3)):
+        training.train(problem, rules.with_server(rule, step=step, momentum=momentum), plan)
+        times.append(len(traced))
+    assert times[0] == times[-1] > 0
 
 
 @pytest.mark.parametrize("name", ["fedavg", "horvitz-thompson", "fedavot-soft", "scaffold"])
