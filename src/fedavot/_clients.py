@@ -177,20 +177,20 @@ def agreed_names(
 
 
 def in_client_order(
-    importance: ArrayLike | Mapping[str, float], names: Sequence[str] | None
+    importance: ArrayLike | Mapping[str, float], clients: Sequence[str] | None
 ) -> ArrayLike:
-    """Return importance by client name in the order of the names, or as it is otherwise.
+    """Return importance by client name in the order of the clients, or as it is otherwise.
 
     A mapping must have exactly the clients that have names.
     """
     if not isinstance(importance, Mapping):
         return importance
-    if names is None:
+    if clients is None:
         raise ImportanceError(
             "importance is given by client name, but the clients have no names here; pass "
             "clients=[...], or an array in the order of their indices"
         )
-    listed = as_names(names, None, error=ImportanceError)
+    listed = as_names(clients, None, error=ImportanceError)
     unknown = importance.keys() - set(listed)
     if unknown:
         first = next(name for name in importance if name in unknown)
