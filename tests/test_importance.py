@@ -183,7 +183,7 @@ def test_read_mapping_gives_back_any_names_and_numbers(tmp_path_factory, suffix,
     assert fi.read_mapping(path) == mapping
 
 
-REFUSED = {
+REFUSED: dict[tuple[str, type[FedavotError]], list[tuple[str | bytes, str]]] = {
     ("a.csv", FileFormatError): [
         ("", r"a\.csv is empty; it needs a header line and rows"),
         ("lyon,3\nporto,1\n", "it must have client, and importance"),
