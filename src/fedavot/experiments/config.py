@@ -18,7 +18,6 @@ from fedavot._files import PathLike
 from fedavot._reading import read_text, toml_in
 from fedavot.errors import ConfigError, FileFormatError, InputError, TooLargeError
 from fedavot.experiments.keys import (
-    NAME,
     REQUIRED,
     SPLIT,
     STATE,
@@ -35,6 +34,8 @@ Table = Mapping[str, Any]
 """A section with every key that applies, defaults filled in."""
 
 _RULES = "a list of names, such as ['full', 'fedavot'], or tables headed [[rules]]"
+_LONGEST_NAME = 100
+"""Characters of a study's name: files are called by it, and their names have at most 255 bytes."""
 _LONGEST = 60
 """Number of characters of a value that a message shows."""
 
@@ -130,25 +131,32 @@ def _config(file: Path, held: Table) -> Config:
         if name not in known:
             raise _unknown("", name, known)
     top = _checked("", {name: held[name] for name in TOP if name in held}, TOP)
-    if top["name"] is None and not NAME.accepts(file.stem):
-        raise ConfigError(f"name is missing, and the file's own cannot be it; {_must(NAME)}")
-    sections = {}
-    for name, keys in TABLES.items():
-        if not isinstance(table := held.get(name, {}), dict):
-            raise ConfigError(f"{name} is {_shown(table)}; it must be a table, headed [{name}]")
-        sections[name] = _checked(f"{name}.", table, keys)
+    name = file.stem if top["name"] is None else top["name"]
+    if len(name) > _LONGEST_NAME or {"/", "\\"} & set(name) or not name.strip(". "):
+        found = "missing, and the file's own cannot be it" if top["name"] is None else repr(name)
+        raise ConfigError(
+            f"name is {found}; it must be a line of text in quotes, of 1 to {_LONGEST_NAME} "
+            "characters, without / and \\, and not of dots alone"
+        )
+    sections = {name: _table(name, held.get(name, {}), keys) for name, keys in TABLES.items()}
     sections["availability"]["states"] = [
-        _checked(f"availability.states[{number}].", state, STATE)
+        _table(f"availability.states[{number}]", state, STATE)
         for number, state in enumerate(sections["availability"].get("states", ()))
     ]
     _check_between(held, sections)
     return Config(
         path=file,
-        name=top["name"] or file.stem,
+        name=name,
         allow_unconverged=top["allow_unconverged"],
         rules=_rules(held.get("rules")),
         **sections,
     )
+
+
+def _table(name: str, table: Any, keys: Keys) -> dict[str, Any]:
+    if not isinstance(table, dict):
+        raise ConfigError(f"{name} is {_shown(table)}; it must be a table of keys")
+    return _checked(f"{name}.", table, keys)
 
 
 def _checked(prefix: str, table: Table, keys: Keys) -> dict[str, Any]:
@@ -204,9 +212,6 @@ def _check_between(held: Table, sections: Mapping[str, Table]) -> None:
             "importance.groups is missing, and kind = 'groups' needs it: a CSV file with the "
             "columns client and group"
         )
-    tail, rounds = sections["training"]["tail"], sections["training"]["rounds"]
-    if tail is not None and tail > rounds:
-        raise ConfigError(f"training.tail is {tail}; it must be at most training.rounds = {rounds}")
 
 
 def _rules(entries: Any) -> tuple[Table, ...]:

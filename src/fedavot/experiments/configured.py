@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedavot._checks import Floats, refuse_if_too_large, shown
+from fedavot._checks import Floats, as_size, refuse_if_too_large, shown
 from fedavot._clients import Clients
 from fedavot.errors import OptionError
 from fedavot.experiments.config import Config, at, in_file
@@ -22,7 +22,6 @@ from fedavot.experiments.configured_clients import (
     roster_of,
 )
 from fedavot.experiments.configured_task import tasks_of
-from fedavot.experiments.keys import SEEDS
 from fedavot.experiments.study import Instance, Setting
 from fedavot.laws._law import Law
 from fedavot.rules import Known, Rule, build
@@ -48,6 +47,8 @@ _SCHEDULES: dict[str, Any] = {
     "decaying": decaying,
     "cosine": cosine,
 }
+LARGEST_SEED = 2**31 - 1
+MOST_SEEDS = 1000
 _LARGEST_PROGRAM = 100_000
 """Entries of the features up to which a linear program takes seconds."""
 _BYTES_A_ROUND, _BYTES_A_MEMBER = 100, 20
@@ -64,13 +65,19 @@ def setting_of(config: Config, *, seeds: int | Sequence[int] | None = None) -> S
     seeds : int or sequence of int, optional
         Used instead of the file's seeds: a count, or the seeds themselves.
     """
-    chosen = as_seeds(config.training["seeds"] if seeds is None else seeds)
     with in_file(config.path):
-        return _setting(config, chosen)
+        if seeds is None:
+            with at("training.seeds"):
+                return _setting(config, as_seeds(config.training["seeds"]))
+        return _setting(config, as_seeds(seeds))
 
 
 def _setting(config: Config, seeds: tuple[int, ...]) -> Setting:
     training = training_of(config, seeds)
+    tail = config.training["tail"]
+    with at("training"):
+        if tail is not None:
+            as_size(tail, what="tail", low=1, high=training.rounds)
     log = read_log_of(config)
     roster = () if log is None else roster_of(config, log)
     task, held_out = tasks_of(config, len(roster))
@@ -88,7 +95,7 @@ def _setting(config: Config, seeds: tuple[int, ...]) -> Setting:
         (Instance(problem, seeds, least, held_out),),
         rules_of(config, importance.shares, rounds.law),
         training,
-        tail=config.training["tail"] or max(training.rounds // 4, 1),
+        tail=tail or max(training.rounds // 4, 1),
         inclusion=rounds.law.inclusion(),
         target=config.training["target"],
         groups=importance.by_group(),
@@ -104,10 +111,16 @@ def as_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     seeds : int or sequence of int
         A count n stands for 0..n−1.
     """
-    given = seeds if isinstance(seeds, int) else list(seeds)
-    if not SEEDS.accepts(given):
-        raise OptionError(f"seeds is {shown(given)}; it must be {SEEDS.words}")
-    return tuple(range(given)) if isinstance(given, int) else tuple(given)
+    if isinstance(seeds, int) and not isinstance(seeds, bool) and 1 <= seeds <= MOST_SEEDS:
+        return tuple(range(seeds))
+    listed = [] if isinstance(seeds, int) else list(seeds)
+    whole = all(type(seed) is int and 0 <= seed <= LARGEST_SEED for seed in listed)
+    if not whole or not 0 < len(listed) == len(set(listed)) <= MOST_SEEDS:
+        raise OptionError(
+            f"seeds is {shown(seeds)}; it must be a count from 1 to {MOST_SEEDS:,} (seeds 0, 1, "
+            f"...) or a list of distinct integers from 0 to {LARGEST_SEED:,}"
+        )
+    return tuple(listed)
 
 
 def training_of(config: Config, seeds: tuple[int, ...]) -> Training:

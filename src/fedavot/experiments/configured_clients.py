@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedavot._checks import Floats, Integers
+from fedavot._checks import Floats, Integers, as_amount, as_floats, as_seed
 from fedavot._clients import Clients
 from fedavot.errors import ConfigError, OptionError
 from fedavot.experiments.config import Config, Table, at
-from fedavot.importance import by_examples
+from fedavot.importance import from_mapping
 from fedavot.laws._law import Law
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.independent import IndependentClients
@@ -65,6 +65,8 @@ def read_log_of(config: Config) -> Any:
     given = {name: options[name] for name in READ_LOG if options[name] is not None}
     if "observed" in given:
         given["observed"] = config.file("availability.observed", given["observed"])
+    with at("availability"):
+        as_seed(options["seed"])
     with at("availability.file"):
         return read_log(config.file("availability.file", options["file"]), **given)
 
@@ -93,7 +95,8 @@ def importance_of(config: Config, task: Task) -> Importance:
     shares: Floats | None = None
     if config.importance["kind"] not in ("file", "groups"):
         with at("importance"):
-            shares = by_examples(_unnormalised(config.importance, task))
+            numbers = _unnormalised(config.importance, task)
+            shares = from_mapping(dict(zip(_names(task), numbers, strict=True)), _names(task))
     files = _files(config)
     if shares is not None and not files:
         return Importance(shares)
@@ -146,10 +149,12 @@ def _unnormalised(options: Table, task: Task) -> Floats | Integers:
         case "by-examples" if task.counts is not None:
             return task.counts
         case "linear" | "power":
-            return np.asarray((1.0 - rank / n_clients) ** options.get("exponent", 1.0))
+            power = as_amount(options.get("exponent", 1.0), what="exponent")
+            return np.asarray((1.0 - rank / n_clients) ** power)
         case "exponential":
             with np.errstate(over="ignore"):  # the shares of the last clients are then 0
-                return np.asarray(np.exp(-rank / options["scale"]))
+                scale = as_amount(options["scale"], what="scale", positive=True)
+                return np.asarray(np.exp(-rank / scale))
         case "values":
             return _one_each(options, "values", n_clients)
     return np.ones(n_clients)
@@ -210,9 +215,9 @@ def _one_each(options: Table, key: str, count: int) -> Floats:
     """Return one number per client: as listed, all equal, or linear from low to high."""
     given = options[key]
     if given == "linear":
-        return np.linspace(options["low"], options["high"], count)
+        return np.linspace(float(options["low"]), float(options["high"]), count)
     if not isinstance(given, list):
         return np.full(count, float(given))
     if len(given) != count:
         raise OptionError(f"{key} has {len(given)} entries, but the task has {count} clients")
-    return np.array(given, dtype=np.float64)
+    return as_floats(given, what=key, error=OptionError, item="client")

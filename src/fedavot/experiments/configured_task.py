@@ -5,6 +5,7 @@ are split; where a file gives the client of each example, that is followed.
 """
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedavot._checks import Integers, refuse_if_too_large
+from fedavot._checks import Integers, as_seed, as_size, refuse_if_too_large
 from fedavot._clients import Clients
 from fedavot._files import ARCHIVE_FAILURES
 from fedavot.errors import ConfigError, FileFormatError, TaskError
@@ -84,12 +85,13 @@ def tasks_of(config: Config, n_logged: int = 0) -> Tasks:
     """
     options = config.task
     kind = options["kind"]
+    with at("task"):
+        as_seed(options.get("seed", 0))
     if kind == "regression":
         return Tasks(iid_regression())
     if kind in _DRAWN:
         with at("task"):
-            own = {**options, "n_clients": options["n_clients"] or n_logged or N_CLIENTS}
-            return Tasks(_drawn(own))
+            return Tasks(_drawn(options, n_logged or N_CLIENTS))
     if kind == "arrays":
         return _arrays(config, n_logged)
     with at("task.data_dir"):
@@ -138,16 +140,19 @@ def read_examples(path: Path) -> Examples:
     return Examples(arrays["features"], arrays["targets"], arrays.get("clients"))
 
 
-def _drawn(options: Table) -> Task:
+def _drawn(options: Table, otherwise: int) -> Task:
     """Return a task drawn from a seed."""
     own = {name: value for name, value in options.items() if name not in ("kind", "examples")}
-    numbers = own["n_clients"] * options["examples"] * own["n_features"]
+    own["n_clients"] = otherwise if own["n_clients"] is None else own["n_clients"]
+    own["n_examples"] = options["examples"]
+    sizes = ("n_clients", "n_features", "n_examples")
+    numbers = math.prod(as_size(own[name], what=name, low=1) for name in sizes)
     refuse_if_too_large(
         _BYTES_PER_NUMBER * numbers,
         what=f"data of {numbers:,} numbers",
         remedy="lower n_clients, examples or n_features",
     )
-    task: Task = _DRAWN[options["kind"]](n_examples=options["examples"], **own)
+    task: Task = _DRAWN[options["kind"]](**own)
     return task
 
 
@@ -217,10 +222,11 @@ def _split(config: Config, examples: Examples, otherwise: int, make: Make) -> Ta
         with at(where):
             return Tasks(make(examples.of(parts), clients))
     smallest = min(range(len(parts)), key=lambda client: parts[client].size)
-    if parts[smallest].size < 2:
+    if not 0 < fraction < 1 or parts[smallest].size < 2:
         raise ConfigError(
             f"task.held_out is {fraction}, and client {clients[smallest] if clients else smallest} "
-            "has one example, which cannot be held out; leave the client out"
+            f"has {parts[smallest].size} examples; it must be between 0 and 1, and leave every "
+            "client an example to train on"
         )
     rng = np.random.default_rng([config.task["seed"], 1])
     shuffled = [rng.permutation(part) for part in parts]
@@ -252,22 +258,26 @@ def _groups(config: Config, examples: Examples) -> tuple[list[Integers], list[st
 
 def _parts(config: Config, examples: Examples, otherwise: int) -> list[Integers]:
     """Return the parts of a random partition."""
-    n_clients, size = config.task["n_clients"] or otherwise, config.task["examples"]
+    n_clients, size = config.task["n_clients"], config.task["examples"]
     total = examples.targets.size
-    if not n_clients:
+    if n_clients is None and not otherwise:
         raise ConfigError(
             "task.n_clients is missing: number of clients to split the examples among; it must be "
             f"an integer from 1 to {total:,}"
         )
-    if n_clients * (size or 1) > total:
+    with at("task"):
+        given = otherwise if n_clients is None else n_clients
+        n_clients = as_size(given, what="n_clients", low=1)
+        each = 1 if size is None else as_size(size, what="examples", low=1)
+        rng = np.random.default_rng(config.task["seed"])
+    if n_clients * each > total:
         raise ConfigError(
-            f"task.n_clients is {n_clients}, and {size or 1} examples each are more than the "
+            f"task.n_clients is {n_clients}, and {each} examples each are more than the "
             f"{total:,} there are; lower n_clients or examples"
         )
     kind = config.partition["kind"]
     if kind == "two-digits" and size is None:
         raise ConfigError(f"task.examples is missing, and partition.kind = {kind!r} needs it")
-    rng = np.random.default_rng(config.task["seed"])
     own = {name: value for name, value in config.partition.items() if name != "kind"}
     with at(f"partition.kind = {kind!r}"):
         if kind in ("two-digits", "dirichlet"):

@@ -1,258 +1,187 @@
-"""Every key of a study's configuration: what it accepts, its default, and when it applies.
+"""Every key of a study's configuration: its types, its default, and when it applies.
 
 A choice brings keys of its own: ``radius`` comes with the projection onto a ball, ``exponent`` with
-an importance that is a power. `config` reads files by these tables; what a key means is in
-study.toml, which ``fedavot simulate --example`` prints and which shows every key.
+an importance that is a power. `config` checks names and types by these tables; which numbers are
+accepted is decided where they are used. What a key means is in study.toml, which ``fedavot simulate
+--example`` prints and which shows every key.
 """
 
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 REQUIRED: Final = object()
 """The default of a key that has none."""
+_WORDS: dict[type, str] = {
+    int: "an integer",
+    float: "a finite number",
+    bool: "true or false",
+    str: "a line of text in quotes",
+    list: "a list that is not empty",
+    dict: "a table that is not empty",
+}
 
-MOST = 10**9
-"""The largest count: more does not fit in any memory, and must be a mistake."""
-LARGEST_SEED = 2**31 - 1
-MOST_SEEDS = 1000
-LONGEST_NAME = 100
-"""Characters of a study's name: files are called by it, and their names have at most 255 bytes."""
 
-
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """What one key accepts.
 
     Attributes
     ----------
-    words : str
-        The values accepted, to follow "it must be".
-    accepts : function of a value
-        Whether the value is one.
+    types : tuple of types
+        The types accepted.
     default : object
         What holds where it is not given; `REQUIRED` if it must be. None is for the builder to
         fill in.
     brings : mapping of str to keys
-        The further keys that a word brings, if it is the value.
+        The words accepted, and the further keys that each of them brings.
     """
 
-    words: str
-    accepts: Callable[[Any], bool]
+    types: tuple[type, ...]
     default: Any = REQUIRED
-    brings: Mapping[str, "Keys"] = field(default_factory=dict)
+    brings: "Mapping[str, Keys]" = MappingProxyType({})
 
-    def otherwise(self, default: Any) -> "Key":
-        """Return the key with a default."""
-        return replace(self, default=default)
+    @property
+    def words(self) -> str:
+        """The values accepted, to follow "it must be"."""
+        words = ", ".join(map(repr, self.brings))
+        chosen = [f"one of {words}" if len(self.brings) > 1 else words] if words else []
+        return " or ".join([*(_WORDS[kind] for kind in self.types), *chosen])
+
+    def accepts(self, value: Any) -> bool:
+        """Return whether a value is of a type, or a word, of this key."""
+        chosen = isinstance(value, str) and value in self.brings
+        return chosen or any(_is(kind, value) for kind in self.types)
 
 
 Keys = Mapping[str, Key]
 """The keys of a table, by name."""
 
 
-def _choice(words: Mapping[str, Keys]) -> Key:
-    return Key(
-        f"one of {', '.join(map(repr, words))}",
-        lambda value: isinstance(value, str) and value in words,
-        brings=words,
-    )
+def _is(kind: type, value: Any) -> bool:
+    if isinstance(value, bool) or kind is bool:
+        return kind is bool and isinstance(value, bool)
+    if kind is float:
+        # Written so that NaN, infinities and integers no float holds fail.
+        return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    if kind is str:
+        return isinstance(value, str) and bool(value.strip()) and value.isprintable()
+    if kind is list:
+        return isinstance(value, list) and bool(value) and not any(_is(bool, one) for one in value)
+    return isinstance(value, kind) and (kind is int or bool(value))
 
 
-def _whole(low: int, high: int = MOST) -> Key:
-    return Key(
-        f"an integer from {low} to {high:,}",
-        lambda value: _is_whole(value) and low <= value <= high,
-    )
+def _key(*types: type, default: Any = REQUIRED) -> Key:
+    return Key(types, default)
 
 
-def _number(words: str, holds: Callable[[float], bool] = lambda value: True) -> Key:
-    # Written so that NaN, infinities and integers no float holds fail.
-    return Key(
-        words,
-        lambda value: (
-            (_is_whole(value) or isinstance(value, float))
-            and abs(value) <= sys.float_info.max
-            and holds(value)
-        ),
-    )
+def _choice(words: Mapping[str, Keys], default: Any = REQUIRED) -> Key:
+    return Key((), default, words)
 
 
-def _one_each(key: Key) -> Key:
-    """Return a key for one value for all clients, a list with one per client, or 'linear'."""
-    return Key(
-        f"{key.words}, a list with one per client, or 'linear' with low and high",
-        lambda value: value == "linear" or key.accepts(value) or _is_list(value, key.accepts),
-        brings={"linear": {"low": key, "high": key}},
-    )
+def _maybe(*types: type) -> Key:
+    return Key(types, None)
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+_LINE: Mapping[str, Keys] = {"linear": {"low": _key(float), "high": _key(float)}}
+_ONE_EACH = Key((float, list), REQUIRED, _LINE)
+"""One number for all clients, a list with one per client, or "linear" from low to high."""
 
-
-def _is_list(value: Any, accepts: Callable[[Any], bool]) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(accepts, value))
-
-
-def _is_table(value: Any, accepts: Callable[[Any], bool]) -> bool:
-    return isinstance(value, dict) and _is_list(list(value.values()), accepts)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip()) and value.isprintable()
-
-
-def _are_seeds(value: Any) -> bool:
-    if _is_list(value, _SEED.accepts):
-        return len(set(value)) == len(value) <= MOST_SEEDS
-    return _is_whole(value) and 1 <= value <= MOST_SEEDS
-
-
-_COUNT = _whole(1)
-_SEED = _whole(0, LARGEST_SEED)
-_FINITE = _number("a finite number")
-_POSITIVE = _number("a finite number above 0", lambda value: value > 0)
-_NOT_NEGATIVE = _number("a finite number of at least 0", lambda value: value >= 0)
-_FRACTION = _number("a number from 0 to 1", lambda value: 0 <= value <= 1)
-_PROPER = _number("a number between 0 and 1", lambda value: 0 < value < 1)
-_FLAG = Key("true or false", lambda value: isinstance(value, bool))
-TEXT = Key("a line of text in quotes", _is_text)
-NAME = Key(
-    f"a line of text in quotes, of 1 to {LONGEST_NAME} characters, without / and \\, and not of "
-    "dots alone",
-    lambda value: (
-        _is_text(value)
-        and len(value) <= LONGEST_NAME
-        and not {"/", "\\"} & set(value)
-        and bool(value.strip(". "))
-    ),
-)
-"""Names of studies, which are names of folders as well."""
-SEEDS = Key(
-    f"a count from 1 to {MOST_SEEDS:,} (seeds 0, 1, ...) or a list of distinct integers from 0 to "
-    f"{LARGEST_SEED:,}",
-    _are_seeds,
-)
-_SHARES = Key(
-    "a list of numbers of at least 0, one per client, not all 0",
-    lambda value: _is_list(value, _NOT_NEGATIVE.accepts) and any(value),
-)
-_TARGETS = Key(
-    "a table from group to share, or the path of a file in quotes",
-    lambda value: _is_text(value) or _is_table(value, _NOT_NEGATIVE.accepts),
-)
-_COLUMNS = Key(
-    "a table from meaning to column, such as {client = 'device_id'}",
-    lambda value: _is_table(value, lambda name: isinstance(name, str)),
-)
-_STATES = Key(
-    "tables headed [[availability.states]], each with its probability and law",
-    lambda value: _is_list(value, lambda state: isinstance(state, dict)),
-)
-
-TOP: Keys = {"name": NAME.otherwise(None), "allow_unconverged": _FLAG.otherwise(False)}
+TEXT = _key(str)
+TOP: Keys = {"name": _maybe(str), "allow_unconverged": _key(bool, default=False)}
 """The keys before the first section, beside ``rules``."""
 
+_SEED = _key(int, default=0)
 _DRAWN: Keys = {
-    "n_clients": _COUNT.otherwise(None),
-    "n_features": _COUNT.otherwise(10),
-    "examples": _COUNT.otherwise(30),
-    "seed": _SEED.otherwise(0),
+    "n_clients": _maybe(int),
+    "n_features": _key(int, default=10),
+    "examples": _key(int, default=30),
+    "seed": _SEED,
 }
 _SPLIT: Keys = {
-    "n_clients": _COUNT.otherwise(None),
-    "examples": _COUNT.otherwise(None),
-    "seed": _SEED.otherwise(0),
-    "held_out": _PROPER.otherwise(None),
+    "n_clients": _maybe(int),
+    "examples": _maybe(int),
+    "seed": _SEED,
+    "held_out": _maybe(float),
 }
-_DIGITS: Keys = {
-    **_SPLIT,
-    "data_dir": TEXT.otherwise(None),
-    "standardise": _FLAG.otherwise(True),
-}
+_DIGITS: Keys = {**_SPLIT, "data_dir": _maybe(str), "standardise": _key(bool, default=True)}
 _LOSS = _choice({"squares": {}, "absolute": {}, "hinge": {}, "softmax": {}})
-TASKS: Mapping[str, Keys] = {
+_TASKS: Mapping[str, Keys] = {
     "regression": {},
     "heterogeneous-regression": _DRAWN,
     "absolute-deviations": _DRAWN,
-    "hinge": {**_DRAWN, "flipped": _FRACTION.otherwise(0.1)},
+    "hinge": {**_DRAWN, "flipped": _key(float, default=0.1)},
     "mnist-softmax": _DIGITS,
     "mnist-cnn": _DIGITS,
-    "arrays": {**_SPLIT, "file": TEXT, "test_file": TEXT.otherwise(None), "loss": _LOSS},
+    "arrays": {**_SPLIT, "file": _key(str), "test_file": _maybe(str), "loss": _LOSS},
 }
-"""The kinds of task, and their keys."""
 SPLIT = ("mnist-softmax", "mnist-cnn", "arrays")
 """Kinds of task whose examples a partition splits among clients."""
 
 _PARTITIONS: Mapping[str, Keys] = {
     "iid": {},
-    "two-digits": {"classes_per_client": _COUNT.otherwise(2)},
-    "dirichlet": {"concentration": _POSITIVE},
+    "two-digits": {"classes_per_client": _key(int, default=2)},
+    "dirichlet": {"concentration": _key(float)},
     "by-group": {},
 }
 _IMPORTANCES: Mapping[str, Keys] = {
     "uniform": {},
     "by-examples": {},
     "linear": {},
-    "power": {"exponent": _NOT_NEGATIVE},
-    "exponential": {"scale": _POSITIVE},
-    "values": {"values": _SHARES},
-    "file": {"file": TEXT, "unlisted": _NOT_NEGATIVE.otherwise(None)},
-    "groups": {"targets": _TARGETS, "unlisted": _NOT_NEGATIVE.otherwise(None)},
+    "power": {"exponent": _key(float)},
+    "exponential": {"scale": _key(float)},
+    "values": {"values": _key(list)},
+    "file": {"file": _key(str), "unlisted": _maybe(float)},
+    "groups": {"targets": _key(str, dict), "unlisted": _maybe(float)},
 }
 _LAWS: Mapping[str, Keys] = {
-    "uniform-cohorts": {"cohort_size": _COUNT},
-    "independent": {"probabilities": _one_each(_FRACTION)},
-    "successive-draws": {"cohort_size": _COUNT, "rates": _one_each(_NOT_NEGATIVE)},
+    "uniform-cohorts": {"cohort_size": _key(int)},
+    "independent": {"probabilities": _ONE_EACH},
+    "successive-draws": {"cohort_size": _key(int), "rates": _ONE_EACH},
 }
-STATE: Keys = {"probability": _FRACTION, "law": _choice(_LAWS)}
+STATE: Keys = {"probability": _key(float), "law": _choice(_LAWS)}
 """The keys of one state of a mixture."""
 _LOG: Keys = {
-    "file": TEXT,
-    "order": _choice({"log": {}, "shuffled": {}}).otherwise("log"),
-    "columns": _COLUMNS.otherwise(None),
-    "period": _POSITIVE.otherwise(None),
-    "cohort_size": _COUNT.otherwise(None),
-    "state": TEXT.otherwise(None),
-    "observed": TEXT.otherwise(None),
-    "seed": _SEED.otherwise(0),
+    "file": _key(str),
+    "order": _choice({"log": {}, "shuffled": {}}, "log"),
+    "columns": _maybe(dict),
+    "period": _maybe(float),
+    "cohort_size": _maybe(int),
+    "state": _maybe(str),
+    "observed": _maybe(str),
+    "seed": _SEED,
 }
 _SCHEDULES: Mapping[str, Keys] = {
     "constant": {},
     "inverse-root": {},
-    "decaying": {"halved_after": _POSITIVE},
+    "decaying": {"halved_after": _key(float)},
     "cosine": {},
 }
 _SETS: Mapping[str, Keys] = {
     "none": {},
-    "ball": {"radius": _POSITIVE},
-    "box": {"low": _FINITE, "high": _FINITE},
+    "ball": {"radius": _key(float)},
+    "box": {"low": _key(float), "high": _key(float)},
 }
 
 TABLES: Mapping[str, Keys] = {
-    "task": {"kind": _choice(TASKS)},
-    "partition": {"kind": _choice(_PARTITIONS).otherwise(None)},
-    "importance": {
-        "kind": _choice(_IMPORTANCES).otherwise("uniform"),
-        "groups": TEXT.otherwise(None),
-    },
+    "task": {"kind": _choice(_TASKS)},
+    "partition": {"kind": _choice(_PARTITIONS, None)},
+    "importance": {"kind": _choice(_IMPORTANCES, "uniform"), "groups": _maybe(str)},
     "availability": {
-        "law": _choice({**_LAWS, "mixture": {"states": _STATES}, "log": _LOG}),
-        "known": _FLAG.otherwise(True),
+        "law": _choice({**_LAWS, "mixture": {"states": _key(list)}, "log": _LOG}),
+        "known": _key(bool, default=True),
     },
     "training": {
-        "rounds": _COUNT,
-        "step": _POSITIVE,
-        "schedule": _choice(_SCHEDULES).otherwise("constant"),
-        "local_steps": _COUNT.otherwise(1),
-        "batch_size": _COUNT.otherwise(None),
-        "projection": _choice(_SETS).otherwise("none"),
-        "record_every": _COUNT.otherwise(1),
-        "tail": _COUNT.otherwise(None),
-        "target": _FINITE.otherwise(None),
-        "seeds": SEEDS.otherwise(3),
+        "rounds": _key(int),
+        "step": _key(float),
+        "schedule": _choice(_SCHEDULES, "constant"),
+        "local_steps": _key(int, default=1),
+        "batch_size": _maybe(int),
+        "projection": _choice(_SETS, "none"),
+        "record_every": _key(int, default=1),
+        "tail": _maybe(int),
+        "target": _maybe(float),
+        "seeds": _key(int, list, default=3),
     },
 }
 """The sections and their keys."""
