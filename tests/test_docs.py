@@ -18,7 +18,7 @@ from fedavot.audit.rows import STATUSES
 from fedavot.experiments.alignment import measure
 from fedavot.experiments.paper import paper_settings
 from fedavot.training import mnist, partition
-from fedavot.training.tasks import cnn, linear, optima, softmax
+from fedavot.training.tasks import cnn, linear, mlp, optima, softmax
 from uses import of_document
 
 ROOT = Path(__file__).parents[1]
@@ -37,6 +37,7 @@ READY_MADE = {
     ),
     "training.tasks.optima": (optima, "optimum"),
     "training.tasks.softmax": (softmax, "softmax_task"),
+    "training.tasks.mlp": (mlp, "mlp_task"),
     "training.tasks.cnn": (cnn, "cnn_task"),
 }
 CALLABLES = {

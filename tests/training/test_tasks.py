@@ -1,5 +1,6 @@
 """Losses against NumPy, gradients against differences, optima against their conditions."""
 
+import dataclasses
 import functools
 import subprocess
 import sys
@@ -11,8 +12,9 @@ from scipy.signal import correlate
 
 from fedavot import importance
 from fedavot.errors import ImportanceError, OptionError, TaskError, UnavailableError
-from fedavot.training import from_clients
-from fedavot.training.tasks import cnn, linear, optima, softmax
+from fedavot.training import Problem, from_clients
+from fedavot.training import objective as objective_of
+from fedavot.training.tasks import cnn, linear, mlp, optima, softmax
 
 DOUBLE = 1e-10
 """Room for double-precision sums in another order."""
@@ -107,6 +109,48 @@ def test_a_softmax_starts_at_zero_and_at_the_loss_of_guessing():
     assert task.dtype == np.float32
     assert task.counts.tolist() == [3, 5]
     np.testing.assert_allclose(task.loss(params, clients[0]), np.log(4), rtol=SINGLE)
+
+
+def test_the_hidden_layers_loss_and_gradient_are_those_of_numpy():
+    rng = np.random.default_rng(6)
+    features, labels = rng.standard_normal((9, 4)), rng.integers(0, 3, 9)
+    task = mlp.mlp_task("any", [(features, labels)], 3, n_hidden=5)
+    assert task.dtype == np.float32
+    start = task.init(jax.random.key(0))
+    params = jax.tree.map(
+        lambda leaf: np.asarray(leaf, np.float64) + 0.1 * rng.standard_normal(leaf.shape), start
+    )
+    with jax.enable_x64(True):
+        value, slope = jax.value_and_grad(task.loss)(params, (features, labels))
+    first, second = (params[layer]["weights"] for layer in ("hidden", "output"))
+    sums = features @ first + params["hidden"]["bias"]
+    hidden = np.maximum(sums, 0)
+    scores = hidden @ second + params["output"]["bias"]
+    np.testing.assert_allclose(value, numpy_cross_entropy(scores, labels), rtol=DOUBLE)
+    errors = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True) - np.eye(3)[labels]
+    back = (errors @ second.T) * (sums > 0)
+    np.testing.assert_allclose(slope["output"]["weights"], hidden.T @ errors / 9, atol=DOUBLE)
+    np.testing.assert_allclose(slope["output"]["bias"], errors.mean(axis=0), atol=DOUBLE)
+    np.testing.assert_allclose(slope["hidden"]["weights"], features.T @ back / 9, atol=DOUBLE)
+    np.testing.assert_allclose(slope["hidden"]["bias"], back.mean(axis=0), atol=DOUBLE)
+    right = np.mean(scores.argmax(axis=1) == labels)
+    assert task.accuracy(params, (features, labels)) == pytest.approx(right, rel=SINGLE)
+
+
+def test_the_objective_of_accuracies_is_their_weighted_mean_over_uneven_clients():
+    clients = [(np.eye(3)[[0, 1, 2]], [0, 1, 1]), (np.eye(3)[[2]], [2])]
+    task = softmax.softmax_task("uneven", clients, 3)
+    judged = dataclasses.replace(task, loss=task.accuracy)
+    problem = Problem(judged, [0.75, 0.25], lambda rng, rounds: [[0]] * rounds)
+    params = {"weights": np.eye(3)[None], "bias": np.zeros((1, 3))}
+    np.testing.assert_allclose(objective_of(problem, params), 0.75 * 2 / 3 + 0.25, rtol=SINGLE)
+
+
+def test_the_accuracy_of_the_hinge_is_the_share_on_the_right_side():
+    clients = [(np.array([[2.0], [-1.0], [0.0], [3.0]]), [1.0, -1.0, 1.0, -1.0])]
+    task = linear.linear_task("signs", clients, loss=linear.mean_hinge)
+    assert task.accuracy(np.ones(1), clients[0]) == 0.5
+    assert linear.linear_task("squares", clients).accuracy is None
 
 
 def numpy_network(params, image):
@@ -338,7 +382,7 @@ def test_integers_become_floats_and_single_precision_stays(build):
 
 
 def test_importing_the_tasks_loads_neither_scikit_learn_nor_matplotlib_nor_jax():
-    modules = ("linear", "optima", "softmax", "cnn")
+    modules = ("linear", "optima", "softmax", "mlp", "cnn")
     code = "; ".join(
         [f"import fedavot.training.tasks.{name}" for name in modules]
         + ["import fedavot.training.mnist, fedavot.training.partition, sys"]
@@ -396,6 +440,7 @@ EYE = np.eye(2)
         ),
         (lambda: softmax.softmax_task("t", [(EYE, [0, 0])], 1), OptionError, "n_classes is 1"),
         (lambda: softmax.softmax_task("t", []), TaskError, "no clients"),
+        (lambda: mlp.mlp_task("t", [(EYE, [0, 1])], n_hidden=0), OptionError, "n_hidden is 0"),
         (lambda: cnn.cnn_task("t", [(EYE, [0, 1])]), TaskError, "images of 2 pixels; .* 784"),
         (
             lambda: linear.linear_task("t", [(EYE, [0, 1])], loss=linear.mean_hinge),

@@ -45,6 +45,8 @@ class Task:
         examples, taken one by one, so the loss must be a plain mean over its batch.
     clients : sequence of str, optional
         The clients' names, for messages and for an importance given by name.
+    accuracy : function of (params, batch), optional
+        Share of a batch that the model classifies rightly; used like the loss, but never trained.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Task:
     init: Callable[[Any], Params]
     counts: Integers | None = None
     clients: Sequence[str] | None = None
+    accuracy: Callable[[Params, Batch], Any] | None = None
 
     def __repr__(self) -> str:
         most = "" if self.counts is None else "at most "
@@ -153,6 +156,7 @@ def from_clients(
     loss: Callable[[Params, Batch], Any],
     init: Callable[[Any], Params],
     clients: Sequence[str] | None = None,
+    accuracy: Callable[[Params, Batch], Any] | None = None,
 ) -> Task:
     """Return a task from one entry of data per client, of any number of examples.
 
@@ -162,7 +166,7 @@ def from_clients(
         Name of the task in tables and messages.
     data : sequence of pytrees of arrays
         Client i's examples, each leaf of shape (n_i, ...).
-    loss, init : functions
+    loss, init, accuracy : functions
         As in `Task`.
     clients : sequence of str, optional
         The clients' names.
@@ -180,7 +184,8 @@ def from_clients(
     _refuse_unlike(who, [[x.shape[1:] for x in row] for row in rows], "examples of shapes")
     columns = [_stack(list(column), int(counts.max())) for column in zip(*rows, strict=True)]
     uneven = counts if np.ptp(counts) else None
-    return Task(name, jax.tree.unflatten(structures[0], columns), loss, init, uneven, clients)
+    stacked = jax.tree.unflatten(structures[0], columns)
+    return Task(name, stacked, loss, init, uneven, clients, accuracy)
 
 
 def in_words(name: str, data: Sequence[Batch], clients: Sequence[str] | None) -> list[str]:

@@ -38,6 +38,20 @@ class CrossEntropy:
         return jnp.mean(jax.nn.logsumexp(scores, axis=1) - right)
 
 
+@dataclass(frozen=True)
+class Accuracy:
+    """Share of examples whose label has the largest score; equal ones share compiled programs."""
+
+    scores: Scores
+
+    def __call__(self, params: Any, batch: Any) -> Any:
+        """Return the share over a batch of features and labels."""
+        import jax.numpy as jnp
+
+        features, labels = batch
+        return jnp.mean(jnp.argmax(self.scores(params, features), axis=1) == labels)
+
+
 def classification_task(
     name: str,
     data: Examples,
@@ -67,7 +81,8 @@ def classification_task(
         floats = features.astype(np.float32) if single else features
         pairs.append((floats, labels.astype(np.int32)))
     init = functools.partial(model, pairs[0][0].shape[1], classes)
-    return from_clients(name, pairs, loss=CrossEntropy(scores), init=init, clients=clients)
+    loss, accuracy = CrossEntropy(scores), Accuracy(scores)
+    return from_clients(name, pairs, loss=loss, init=init, clients=clients, accuracy=accuracy)
 
 
 def he_layers(shapes: Mapping[str, tuple[int, int]], key: Any) -> dict[str, dict[str, Any]]:

@@ -55,6 +55,14 @@ def mean_hinge(params: Any, batch: Any) -> Any:
     return jnp.mean(jnp.maximum(0.0, 1.0 - labels * (features @ params)))
 
 
+def sign_accuracy(params: Any, batch: Any) -> Any:
+    """Return the share of a batch with labels ±1 on the right side of zero."""
+    import jax.numpy as jnp
+
+    features, labels = batch
+    return jnp.mean(labels * (features @ params) > 0)
+
+
 def zero_model(n_features: int, key: Any) -> Floats:
     """Return the model before training, whatever the key: zeros, shape (n_features,)."""
     return np.zeros(n_features)
@@ -89,7 +97,8 @@ def linear_task(
             raise TaskError(f"{who} has label {foreign[0]}; the hinge loss takes labels -1 and 1")
         pairs.append((features, targets))
     init = functools.partial(zero_model, pairs[0][0].shape[1])
-    return from_clients(name, pairs, loss=loss, init=init, clients=clients)
+    accuracy = sign_accuracy if loss is mean_hinge else None
+    return from_clients(name, pairs, loss=loss, init=init, clients=clients, accuracy=accuracy)
 
 
 def heterogeneous_regression(
