@@ -40,6 +40,13 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture
+def _unillustrated(monkeypatch):
+    """Leave out the pictures, which take most of a short audit, where nobody looks at them."""
+    for place in ("figures", "page"):
+        monkeypatch.setattr(f"fedavot.audit.{place}.draw", lambda findings: ())
+
+
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sample")
@@ -77,6 +84,7 @@ def test_every_command_is_listed_and_explains_itself():
     listed = run("--help").stdout
     for command in ("audit", "sample-log", "simulate", "reproduce"):
         assert f"\n  {command} " in listed
+    assert "..." not in listed.partition("Commands:")[2]  # no line is cut at 80 columns
     shown = run("audit", "--help").stdout
     assert "\n    fedavot audit sample/log.csv --importance sample/importance.csv\n" in shown
     for parameter in main.commands["audit"].params:
@@ -158,6 +166,7 @@ def test_no_line_ends_between_a_number_and_its_unit(audited):
     assert "95 % interval" in words(audited[0].stdout)
 
 
+@pytest.mark.usefixtures("_unillustrated")
 def test_of_many_clients_those_furthest_off_either_way_are_shown(sample):
     done = run("audit", sample / "log.csv")
     table = done.stdout.partition("    client ")[2].partition("\n\n")[0]
@@ -191,6 +200,7 @@ def test_on_a_terminal_there_are_bars_and_they_go_away(log):
     assert done.stderr.endswith("\x1b[2K")
 
 
+@pytest.mark.usefixtures("_unillustrated")
 def test_groups_with_targets_say_the_same_as_an_importance_file(sample, audited):
     options = ("--groups", sample / "groups.csv", "--targets", sample / "targets.csv")
     done = run("audit", sample / "log.csv", *options, "--out", "again")
@@ -202,6 +212,7 @@ def test_groups_with_targets_say_the_same_as_an_importance_file(sample, audited)
     assert other["advice"]["action"] == found["advice"]["action"]
 
 
+@pytest.mark.usefixtures("_unillustrated")
 def test_a_comparison_with_itself_finds_nothing_changed(sample, audited):
     options = ("--importance", sample / "importance.csv", "--compare", "findings.json")
     os.link(audited[1] / "findings.json", "findings.json")
@@ -209,6 +220,7 @@ def test_a_comparison_with_itself_finds_nothing_changed(sample, audited):
     assert "\nWhat changed\n  - Nothing changed since the earlier audit.\n" in done.stdout
 
 
+@pytest.mark.usefixtures("_unillustrated")
 def test_a_comparison_says_what_changed(sample, audited):
     done = run("audit", sample / "log.csv", "--compare", audited[1] / "findings.json")
     assert done.exit_code == 0, done.output
@@ -222,12 +234,14 @@ def test_an_audit_without_an_earlier_one_says_nothing_of_changes(audited):
     assert "What changed" not in audited[0].stdout
 
 
+@pytest.mark.usefixtures("_unillustrated")
 def test_the_folder_is_called_after_the_log(tmp_path):
     (tmp_path / "phones.v2.csv.gz").write_bytes(gzip.compress(LOG.encode()))
     assert run("audit", "phones.v2.csv.gz").exit_code == 0
     assert sorted(os.listdir("audit-phones.v2")) == FILES
 
 
+@pytest.mark.usefixtures("_unillustrated")
 def test_an_earlier_audit_in_the_folder_is_replaced(log):
     assert run("audit", log).exit_code == 0
     log.write_text(LOG.replace("40,c\n", "41,d\n"))
@@ -236,6 +250,7 @@ def test_an_earlier_audit_in_the_folder_is_replaced(log):
         assert json.load(found)["clients"] == ["a", "b", "c", "d"]
 
 
+@pytest.mark.usefixtures("_unillustrated")
 def test_columns_are_named_and_left_out_by_option(tmp_path):
     (tmp_path / "odd.csv").write_text(
         LOG.replace("round,client", "when,who").replace("\n", ",x\n").replace("who,x", "who,status")
@@ -247,6 +262,7 @@ def test_columns_are_named_and_left_out_by_option(tmp_path):
     assert run("audit", "odd.csv", *named, "--column", "status=").exit_code == 0
 
 
+@pytest.mark.usefixtures("_unillustrated")
 def test_intervals_are_read_by_their_options(tmp_path):
     (tmp_path / "log.csv").write_text(INTERVALS)
     told = refused("audit", "log.csv")
@@ -259,6 +275,7 @@ def test_intervals_are_read_by_their_options(tmp_path):
     assert found["entries"] / found["rounds"] == 2
 
 
+@pytest.mark.usefixtures("_unillustrated")
 def test_states_are_asked_for_as_one_types_them(tmp_path):
     rows = INTERVALS.replace("\n", ",charging\n").replace("end,charging", "end,state")
     (tmp_path / "log.csv").write_text(rows + "a,90000,90001,idle\n")
@@ -266,6 +283,7 @@ def test_states_are_asked_for_as_one_types_them(tmp_path):
     assert run("audit", "log.csv", "--period", 600, "--state", "charging").exit_code == 0
 
 
+@pytest.mark.usefixtures("_unillustrated")
 def test_clients_left_out_are_refused_until_the_option_says_what_they_count(log, tmp_path):
     (tmp_path / "some.csv").write_text("client,importance\na,1\nb,2\n")
     told = refused("audit", log, "--importance", "some.csv")
@@ -367,6 +385,7 @@ def test_a_folder_or_a_pipe_is_not_a_log(tmp_path):
     assert "does not exist" in refused("audit", "none.csv")
 
 
+@pytest.mark.usefixtures("_unillustrated")
 @pytest.mark.parametrize("columns", ["0", "1", "20"])
 def test_however_narrow_a_terminal_is_everything_is_told(log, columns):
     done = run("audit", log, COLUMNS=columns)
@@ -375,6 +394,7 @@ def test_however_narrow_a_terminal_is_everything_is_told(log, columns):
     assert max(map(len, done.stdout.splitlines())) <= 100
 
 
+@pytest.mark.usefixtures("_unillustrated")
 def test_one_round_has_no_gap_in_rounds_not_fitted_to(tmp_path):
     (tmp_path / "log.csv").write_text("round,client\n1,a\n1,b\n")
     assert "held out" not in run("audit", "log.csv").stdout
@@ -382,6 +402,7 @@ def test_one_round_has_no_gap_in_rounds_not_fitted_to(tmp_path):
     assert "held out" in run("audit", "log.csv").stdout
 
 
+@pytest.mark.usefixtures("_unillustrated")
 def test_a_full_disk_is_told_with_what_to_do(log, monkeypatch):
     def write(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -390,6 +411,7 @@ def test_a_full_disk_is_told_with_what_to_do(log, monkeypatch):
     assert "the disk of audit-log is full" in refused("audit", log)
 
 
+@pytest.mark.usefixtures("_unillustrated")
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 def test_an_audit_that_is_told_to_end_leaves_nothing(log, monkeypatch, name):
     number = getattr(signal, name)
@@ -406,6 +428,7 @@ def test_an_audit_that_is_told_to_end_leaves_nothing(log, monkeypatch, name):
     assert signal.getsignal(number) is before
 
 
+@pytest.mark.usefixtures("_unillustrated")
 def test_an_interruption_of_the_summary_does_not_deny_what_was_written(log, monkeypatch):
     monkeypatch.setattr("fedavot.cli.summary.show", interrupt)
     done = run("audit", log)
@@ -480,6 +503,7 @@ def test_names_are_printed_as_text_and_obeyed_by_nothing(tmp_path):
         assert sorted(json.load(found)["clients"]) == sorted(NAMES)
 
 
+@pytest.mark.usefixtures("_unillustrated")
 def test_a_terminal_without_the_letters_of_a_name_shows_their_codes(tmp_path):
     (tmp_path / "log.csv").write_text(LOG.replace("c\n", "Zoë\n"), encoding="utf-8")
     runner = CliRunner(charset="ascii", env={"COLUMNS": "80"})
