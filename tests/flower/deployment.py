@@ -36,6 +36,8 @@ CONNECTION = "loopback"
 SUPERLINK = "superlink"
 MARK = "FEDAVOT_TEST_DEPLOYMENT"
 PART = "FEDAVOT_TEST_PART"
+STALL_SECONDS = 150
+"""More than the minute for which Flower takes a killed SuperNode for alive and nothing happens."""
 BIN = Path(sys.executable).parent
 # prctl(PR_SET_PDEATHSIG, SIGKILL), then become the command.
 TIED = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])"
@@ -93,10 +95,8 @@ class Deployment:
             *("--database", self.folder / "state.db"),
             "--enable-supernode-auth",
         )
-        wait_until(
-            lambda: listens(self.port) or server.poll() is not None,
-            what="the SuperLink serves",
-            patience=60,
+        self.wait_until(
+            lambda: listens(self.port) or server.poll() is not None, what="the SuperLink serves"
         )
         if server.poll() is not None:
             raise RuntimeError(f"the SuperLink left with {server.poll()}\n{self.log(SUPERLINK)}")
@@ -125,7 +125,7 @@ class Deployment:
         def decided():
             return process.poll() is not None or b"SuperNode ID" in path.read_bytes()
 
-        wait_until(decided, what=f"{part} is accepted or refused", patience=60)
+        self.wait_until(decided, what=f"{part} is accepted or refused")
         return process.poll() is None
 
     def submit(self, **config):
@@ -138,6 +138,14 @@ class Deployment:
         """Return the status of a run, such as ``finished:completed``."""
         runs = self._flwr("list", CONNECTION, "--run-id", run)["runs"]
         return runs[0]["status"]
+
+    def wait_until(self, holds, *, what, every=0.1):
+        """Wait until a condition holds, and return it; give up if nothing is written meanwhile."""
+
+        def written():
+            return {path: path.stat().st_size for path in self.folder.glob("*.log")}
+
+        return wait_until(holds, what=what, progress=written, every=every)
 
     def log(self, part):
         """Return what a part and its children wrote since the part was last started."""
@@ -190,7 +198,6 @@ class Deployment:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
             check=False,
         )
         if done.returncode != 0:
@@ -200,12 +207,18 @@ class Deployment:
         return json.loads(done.stdout)
 
 
-def wait_until(holds, *, what, patience, every=0.1):
-    """Wait until a condition holds, and return it; TimeoutError after ``patience`` seconds."""
-    deadline = time.monotonic() + patience
+def wait_until(holds, *, what, progress, every=0.1):
+    """Wait until a condition holds, and return it.
+
+    However long it takes on a busy machine: TimeoutError only after ``STALL_SECONDS`` in which
+    ``progress`` has not changed.
+    """
+    seen, since = progress(), time.monotonic()
     while not (found := holds()):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {patience} s in vain until {what}")
+        if (now := progress()) != seen:
+            seen, since = now, time.monotonic()
+        if time.monotonic() - since > STALL_SECONDS:
+            raise TimeoutError(f"nothing happened for {STALL_SECONDS} s before {what}")
         time.sleep(every)
     return found
 
@@ -219,7 +232,7 @@ def end(processes):
                 os.kill(pid, signal.SIGKILL)
         return not found
 
-    wait_until(none_left, what="the processes are gone", patience=30)
+    wait_until(none_left, what="the processes are gone", progress=processes)
 
 
 def living():

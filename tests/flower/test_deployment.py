@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from deployment import SUPERLINK, Deployment, wait_until, write_key
+from deployment import SUPERLINK, Deployment, write_key
 from flwr.serverapp.strategy import FedAvg
 from grid import LocalGrid, Node, arrays_of, record_of
 
@@ -28,8 +28,6 @@ SITES = {"hospital-a": 1, "hospital-b": 2, "hospital-c": 3}
 CLAIMS = {"hospital-a": "hospital-a", "hospital-b": "hospital-b", "hospital-c": "hospital-a"}
 VICTIM = "hospital-c"
 QUIET_ROUNDS, ROUNDS = 2, 4
-# Above the minute that Flower takes a killed SuperNode for alive, the longest wait of the story.
-PATIENCE = 150
 ROUNDING = 1e-5  # float32 sums of three terms over four rounds
 pytestmark = pytest.mark.slow
 
@@ -71,7 +69,7 @@ def tell(deployment):
 
     quiet = deployment.folder / "quiet"
     run = deployment.submit(folder=str(quiet), rounds=QUIET_ROUNDS)
-    quiet_status = finished(deployment, run)
+    quiet_status = finished(deployment, run, quiet)
 
     broken = deployment.folder / "broken"
     run = deployment.submit(folder=str(broken), rounds=ROUNDS, pause=2.0)
@@ -86,7 +84,7 @@ def tell(deployment):
     stranger = deployment.start_node("stranger", keys["stranger"])
     second = deployment.register(keys["second"], name="hospital-a")
     deployment.start_node("second", keys["second"], config="site=1")
-    wait_until(lambda: missed(broken), what=f"a round misses {VICTIM}", patience=PATIENCE)
+    deployment.wait_until(lambda: missed(broken), what=f"a round misses {VICTIM}")
     start(deployment, VICTIM, keys)
     assert deployment.is_accepted(VICTIM)
     assert deployment.is_accepted("second")
@@ -96,7 +94,7 @@ def tell(deployment):
         quiet=quiet,
         quiet_status=quiet_status,
         broken=broken,
-        broken_status=finished(deployment, run),
+        broken_status=finished(deployment, run, broken),
         logged_at_kill=logged_at_kill,
         victim_log=deployment.log(VICTIM),
         stranger=stranger.wait(),
@@ -114,18 +112,19 @@ def start(deployment, name, keys):
 
 def catch_at_work(deployment, name, run, server_round):
     line = f"run {run}, round {server_round}: training"
-    wait_until(lambda: line in deployment.log(name), what=f"{name} says {line}", patience=PATIENCE)
+    deployment.wait_until(lambda: line in deployment.log(name), what=f"{name} says {line}")
 
 
-def finished(deployment, run):
+def finished(deployment, run, folder):
     """Wait until a run is finished and return its status."""
 
     def status():
         found = deployment.status(run)
         return found if found.startswith("finished") else None
 
-    # Each question starts a process, which takes its time from the training.
-    return wait_until(status, what=f"run {run} is finished", patience=PATIENCE, every=3.0)
+    # Each question about the status starts a process: only ask when the app has saved its result.
+    deployment.wait_until((folder / "final.npz").exists, what=f"run {run} saves its result")
+    return deployment.wait_until(status, what=f"run {run} is finished", every=1.0)
 
 
 def rounds(folder):

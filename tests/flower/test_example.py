@@ -7,12 +7,12 @@ import math
 import os
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 
 import numpy as np
 import pytest
+from deployment import wait_until
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -21,10 +21,6 @@ import fedavot as fa
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-mnist"
 N_CLIENTS = 30
 RARE = range(21, 30)
-RUN_SECONDS = 300
-"""A run of three rounds takes half a minute; on a busy machine, a few times that."""
-GRACE_SECONDS = 30
-"""Seconds in which Ray and Flower must have ended."""
 
 
 @pytest.fixture
@@ -199,7 +195,6 @@ def test_a_comparison_in_simulation_finishes_and_leaves_nothing_running(module, 
         env=os.environ | {name: value},
         capture_output=True,
         text=True,
-        timeout=RUN_SECONDS,
         check=False,
     )
     # compare.py asks `flwr list` for the status, and fails unless it is "finished:completed".
@@ -220,10 +215,12 @@ def test_a_comparison_in_simulation_finishes_and_leaves_nothing_running(module, 
         assert set(one["replied"]) == set(one["weights"]) == there
         assert set(one["failed"]) == everybody - there
         assert sum(one["weights"].values()) == pytest.approx(1.0)
-    deadline = time.monotonic() + GRACE_SECONDS
-    while (left := left_behind(marker)) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert left == []
+    wait_until(
+        lambda: not left_behind(marker),
+        what="Ray and Flower have ended",
+        progress=lambda: left_behind(marker),
+        every=0.5,
+    )
 
 
 @pytest.mark.slow
