@@ -51,12 +51,13 @@ def test_an_error_of_certify_is_reported_with_the_problem(monkeypatch, capsys):
 def hall(importance, masses):
     """Return both maxima, set by set, in plain fractions."""
     total, wanted = sum(masses.values()), [Fraction(value) for value in importance]
-    deficiency, ratio = Fraction(0), Fraction(1)
+    deficiency = Fraction(0)
+    ratio: Fraction | None = Fraction(1)
     for size in range(1, len(wanted) + 1):
         for clients in itertools.combinations(range(len(wanted)), size):
             bits = references.as_set(clients)
             covered = Fraction(sum(m for cohort, m in masses.items() if cohort & bits), total)
-            mine = sum(wanted[client] for client in clients) / sum(wanted)
+            mine = sum((wanted[client] for client in clients), Fraction(0)) / sum(wanted)
             deficiency = max(deficiency, mine - covered)
             if mine > 0 and ratio is not None:
                 ratio = max(ratio, mine / covered) if covered else None

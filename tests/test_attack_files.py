@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from attacks import files
-from attacks.saved_files import MAKERS, kinds
+from attacks.saved_files import MAKERS, kinds, plain
 
 from fedavot.errors import FileFormatError
 
@@ -42,7 +42,7 @@ def refuse(data):
 def test_every_answer_of_a_reader_is_judged(read, careful, judgement, tmp_path):
     (kind,) = kinds(tmp_path, ["alignment"])
     kind = dataclasses.replace(kind, read=read, sound=lambda found: found["share"] > 0)
-    good = files.plain({"share": 1.0})
+    good = plain({"share": 1.0})
     assert files.judged(kind, b"", good, careful=careful).startswith(judgement)
 
 

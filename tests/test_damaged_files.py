@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from fedavot import _files
 from fedavot.errors import FedavotWarning, FileFormatError
 from sealing import sealed, unsealed
 
-MAKERS = {
+MAKERS: dict[str, tuple[type[Any], Any]] = {
     "alignment": (fa.Alignment, fa.align([0.5, 0.3, 0.2], fa.UniformCohorts(3, 2))),
     "online": (fa.OnlineAligner, fa.OnlineAligner([0.5, 0.3, 0.2], step=0.3)),
     "soft": (fa.SoftOnlineAligner, fa.SoftOnlineAligner([0.5, 0.5], softness=0.1, step=0.3)),

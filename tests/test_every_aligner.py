@@ -20,7 +20,7 @@ ROUNDING = 1e-11
 """Room for a few hundred additions to sums of the order of a hundred."""
 
 
-@pytest.fixture(params=MAKERS.values(), ids=MAKERS)
+@pytest.fixture(params=MAKERS.values(), ids=list(MAKERS))
 def make(request):
     """Return a function that makes an aligner from an importance."""
     return request.param

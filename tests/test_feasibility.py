@@ -197,7 +197,7 @@ def test_a_histogram_leaves_clients_without_importance_to_the_scan():
 def test_a_facet_is_told_from_both_its_sides_below_the_solvers_tolerance(kind, beyond):
     rng = np.random.default_rng(3)
     parts = [fa.IndependentClients(rng.uniform(0.2, 0.8, 6)) for _ in range(2)]
-    law = fa.Mixture(parts, [0.4, 0.6])
+    law: fa.Law = fa.Mixture(parts, [0.4, 0.6])
     if kind == "cohorts":
         cohorts = enumerate_cohorts(law)
         law = fa.Cohorts(

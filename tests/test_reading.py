@@ -46,9 +46,9 @@ def test_a_quote_that_is_not_closed_is_told_from_other_mistakes():
     with pytest.raises(OpenQuoteError, match=r"a\.csv, line 2") as caught:
         next(rows)
     assert caught.value.line == 2
-    with pytest.raises(FileFormatError, match="line 1") as caught:
+    with pytest.raises(FileFormatError, match="line 1") as other:
         list(csv_rows('"a"b,c\n', "a.csv"))
-    assert not isinstance(caught.value, OpenQuoteError)
+    assert not isinstance(other.value, OpenQuoteError)
 
 
 def test_every_row_of_a_table_is_as_wide_as_its_header():

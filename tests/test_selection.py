@@ -80,7 +80,8 @@ def test_every_draw_has_the_size_asked_for_and_weights_that_sum_to_one(case, see
 
 @given(weights_and_sizes(), st.integers(0, 2**32))
 def test_inclusion_is_exact_when_the_offset_is_integrated_out(case, seed):
-    chance, inclusion = expected_answers(*case, seed)
+    weights, size = case
+    chance, inclusion = expected_answers(weights, size, seed)
     np.testing.assert_allclose(chance, inclusion, atol=EXACT)
 
 

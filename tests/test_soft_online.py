@@ -180,7 +180,8 @@ def exactly(importance, softness, step, cohorts):
         for i, weight in zip(cohort, odds / odds.sum(), strict=True):
             moved[i] -= Fraction(step) * Fraction(weight)
         total = sum(share / d for share, d in zip(p, drag, strict=True))
-        mean = sum(share / d * z for share, d, z in zip(p, drag, moved, strict=True)) / total
+        centred = (share / d * z for share, d, z in zip(p, drag, moved, strict=True))
+        mean = sum(centred, Fraction(0)) / total
         x = [mean + (z - mean) / d for z, d in zip(moved, drag, strict=True)]
     centre = sum(share * value for share, value in zip(p, x, strict=True))
     return np.array([float(value - centre) for value in x])

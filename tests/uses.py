@@ -112,7 +112,7 @@ def of_package(package):
             seen.add(value)
             yield from of_class(value, place)
             if dataclasses.is_dataclass(value):
-                parts = [field.type for field in dataclasses.fields(value)]
+                parts: list[typing.Any] = [field.type for field in dataclasses.fields(value)]
                 waiting += [(one, f"{place}.{one.__name__}") for one in parts if _is_part(one)]
 
 

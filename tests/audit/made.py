@@ -79,9 +79,8 @@ def grouped(by_client, cohorts):
             *(by_client.implied, by_client.attained),
         )
     ]
-    return Shares(
-        *sums, np.array([cohorts.coverage(np.flatnonzero(at == GROUP_OF)) for at in range(3)])
-    )
+    covered = [cohorts.coverage(np.flatnonzero(at == GROUP_OF)) for at in range(3)]
+    return Shares(*[*sums, np.array(covered)])
 
 
 def reach_of(importance, cohorts):

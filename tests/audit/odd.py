@@ -50,7 +50,7 @@ def many(n_clients=700, n_groups=0):
         fields = {
             "groups": tuple(f"region {at}" for at in range(n_groups)),
             "group_of": group_of,
-            "by_group": Shares(*sums, np.full(n_groups, 0.5)),
+            "by_group": Shares(*[*sums, np.full(n_groups, 0.5)]),
         }
         calm = replace(calm, groups_by_hour=rng.random((n_groups, 24)))
     clients = tuple(f"client-{at}" for at in range(n_clients))

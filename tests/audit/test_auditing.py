@@ -100,6 +100,7 @@ def test_an_independent_fit_gives_back_the_rates_it_was_drawn_from():
     fitted = Fitting(whole(federation), None, 1.0).law("independent")
     # Standard errors are .0025 at most; rounds without anybody are not in the log at all.
     assert np.allclose(fitted.inclusion(), law.inclusion(), atol=0.01)
+    assert isinstance(fitted, fa.IndependentClients)
     assert fitted.nonempty == pytest.approx(law.nonempty, abs=0.02)
 
 

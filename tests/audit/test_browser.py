@@ -7,6 +7,7 @@ is set, as it is where nothing may be skipped.
 import os
 import re
 import shutil
+from collections.abc import Callable
 
 import made
 import odd
@@ -14,6 +15,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect, sync_playwright
 
+from fedavot.audit.findings import Findings
 from fedavot.audit.page import page
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -25,7 +27,12 @@ PATIENCE = 10_000
 """Milliseconds that a page has for what it does at once: a busy machine may be slow."""
 WIDE, NARROW = 1280, 360
 LOOKS = [(width, scheme) for width in (WIDE, NARROW) for scheme in ("light", "dark")]
-PAGES = {"infeasible": made.infeasible, "odd": odd.named, "many": odd.many, "bare": made.findings}
+PAGES: dict[str, Callable[[], Findings]] = {
+    "infeasible": made.infeasible,
+    "odd": odd.named,
+    "many": odd.many,
+    "bare": made.findings,
+}
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from itertools import pairwise
+from typing import Any
 
 import made
 import numpy as np
@@ -409,7 +410,8 @@ def test_the_code_on_the_page_does_what_was_recommended(advice, tmp_path, monkey
     write_clients(findings, tmp_path / "clients.csv")
     monkeypatch.chdir(tmp_path)
     who = ["phone-2", "clinic-1"]
-    ran = {"who_took_part": who, "who_is_available": [*who, "tablet-1", "tablet-2", "phone-7"]}
+    available = [*who, "tablet-1", "tablet-2", "phone-7"]
+    ran: dict[str, Any] = {"who_took_part": who, "who_is_available": available}
     exec(compile(ast.parse(elsewhere), "elsewhere", "exec"), ran)
     if advice.online:
         assert "alignment.json" not in elsewhere

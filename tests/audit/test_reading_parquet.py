@@ -82,7 +82,7 @@ def test_a_file_whose_columns_are_refused_leaves_no_process(log, monkeypatch):
     started = []
     popen = subprocess.Popen
     monkeypatch.setattr(
-        parquet.subprocess,
+        subprocess,
         "Popen",
         lambda *args, **more: started.append(popen(*args, **more)) or started[-1],
     )

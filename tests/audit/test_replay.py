@@ -6,8 +6,7 @@ import pytest
 from fedavot._incidence import Incidence
 from fedavot.audit import audit, federation_of, read_log, replay
 from fedavot.audit.window import Window
-from fedavot.online import OnlineAligner
-from fedavot.rules.online import STEP
+from fedavot.online import STEP, OnlineAligner
 
 AT_REST = 1e-6
 """Rounds that are filled in move a potential by up to 1e-10 each; they are some thousands."""

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from logs import compressed
 
-from fedavot._incidence import Incidence
 from fedavot.audit import Participation, read_log
-from fedavot.audit.sample import truth, write_sample
+from fedavot.audit.sample import write_sample
+from fedavot.audit.sample_truth import truth
 from fedavot.audit.wanted import NO_GROUP, federation_of
 from fedavot.errors import FedavotError, FileFormatError, ImportanceError, OptionError
 
@@ -118,8 +119,8 @@ def everything_known():
         offsets,
         members,
         times=np.array([0.0, 1.0, 2.0]),
-        available=Incidence(*entries([[0, 1, 2], [0], [1, 2]])[::-1], 3),
-        unknown=Incidence(*entries([[], [1, 2], [0]])[::-1], 3),
+        available=compressed([[0, 1, 2], [0], [1, 2]], 3),
+        unknown=compressed([[], [1, 2], [0]], 3),
         applied=np.array([0.2, 0.9, 0.1, 0.09, 0.91]),
         notes=("odd",),
     )

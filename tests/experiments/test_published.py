@@ -7,6 +7,7 @@ import pytest
 
 from fedavot.experiments import mnist, regression, rivals
 from fedavot.experiments.running import conduct
+from fedavot.rules.names import RuleName
 
 SEEDS = range(5)
 
@@ -117,7 +118,7 @@ def test_rivals_meet_the_availability_they_are_said_to():
         cohorts = setting.instances[0].problem.availability(_rng(), 40_000)
         seen = sum(cohort.size for cohort in cohorts) / len(cohorts)
         assert seen == pytest.approx(setting.inclusion.sum(), rel=0.02)
-        assert {rule.name for rule in setting.rules} == set(rivals.RuleName)
+        assert {rule.name for rule in setting.rules} == set(RuleName)
     half = rivals.PERIOD // 2
     cohorts = interleaved.instances[0].problem.availability(_rng(), 4 * rivals.PERIOD)
     day = {int(client) for at in range(half) for client in cohorts[at]}

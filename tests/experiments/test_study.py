@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import shutil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -133,7 +134,8 @@ def test_an_interrupted_study_keeps_what_is_done_and_goes_on_to_the_same_end(fin
 
     with pytest.raises(InterruptedStudyError) as stopped:
         conduct([held], tmp_path, progress=interrupt, workers=1)
-    assert [one.rule for one in stopped.value.outcomes] == ["full"]
+    kept: list[Any] = stopped.value.outcomes
+    assert [one.rule for one in kept] == ["full"]
     assert list(tmp_path.glob("*.npz"))
     outcomes = conduct([held], tmp_path, progress=silent, workers=1)
     for one, other in zip(outcomes, finished[1], strict=True):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedavot.experiments import figures
-from fedavot.experiments.canvas import drawing
+from fedavot.experiments.canvas import drawing, save
 from fedavot.experiments.figures import draw_curves
 from fedavot.experiments.outcome import Outcome
 from fedavot.experiments.rivals_figure import draw_rivals
@@ -41,7 +41,6 @@ def outcome(rule, losses, *, diverged=False):
 def drawn(outcomes, tmp_path, monkeypatch, title="s"):
     """Return the upper axes of a figure of one setting, and its legend's labels."""
     kept = []
-    save = figures.save
     monkeypatch.setattr(
         figures, "save", lambda figure, stem: kept.append(figure) or save(figure, stem)
     )

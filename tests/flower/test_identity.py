@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
 from grid import Node, record_of
 from watched import APP, MODEL, Watched, mute, named, registered
 
@@ -55,7 +56,9 @@ def test_a_node_that_answers_when_asked_again_has_its_name_from_then_on(monkeypa
 
 def test_many_looks_at_a_silent_node_cost_one_wait():
     run = Watched({7: named("a"), 8: mute()}, weighting=Weighting(cohort_size=1))
-    run.strategy.strategy.fraction_evaluate = 1.0
+    inner = run.strategy.strategy
+    assert isinstance(inner, FedAvg)
+    inner.fraction_evaluate = 1.0
     run.run(5)
     assert run.questions == [7, 8]
 

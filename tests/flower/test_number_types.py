@@ -46,7 +46,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_arrays_keep_their_number_types_whatever_the_strategy(kind):
-    model = {
+    model: dict[str, np.ndarray] = {
         "half": np.ones(3, np.float16),
         "single": np.ones((2, 2), np.float32),
         "double": np.ones(3, np.float64),

@@ -378,7 +378,10 @@ class Bare(Strategy):
     def configure_train(self, server_round, arrays, config, grid):
         raise NotImplementedError
 
-    aggregate_train = configure_evaluate = aggregate_evaluate = summary = configure_train
+    aggregate_train = configure_train  # type: ignore[assignment]
+    configure_evaluate = configure_train
+    aggregate_evaluate = configure_train  # type: ignore[assignment]
+    summary = configure_train  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize(

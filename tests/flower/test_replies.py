@@ -17,7 +17,10 @@ from fedavot import OnlineAligner
 from fedavot.errors import FedavotError
 from fedavot.flower import Admission, FedAVOT, Weighting
 
-MODEL = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "n": np.array([1, 2], np.int64)}
+MODEL: dict[str, np.ndarray] = {
+    "w": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "n": np.array([1, 2], np.int64),
+}
 AGREE = 1e-6
 """Relative agreement of two ways to average a few float32 models."""
 

@@ -83,12 +83,14 @@ class OneProcess(Grid):
             for number, (node, name) in enumerate(NAMES.items())
         }
 
-    run = SimpleNamespace(run_id=1)
+    @property
+    def run(self):
+        return SimpleNamespace(run_id=1)
 
     def set_run(self, run):
         raise NotImplementedError
 
-    create_message = push_messages = pull_messages = set_run
+    create_message = push_messages = pull_messages = set_run  # type: ignore[assignment]
 
     def get_node_ids(self):
         return list(NAMES)

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 import agreement
 import fedavot as fa
-from fedavot.laws import cohorts as module
 from strategies import (
     cohort_lists,
     enumerate_cohorts,
@@ -107,7 +106,7 @@ class EqualKeys:
 def test_colliding_keys_cost_nothing_but_time(case):
     members, probabilities, _ = case
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module.np.random, "default_rng", lambda seed: EqualKeys())
+        patch.setattr(np.random, "default_rng", lambda seed: EqualKeys())
         law = fa.Cohorts(*case)
     assert agreement.same_table(enumerate_cohorts(law), enumerate_list(members, probabilities))
     assert law.n_cohorts == len({frozenset(cohort) for cohort in members})

@@ -7,6 +7,7 @@ import pytest
 import agreement
 import fedavot as fa
 from fedavot.laws import independent as module
+from fedavot.laws._compiled import independent_sums
 
 COMPILED = 1e-13
 """What separates two orders of summation over 30,000 clients, relatively."""
@@ -25,7 +26,7 @@ def test_the_compiled_sums_equal_the_plain_ones(monkeypatch, sure):
     if sure:
         law = fa.IndependentClients(np.append(law.probabilities[1:], 1.0))
     calls = []
-    original = module.independent_sums
+    original = independent_sums
     monkeypatch.setattr(
         module, "independent_sums", lambda *given: calls.append(1) or original(*given)
     )

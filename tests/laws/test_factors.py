@@ -30,8 +30,12 @@ def joint(factors, n_clients):
     return total
 
 
+def curvature(law, x, level=None):
+    return law.system(level).curvature(x)
+
+
 def worst_row(law, x, level):
-    point = law.system(level).curvature(x)
+    point = curvature(law, x, level)
     wanted = -point.dense()
     np.fill_diagonal(wanted, 0.0)
     error = np.abs(joint(point.factors(), x.size) - wanted).sum(axis=1)
@@ -86,18 +90,18 @@ def test_many_clients_have_few_columns():
     rng = np.random.default_rng(9)
     x = rng.normal(size=2_000)
     for law in (fa.UniformCohorts(2_000, 1_000), fa.IndependentClients(rng.random(2_000))):
-        (factor,) = law.system().curvature(x).factors()
+        (factor,) = curvature(law, x).factors()
         assert factor.clients.size == 2_000
         assert factor.columns.shape[1] == factor.signs.size <= 12
 
 
 def test_a_level_of_one_client_has_no_factor():
-    point = fa.UniformCohorts(4, 2).system(np.array([0, 1, 1, 1])).curvature(np.zeros(4))
+    point = curvature(fa.UniformCohorts(4, 2), np.zeros(4), np.array([0, 1, 1, 1]))
     assert [factor.clients.tolist() for factor in point.factors()] == [[1, 2, 3]]
 
 
 def test_cohorts_of_one_have_factors_without_columns():
-    (factor,) = fa.UniformCohorts(5, 1).system().curvature(np.arange(5.0)).factors()
+    (factor,) = curvature(fa.UniformCohorts(5, 1), np.arange(5.0)).factors()
     assert factor.columns.shape == (5, 0)
 
 
@@ -117,7 +121,7 @@ def test_products_are_those_of_the_factors_matrix(leveled):
     rng = np.random.default_rng(11)
     law, direction = fa.SuccessiveDraws(rng.random(700), 2), rng.normal(size=700)
     level = rng.integers(0, 3, 700) if leveled else None
-    factors = law.system(level).curvature(rng.normal(size=700)).factors()
+    factors = curvature(law, rng.normal(size=700), level).factors()
     matrix = joint(factors, 700)
     wanted = matrix.sum(axis=1) * direction - matrix @ direction
     assert close(product(factors, direction), wanted)
@@ -126,7 +130,7 @@ def test_products_are_those_of_the_factors_matrix(leveled):
 def test_a_mixture_with_a_long_list_of_cohorts_has_products_and_no_factors():
     triples = fa.Cohorts(list(itertools.combinations(range(20), 3)))
     law = fa.Mixture([fa.UniformCohorts(20, 2), triples], [0.5, 0.5])
-    point, direction = law.system().curvature(np.linspace(-1, 1, 20)), np.cos(np.arange(20))
+    point, direction = curvature(law, np.linspace(-1, 1, 20)), np.cos(np.arange(20))
     assert point.factors() is None
     wanted = point.dense() @ direction
     assert np.abs(point.product(direction) - wanted).max() <= ROW_ERROR * np.abs(wanted).max()
@@ -134,4 +138,4 @@ def test_a_mixture_with_a_long_list_of_cohorts_has_products_and_no_factors():
 
 def test_a_mixture_of_lists_alone_has_no_factors():
     law = fa.Mixture([fa.Cohorts([[0, 1], [1, 2]]), fa.Cohorts([[0, 1, 2]])], [0.5, 0.5])
-    assert law.system().curvature(np.zeros(3)).factors() is None
+    assert curvature(law, np.zeros(3)).factors() is None

@@ -64,7 +64,8 @@ def test_a_client_always_there_leaves_nothing_to_later_levels():
 def test_several_clients_always_there_share_their_level():
     chances, level, x = many(60, 20, 3.0)
     chances[level == 7] = 1.0
-    check(*both(chances, level, x), level)
+    point, single = both(chances, level, x)
+    check(point, single, level)
 
 
 def test_a_level_of_clients_never_there_has_no_weight():

@@ -86,8 +86,8 @@ def test_probabilities_equal_those_in_rational_numbers(rates):
         inside = np.flatnonzero(members).tolist()
         wanted = float(sum(q for pair, q in chances.items() if pair & set(inside)))
         assert law.coverage(inside) == pytest.approx(wanted, rel=1e-14, abs=1e-149)
-    wanted = [float(sum(q for pair, q in chances.items() if a in pair)) for a in range(len(rates))]
-    assert law.inclusion() == pytest.approx(wanted, rel=1e-14, abs=1e-149)
+    each = [float(sum(q for pair, q in chances.items() if a in pair)) for a in range(len(rates))]
+    assert law.inclusion() == pytest.approx(each, rel=1e-14, abs=1e-149)
 
 
 @pytest.mark.parametrize("leveled", [False, True])

@@ -59,14 +59,16 @@ def test_a_users_law_is_aligned_and_certified_as_the_same_list_is(importance, me
 
 
 def test_a_users_law_can_be_a_state_and_carry_names():
-    law = Listed()
-    law.clients = ("a", "b", "c", "d", "e")
+    class Named(Listed):
+        clients = ("a", "b", "c", "d", "e")
+
+    law = Named()
     mixture = fa.Mixture([law, fa.UniformCohorts(5, 2)], [0.5, 0.5])
     assert mixture.clients == law.clients
     alignment = fa.align(FEASIBLE, mixture)
     assert alignment.status == "exact"
     assert alignment.weights(["c", "a"]).sum() == pytest.approx(1.0)
-    assert repr(fa.align(FEASIBLE, law, softness=0.1).law) == "UserLaw(5 clients, from Listed)"
+    assert repr(fa.align(FEASIBLE, law, softness=0.1).law) == "UserLaw(5 clients, from Named)"
 
 
 def altered(name, change):

@@ -15,6 +15,9 @@ class OnServer(Literal):
         change = self.inner.aggregate(model, turn) - model
         return self.optimise(model, change) if turn.cohort else model
 
+    def optimise(self, model, change):
+        raise NotImplementedError
+
 
 class Momentum(OnServer):
     """v ← m v + (1 − m) Δ, θ ← θ + s v."""

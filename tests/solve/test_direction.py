@@ -8,7 +8,9 @@ import pytest
 import brute
 import fedavot as fa
 from agreement import close
+from fedavot.laws._factors import Factored
 from fedavot.solve import direction
+from fedavot.solve._numeric import logarithmic_mean
 from fedavot.solve._problem import DualProblem, Pull
 from strategies import enumerate_cohorts, normalised
 
@@ -141,6 +143,7 @@ def test_low_rank_solves_the_matrix_of_its_own_factors(softness):
     point = problem.system.curvature(x)
     pull = Pull(softness, target, parts) if softness else None
     gradient = target - point.marginal
+    assert isinstance(point, Factored)
     (factor,) = point.factors()
     joint = (factor.columns * factor.signs) @ factor.columns.T
     np.fill_diagonal(joint, 0.0)
@@ -297,12 +300,12 @@ def test_the_logarithmic_mean_is_the_mean_of_all_geometric_means(ratio, right):
     wanted = right * (0.5 * weights) @ np.exp(0.5 * (places + 1.0) * np.log(ratio))
     left, right = np.array([ratio * right]), np.array([right])
     # Within 0.1 % of each other they are given their plain mean, off by log² / 12.
-    for found in (direction.logarithmic_mean(left, right), direction.logarithmic_mean(right, left)):
+    for found in (logarithmic_mean(left, right), logarithmic_mean(right, left)):
         assert found[0] == pytest.approx(wanted, rel=1e-7)
 
 
 def test_the_logarithmic_mean_with_zero_vanishes():
-    found = direction.logarithmic_mean(np.array([0.0, 0.0, 1.0]), np.array([0.0, 1.0, 0.0]))
+    found = logarithmic_mean(np.array([0.0, 0.0, 1.0]), np.array([0.0, 1.0, 0.0]))
     assert np.all(found >= 0.0)
     # 1/log(1e300) is as little as floats allow.
     assert np.all(found <= 1.0 / 690.0)

@@ -54,7 +54,8 @@ def networks(draw):
 @pytest.mark.parametrize("solve", [by_scipy, by_ortools] if find_spec("ortools") else [by_scipy])
 @given(network=networks())
 def test_a_flow_is_maximal(solve, network):
-    assert_maximal(*network, solve(*network))
+    incidence, supply, demand = network
+    assert_maximal(incidence, supply, demand, solve(*network))
 
 
 def test_units_of_sixty_bits_are_not_rounded():

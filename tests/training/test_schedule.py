@@ -113,7 +113,10 @@ def test_cohorts_of_any_size_train_as_in_a_plain_loop_and_empty_ones_change_noth
 
 
 def test_cohorts_may_be_lists():
-    problem = dataclasses.replace(small.PROBLEM, availability=lambda rng, rounds: COHORTS)
+    def lists(rng, rounds):
+        return COHORTS
+
+    problem = dataclasses.replace(small.PROBLEM, availability=lists)
     listed = train(problem, small.SHARES, small.options(6))
     arrays = train(problem_of(COHORTS), small.SHARES, small.options(6))
     np.testing.assert_array_equal(small.flat(listed.params), small.flat(arrays.params))
@@ -123,7 +126,11 @@ def test_cohorts_may_be_lists():
 def test_cohorts_may_be_lists_and_integers_of_any_type(rule):
     # Client 1 alone in 64 bits has the bytes of clients 1 and 0 in 32.
     given = [[], [2, 3], np.array([1, 0], np.int32), np.array([1], np.int64), []]
-    problem = dataclasses.replace(small.PROBLEM, availability=lambda rng, rounds: given)
+
+    def mixed(rng, rounds):
+        return given
+
+    problem = dataclasses.replace(small.PROBLEM, availability=mixed)
     found, expected = (schedule(one, rule, (0,), 5) for one in (problem, problem_of(given)))
     np.testing.assert_array_equal(found.members, expected.members)
     np.testing.assert_array_equal(found.weights, expected.weights)

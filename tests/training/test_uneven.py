@@ -149,9 +149,12 @@ def test_batches_of_neighbouring_rounds_clients_and_steps_are_independent(axis):
 
 
 def test_a_clients_batches_do_not_depend_on_who_else_trains():
+    def always(who):
+        return lambda rng, rounds: [who] * rounds
+
     alone, crowded = (
         train(
-            training.Problem(small.TASK, small.P, lambda rng, rounds, who=who: [who] * rounds),
+            training.Problem(small.TASK, small.P, always(who)),
             small.asking(lambda number, cohort: (cohort, (cohort == 2).astype(float))),
             small.options(ROUNDS),
         )
