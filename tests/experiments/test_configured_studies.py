@@ -58,12 +58,12 @@ def test_every_law_includes_clients_as_it_says(tmp_path, text, inclusion):
     np.testing.assert_allclose(configured(tmp_path, availability=text).inclusion, inclusion)
 
 
-@pytest.mark.parametrize("loss", ["squares", "absolute", "hinge", "softmax"])
+@pytest.mark.parametrize("loss", ["squares", "absolute", "hinge", "softmax", "mlp"])
 def test_the_optimum_is_given_where_it_can_be_computed(tmp_path, loss):
     targets = np.array([-1, 1])[np.arange(12) % 2] if loss == "hinge" else np.arange(12) % 2
     arrays(tmp_path, targets=targets)
     optimum = configured(tmp_path, task=ARRAYS.replace("squares", loss)).instances[0].optimum
-    assert (optimum is None) == (loss == "softmax")
+    assert (optimum is None) == (loss in ("softmax", "mlp"))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def few_digits(monkeypatch):
 
 
 @pytest.mark.usefixtures("few_digits")
-@pytest.mark.parametrize("kind", ["mnist-softmax", "mnist-cnn"])
+@pytest.mark.parametrize("kind", ["mnist-softmax", "mnist-mlp", "mnist-cnn"])
 def test_digits_are_dealt_by_class(tmp_path, kind):
     task = MNIST.replace("mnist-softmax", kind)
     setting = configured(tmp_path, task=task, partition="kind = 'two-digits'")

@@ -32,6 +32,7 @@ from fedavot.training.tasks.linear import (
     mean_hinge,
     mean_square,
 )
+from fedavot.training.tasks.mlp import mlp_task
 from fedavot.training.tasks.softmax import softmax_task
 
 N_CLIENTS = 100
@@ -42,7 +43,8 @@ _DRAWN: dict[str, Any] = {
     "hinge": heterogeneous_classification,
 }
 _LOSSES = {"squares": mean_square, "absolute": mean_deviation, "hinge": mean_hinge}
-_DIGITS: dict[str, Any] = {"mnist-softmax": softmax_task, "mnist-cnn": cnn_task}
+_CLASSIFIERS: dict[str, Any] = {"softmax": softmax_task, "mlp": mlp_task}
+_DIGITS = {f"mnist-{name}": make for name, make in (_CLASSIFIERS | {"cnn": cnn_task}).items()}
 _BYTES_PER_NUMBER = 24
 """A feature in double precision, and two temporary copies of it."""
 
@@ -76,12 +78,7 @@ Make = Callable[[list[Pair], "list[str] | None"], Task]
 def tasks_of(config: Config, n_logged: int = 0) -> Tasks:
     """Return the task, drawn from a seed or from examples split among clients, and its test.
 
-    Parameters
-    ----------
-    config : Config
-        From `read_config`.
-    n_logged : int
-        Number of clients that a log names, used where the task does not give its own; 0 without.
+    Where the task does not give a number of clients, it is that of a log, unless that is 0.
     """
     options = config.task
     kind = options["kind"]
@@ -105,13 +102,7 @@ def tasks_of(config: Config, n_logged: int = 0) -> Tasks:
 
 
 def read_examples(path: Path) -> Examples:
-    """Read an .npz with ``features``, ``targets`` and perhaps ``clients``.
-
-    Parameters
-    ----------
-    path : Path
-        As `numpy.savez` writes it, without pickled objects.
-    """
+    """Read an .npz of ``features``, ``targets`` and perhaps ``clients``, no pickled objects."""
     try:
         with path.open("rb") as stream:
             held = np.load(stream, allow_pickle=False)
@@ -165,7 +156,7 @@ def _arrays(config: Config, n_logged: int) -> Tasks:
         test = None if tested is None else read_examples(config.file("task.test_file", tested))
     found = [one.targets for one in (examples, test) if one is not None]
     whole = all(np.issubdtype(one.dtype, np.integer) for one in found)
-    largest = max(int(one.max()) for one in found) if whole and loss == "softmax" else 0
+    largest = max(int(one.max()) for one in found) if whole and loss in _CLASSIFIERS else 0
     if largest >= examples.targets.size:
         raise ConfigError(
             f"task.file has the label {largest} among {examples.targets.size} examples; number the "
@@ -173,8 +164,9 @@ def _arrays(config: Config, n_logged: int) -> Tasks:
         )
 
     def make(data: list[Pair], clients: list[str] | None) -> Task:
-        if loss == "softmax":
-            return softmax_task(config.name, data, max(largest + 1, 2), clients=clients)
+        if loss in _CLASSIFIERS:
+            task: Task = _CLASSIFIERS[loss](config.name, data, max(largest + 1, 2), clients=clients)
+            return task
         return linear_task(config.name, data, loss=_LOSSES[loss], clients=clients)
 
     tasks = _split(config, examples, n_logged, make)

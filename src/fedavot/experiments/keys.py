@@ -105,17 +105,18 @@ _SPLIT: Keys = {
     "held_out": _maybe(float),
 }
 _DIGITS: Keys = {**_SPLIT, "data_dir": _maybe(str), "standardise": _key(bool, default=True)}
-_LOSS = _choice({"squares": {}, "absolute": {}, "hinge": {}, "softmax": {}})
+_LOSS = _choice({"squares": {}, "absolute": {}, "hinge": {}, "softmax": {}, "mlp": {}})
 _TASKS: Mapping[str, Keys] = {
     "regression": {},
     "heterogeneous-regression": _DRAWN,
     "absolute-deviations": _DRAWN,
     "hinge": {**_DRAWN, "flipped": _key(float, default=0.1)},
     "mnist-softmax": _DIGITS,
+    "mnist-mlp": _DIGITS,
     "mnist-cnn": _DIGITS,
     "arrays": {**_SPLIT, "file": _key(str), "test_file": _maybe(str), "loss": _LOSS},
 }
-SPLIT = ("mnist-softmax", "mnist-cnn", "arrays")
+SPLIT = ("mnist-softmax", "mnist-mlp", "mnist-cnn", "arrays")
 """Kinds of task whose examples a partition splits among clients."""
 
 _PARTITIONS: Mapping[str, Keys] = {
