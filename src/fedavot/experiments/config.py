@@ -162,14 +162,7 @@ def _table(name: str, table: Any, keys: Keys) -> dict[str, Any]:
 def _checked(prefix: str, table: Table, keys: Keys) -> dict[str, Any]:
     """Return the table's values, checked, and the defaults of what it does not give.
 
-    Parameters
-    ----------
-    prefix : str
-        Prefix of a key's name in messages, such as ``training.``.
-    table : mapping
-        The table as read.
-    keys : mapping of str to Key
-        The table's keys; a choice may bring more.
+    In messages a key has a prefix, such as ``training.``.
     """
     names = every_key(keys)
     for name in table:

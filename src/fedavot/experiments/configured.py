@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fedavot._checks import Floats, as_size, refuse_if_too_large, shown
+from fedavot._checks import Floats, as_size, refuse_if_too_large
 from fedavot._clients import Clients
-from fedavot.errors import OptionError
+from fedavot.errors import ConfigError
 from fedavot.experiments.config import Config, at, in_file
 from fedavot.experiments.configured_clients import (
     availability_of,
@@ -47,7 +47,6 @@ _SCHEDULES: dict[str, Any] = {
     "decaying": decaying,
     "cosine": cosine,
 }
-LARGEST_SEED = 2**31 - 1
 MOST_SEEDS = 1000
 _LARGEST_PROGRAM = 100_000
 """Entries of the features up to which a linear program takes seconds."""
@@ -65,17 +64,16 @@ def setting_of(config: Config, *, seeds: int | Sequence[int] | None = None) -> S
     seeds : int or sequence of int, optional
         Used instead of the file's seeds: a count, or the seeds themselves.
     """
+    given = None if seeds is None else as_seeds(seeds)
     with in_file(config.path):
-        if seeds is None:
-            with at("training.seeds"):
-                return _setting(config, as_seeds(config.training["seeds"]))
-        return _setting(config, as_seeds(seeds))
+        return _setting(config, given)
 
 
-def _setting(config: Config, seeds: tuple[int, ...]) -> Setting:
-    training = training_of(config, seeds)
-    tail = config.training["tail"]
+def _setting(config: Config, given: tuple[int, ...] | None) -> Setting:
     with at("training"):
+        listed = as_seeds(config.training["seeds"]) if given is None else given
+        training = training_of(config, listed)
+        seeds, tail = tuple(training.seeds), config.training["tail"]
         if tail is not None:
             as_size(tail, what="tail", low=1, high=training.rounds)
     log = read_log_of(config)
@@ -104,44 +102,28 @@ def _setting(config: Config, seeds: tuple[int, ...]) -> Setting:
 
 
 def as_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    """Return the seeds given as a count or a list.
-
-    Parameters
-    ----------
-    seeds : int or sequence of int
-        A count n stands for 0..n−1.
-    """
-    if isinstance(seeds, int) and not isinstance(seeds, bool) and 1 <= seeds <= MOST_SEEDS:
-        return tuple(range(seeds))
-    listed = [] if isinstance(seeds, int) else list(seeds)
-    whole = all(type(seed) is int and 0 <= seed <= LARGEST_SEED for seed in listed)
-    if not whole or not 0 < len(listed) == len(set(listed)) <= MOST_SEEDS:
-        raise OptionError(
-            f"seeds is {shown(seeds)}; it must be a count from 1 to {MOST_SEEDS:,} (seeds 0, 1, "
-            f"...) or a list of distinct integers from 0 to {LARGEST_SEED:,}"
-        )
-    return tuple(listed)
+    """Return seeds given as a list, or as a count n for 0..n−1."""
+    if not isinstance(seeds, int):
+        return tuple(seeds)
+    return tuple(range(as_size(seeds, what="seeds", low=1, high=MOST_SEEDS)))
 
 
 def training_of(config: Config, seeds: tuple[int, ...]) -> Training:
     """Return the options of training."""
     options = config.training
     halved = [options["halved_after"]] if options["schedule"] == "decaying" else []
-    with at("training"):
-        projection: Projection | None = None
-        if options["projection"] == "ball":
-            projection = Ball(options["radius"])
-        elif options["projection"] == "box":
-            projection = Box(options["low"], options["high"])
-        return Training(
-            options["rounds"],
-            _SCHEDULES[options["schedule"]](options["step"], *halved),
-            local_steps=options["local_steps"],
-            batch_size=options["batch_size"],
-            projection=projection,
-            seeds=seeds,
-            record_every=options["record_every"],
-        )
+    projection: Projection | None = None
+    if options["projection"] == "ball":
+        projection = Ball(options["radius"])
+    elif options["projection"] == "box":
+        projection = Box(options["low"], options["high"])
+    return Training(
+        options["rounds"],
+        _SCHEDULES[options["schedule"]](options["step"], *halved),
+        projection=projection,
+        seeds=seeds,
+        **{name: options[name] for name in ("local_steps", "batch_size", "record_every")},
+    )
 
 
 def _refuse_long_runs(training: Training, law: Law) -> None:
@@ -161,8 +143,10 @@ def rules_of(config: Config, importance: Floats, law: Law) -> tuple[Rule, ...]:
     rules = []
     for number, options in enumerate(config.rules):
         where = f"rules[{number}]"
+        if "known" in options:
+            raise ConfigError(f"{where}.known is unknown (it belongs in [availability])")
         with at(where if told else f"{where}, with availability.known = false"):
-            rules.append(build(**{**options, "known": known}))
+            rules.append(build(known=known, **options))
     return tuple(rules)
 
 

@@ -31,18 +31,9 @@ _ROOM = 10.0
 def draw_curves(
     outcomes: Sequence[Outcome], panels: Sequence[Panel], stem: Path, *, title: str
 ) -> list[Path]:
-    """Draw one column per setting; return the paths of the PNG and the PDF.
+    """Draw one column per setting, with outcomes in the order of the legend.
 
-    Parameters
-    ----------
-    outcomes : sequence of Outcome
-        The settings' outcomes, in the order of the legend.
-    panels : sequence of Panel
-        The settings, from left to right.
-    stem : Path
-        Path of the figure without extension.
-    title : str
-        Title of the figure.
+    Returns the paths of the PNG and the PDF, which ``stem`` is without its extension.
     """
     width = max(3.4 * len(panels), 5.2)
     extra = _point_rows(outcomes)
@@ -137,27 +128,15 @@ def _name_axes(axes: Any, panel: Panel, above: str) -> None:
 
 def _draw_shares(axes: Any, panel: Panel) -> None:
     clients = np.arange(1, panel.importance.size + 1)
-    axes.plot(clients, panel.importance, color="#0072B2", linewidth=1.4)
-    axes.annotate(
-        "importance p",
-        (clients[0], panel.importance[0]),
-        xytext=(5, 3),
-        textcoords="offset points",
-        color="#0072B2",
-        fontsize=8,
-    )
+    lines = [("importance p", panel.importance, "#0072B2", "-", 0)]
     if panel.inclusion is not None:
         shares = panel.inclusion / panel.inclusion.sum()
-        axes.plot(clients, shares, color="#D55E00", linewidth=1.4, linestyle="--")
-        axes.annotate(
-            "participation r",
-            (clients[-1], shares[-1]),
-            xytext=(-4, 5),
-            textcoords="offset points",
-            ha="right",
-            color="#D55E00",
-            fontsize=8,
-        )
+        lines.append(("participation r", shares, "#D55E00", "--", -1))
+    for label, values, colour, dashes, end in lines:
+        axes.plot(clients, values, dashes, color=colour, linewidth=1.4)
+        place = {"xytext": (-4, 5), "ha": "right"} if end else {"xytext": (5, 3)}
+        style = {"textcoords": "offset points", "color": colour, "fontsize": 8}
+        axes.annotate(label, (clients[end], values[end]), **place, **style)
     axes.set_xlabel("client, counted from 1")
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.margins(x=0)

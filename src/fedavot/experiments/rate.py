@@ -128,16 +128,7 @@ def settings(
 ) -> list[Setting]:
     """Return every objective with these rules and cohort sizes, for all horizons.
 
-    Parameters
-    ----------
-    seeds : sequence of int
-        One run per seed.
-    sizes : sequence of int
-        Sizes of the cohorts.
-    rules : sequence of str
-        Names of the rules.
-    quick : bool
-        Three horizons, a tenth as long, for a first look at the figure.
+    If quick, there are three horizons, a tenth as long.
     """
     horizons = tuple(rounds // 10 for rounds in HORIZONS[::2]) if quick else HORIZONS
     laws = [feasible(size) for size in sizes]
@@ -159,18 +150,7 @@ def horizon_settings(
 ) -> list[Setting]:
     """Return one setting per horizon, named like "lad, K=2, T=1000".
 
-    Parameters
-    ----------
-    one : Objective
-        The objective to minimise.
-    given : pair of importance and law
-        The importance of the objective, and a law whose cohorts all have one size.
-    rules : sequence of str
-        Names of the rules.
-    horizons : sequence of int
-        Numbers of rounds.
-    seeds : sequence of int
-        One run per seed.
+    The law must have cohorts of one size.
     """
     importance, law = given
     inclusion = law.inclusion()

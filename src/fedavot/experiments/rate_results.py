@@ -57,11 +57,6 @@ def slopes(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     "spread_over_cohort_sizes" is the largest excess at the longest common horizon over the
     smallest, likewise. Both are null where a run diverged or an excess is not positive. A line with
     one horizon has no slope, a rule with one cohort size no spread.
-
-    Parameters
-    ----------
-    outcomes : sequence of Outcome
-        Outcomes of `rate.settings`.
     """
     lines = _lines(outcomes)
     return [*_slope_rows(lines), *_spread_rows(lines)]
@@ -72,16 +67,8 @@ def draw(
 ) -> list[Path]:
     """Draw the excess of every rule, or of every cohort size if there is one rule, against T.
 
-    One panel per loss, with a line of slope −1/2 above the data, and one legend below.
-
-    Parameters
-    ----------
-    outcomes : sequence of Outcome
-        Outcomes of `rate.settings`.
-    stem : Path
-        Path of the figure without extension; the PNG's and the PDF's are returned.
-    biases : rows, optional
-        Rows of `rate.biases`, drawn as the levels that the rules converge to.
+    One panel per loss, with a line of slope −1/2 above the data, and one legend below. Rows of
+    `rate.biases` are drawn as the levels that the rules converge to.
     """
     levels = {(one["setting"], one["rule"]): one["mean"] for one in biases}
     lines = _lines(outcomes)

@@ -37,15 +37,7 @@ CAPTIONS = {
 
 
 def settings(seeds: Sequence[int], *, quick: bool = False) -> list[Setting]:
-    """Return the settings code, text and feasible.
-
-    Parameters
-    ----------
-    seeds : sequence of int
-        One run per seed.
-    quick : bool
-        A tenth of the rounds, for a first look at the figures.
-    """
+    """Return the settings code, text and feasible."""
     shorter = 10 if quick else 1
     code = regression_code()
     shared = (_instance(iid_regression(), code, tuple(seeds)),)

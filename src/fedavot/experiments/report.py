@@ -30,19 +30,7 @@ _VERSION = 2
 def report(
     study: Study, panels: Sequence[Panel], outcomes: Sequence[Outcome], folder: Path
 ) -> list[Path]:
-    """Write results, summary and figures; return the figures' paths.
-
-    Parameters
-    ----------
-    study : Study
-        Title, text and figure.
-    panels : sequence of Panel
-        The settings, in order.
-    outcomes : sequence of Outcome
-        Those that have finished.
-    folder : Path
-        Folder to write to.
-    """
+    """Write results, summary and figures of the outcomes that there are; return the figures."""
     folder.mkdir(parents=True, exist_ok=True)
     outcomes = in_order(outcomes, panels)
     write_results(
@@ -73,15 +61,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def reopen(study: Study, folder: Path) -> tuple[Study, list[Panel], list[Outcome]]:
-    """Return the arguments of `report` from a folder that it wrote, with the outcomes it used.
-
-    Parameters
-    ----------
-    study : Study
-        The study that the folder should hold.
-    folder : Path
-        Folder of the results.
-    """
+    """Return the arguments of `report` from a folder that it wrote, with the outcomes it used."""
     path = folder / "study.json"
     if not path.exists():
         raise InputError(f"{folder} holds no study; run without --redraw first")

