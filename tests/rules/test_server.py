@@ -19,12 +19,15 @@ KNOWN = rules.Known(P, fa.Cohorts(EVERY_THREE))
 NEEDED = {"fedavot-select": {"cohort_size": 2}}
 STANDING = {"fedavg-k", "fedawe"}
 """Rules that do not move the model by a change."""
-MOVING = [name for name in rules.RuleName if name not in STANDING]
 COHORTS = [[0, 1, 2], [2, 3, 4], [0, 4]]
 
 
 def built(name, **options):
     return rules.build(name, KNOWN, **NEEDED.get(name, {}), **options)
+
+
+MOVING = {built(name).aggregate: name for name in rules.RuleName if name not in STANDING}.values()
+"""A rule for each way to aggregate."""
 
 
 @pytest.mark.parametrize("name", MOVING)
@@ -134,5 +137,7 @@ def test_steps_and_momenta_are_checked(options, told):
 def test_the_constants_of_adam_are_checked():
     with pytest.raises(OptionError, match="beta is 1.0"):
         rules.fedadam(P, betas=(0.9, 1.0))
+    with pytest.raises(OptionError, match=r"betas is 0\.9.*pair"):
+        rules.fedadam(P, betas=0.9)
     with pytest.raises(OptionError, match="epsilon is 0.0"):
         rules.fedadam(P, epsilon=0.0)

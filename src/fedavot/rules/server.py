@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import ArrayLike
 
-from fedavot._checks import as_amount
+from fedavot._checks import as_amount, shown
 from fedavot.errors import OptionError, RuleError
 from fedavot.rules._rule import (
     Aggregate,
@@ -116,6 +116,8 @@ def with_adam(
         ε, above 0: entries of the change below it move the model less.
     """
     size = as_amount(step, what="step", positive=True)
+    if not isinstance(betas, tuple | list) or len(betas) != 2:
+        raise OptionError(f"betas is {shown(betas)}; it must be a pair of numbers")
     first, second = (as_part(beta, what="a beta") for beta in betas)
     least = as_amount(epsilon, what="epsilon", positive=True)
 
