@@ -2,11 +2,13 @@
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import formulas
 import formulas_newer as newer
 import formulas_server as server
+import formulas_steady
 import jax
 import jax.numpy as jnp
 import literal
@@ -159,8 +161,13 @@ class Case(NamedTuple):
     """A rule of the library, and the literal one of a seed."""
 
     rule: rules.Rule
-    literal: object
+    literal: Callable[[int], Any]
     """A function of the seed."""
+
+
+def equally(cohort):
+    """Return equal shares of a cohort."""
+    return [1 / len(cohort)] * len(cohort)
 
 
 CASES = [
@@ -175,6 +182,7 @@ CASES = [
         rules.self_normalised_ipw(P, INCLUSION),
         lambda seed: formulas.self_normalised_ipw(P, INCLUSION),
     ),
+    Case(rules.steady(P), lambda seed: formulas_steady.Steady(P, equally)),
     Case(rules.fedavot(ENTROPY), lambda seed: formulas.fedavot(ENTROPY)),
     Case(rules.fedavot(VARIANCE), lambda seed: formulas.fedavot(VARIANCE)),
     Case(rules.fedavot(SOFT), lambda seed: formulas.fedavot(SOFT)),
@@ -236,6 +244,18 @@ VARIANTS = {
     "Adam after MIFA": Case(
         rules.with_adam(rules.mifa(P), step=0.05, betas=(0.0, 0.5), epsilon=0.1),
         lambda seed: server.Adam(formulas.Mifa(P), step=0.05, betas=(0.0, 0.5), epsilon=0.1),
+    ),
+    "the steady rule with aligned shares": Case(
+        rules.steady(P, alignment=ENTROPY, share=0.3),
+        lambda seed: formulas_steady.Steady(P, ENTROPY.weights, beta=0.3),
+    ),
+    "the steady rule with constants": Case(
+        rules.steady(P, damping=4.0, correction=0.6, trust=0.8),
+        lambda seed: formulas_steady.Steady(P, equally, damping=4.0, correction=0.6, trust=0.8),
+    ),
+    "a server step after the steady rule": Case(
+        rules.with_server(rules.steady(P), step=0.7),
+        lambda seed: server.Momentum(formulas_steady.Steady(P, equally), step=0.7, momentum=0.0),
     ),
     "FedAWE as its authors run it": Case(
         rules.fedawe(clip=0.2, mean=True, server_step=0.9),

@@ -32,6 +32,7 @@ from fedavot.rules.scaffold import scaffold
 from fedavot.rules.select import fedavot_select
 from fedavot.rules.self_normalised_ipw import self_normalised_ipw
 from fedavot.rules.server import fedadam, fedavgm, with_adam, with_server
+from fedavot.rules.steady import steady
 
 __all__ = [
     "Asked",
@@ -66,6 +67,7 @@ __all__ = [
     "qffl",
     "scaffold",
     "self_normalised_ipw",
+    "steady",
     "with_adam",
     "with_server",
 ]

@@ -45,6 +45,7 @@ from fedavot.rules.scaffold import scaffold
 from fedavot.rules.select import fedavot_select
 from fedavot.rules.self_normalised_ipw import self_normalised_ipw
 from fedavot.rules.server import fedadam, fedavgm, with_server
+from fedavot.rules.steady import steady
 from fedavot.solve import align
 
 SOFTNESS = 0.1
@@ -199,6 +200,7 @@ def _fedprox(known: Known, *, proximal: float = 1.0, by_importance: bool = False
 
 _MAKERS: dict[RuleName, tuple[Callable[..., Rule], Callable[[Known], tuple[Any, ...]]]] = {
     RuleName.FULL: (full, _importance),
+    RuleName.STEADY: (steady, _importance),
     RuleName.FEDAVOT: (_fedavot, _everything),
     RuleName.VARIANCE: (_variance, _everything),
     RuleName.SOFT: (_soft, _everything),

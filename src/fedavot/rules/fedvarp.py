@@ -17,8 +17,8 @@ client participation in federated learning*, UAI 2022, Algorithm 2, with server 
 from numpy.typing import ArrayLike
 
 from fedavot.rules._known import as_shares
+from fedavot.rules._memory import remembering
 from fedavot.rules._rule import Rule, by_cohort, scaled_importance
-from fedavot.rules.memory import aggregate, empty_memory
 from fedavot.rules.names import RuleName
 
 
@@ -31,13 +31,4 @@ def fedvarp(importance: ArrayLike) -> Rule:
         A distribution over the clients.
     """
     shares = as_shares(importance)
-    return Rule(
-        RuleName.FEDVARP,
-        "importance",
-        "one model per client",
-        by_cohort(scaled_importance(shares)),
-        aggregate,
-        init=lambda params, n_clients: empty_memory(shares, params, n_clients),
-        remembers=True,
-        n_clients=shares.size,
-    )
+    return remembering(RuleName.FEDVARP, "importance", by_cohort(scaled_importance(shares)), shares)

@@ -13,43 +13,16 @@ its weights are aligned.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, as_importance
+from fedavot._checks import as_importance
 from fedavot.alignment import Alignment
 from fedavot.rules._known import as_converged, as_shares
-from fedavot.rules._rule import (
-    Asked,
-    Cohorts,
-    Params,
-    Report,
-    Rule,
-    State,
-    minus,
-    one_each,
-    pick,
-    plus,
-    precision,
-    put,
-    scaled,
-    weighted,
-    zeros_like,
-)
+from fedavot.rules._memory import remembering
+from fedavot.rules._rule import Asked, Cohorts, Rule
 from fedavot.rules.names import RuleName
-
-
-class Memory(NamedTuple):
-    """The last update of every client, and their sum weighted by importance."""
-
-    importance: Any
-    """p, shape (n_clients,)."""
-    last: Params
-    """y_i, with a leading axis of clients."""
-    total: Params
-    """Σ p_i y_i."""
 
 
 def fedavot_memory(
@@ -79,44 +52,4 @@ def fedavot_memory(
             for cohort in cohorts
         ]
 
-    return Rule(
-        RuleName.MEMORY,
-        "importance, availability law",
-        "one model per client",
-        choose,
-        aggregate,
-        init=lambda params, n_clients: empty_memory(shares, params, n_clients),
-        remembers=True,
-        n_clients=aligned.n_clients,
-    )
-
-
-def empty_memory(importance: Floats, params: Params, n_clients: int) -> Memory:
-    """Return the memory before any client has reported."""
-    import jax.numpy as jnp
-
-    weights = jnp.asarray(importance, dtype=precision(params))
-    return Memory(weights, one_each(params, n_clients), zeros_like(params))
-
-
-def aggregate(params: Params, state: State, report: Report) -> tuple[Params, State]:
-    """Add the remembered total and what is new in the updates, then remember them.
-
-    A round in which nobody reports leaves the model as it is.
-    """
-    import jax.numpy as jnp
-
-    someone = (report.members < state.importance.shape[0]).any()
-    remembered = pick(state.last, report.members)
-    fresh = scaled(1.0 / report.step, report.updates)
-    news = minus(fresh, remembered)
-    change = plus(state.total, weighted(report.weights, news))
-    memory = remember(state, report.members, fresh, news)
-    return plus(params, scaled(jnp.where(someone, report.step, 0.0), change)), memory
-
-
-def remember(state: Memory, members: Any, fresh: Params, news: Params) -> Memory:
-    """Return the memory with the members' updates replaced and the total adjusted."""
-    shares = state.importance.at[members].get(mode="fill", fill_value=0)
-    total = plus(state.total, weighted(shares, news))
-    return Memory(state.importance, put(state.last, members, fresh), total)
+    return remembering(RuleName.MEMORY, "importance, availability law", choose, shares)

@@ -18,8 +18,8 @@ unavailability*, NeurIPS 2021, Algorithm 1.
 from numpy.typing import ArrayLike
 
 from fedavot.rules._known import as_shares
+from fedavot.rules._memory import remembering
 from fedavot.rules._rule import Rule, by_cohort
-from fedavot.rules.memory import aggregate, empty_memory
 from fedavot.rules.names import RuleName
 
 
@@ -32,13 +32,6 @@ def mifa(importance: ArrayLike) -> Rule:
         A distribution over the clients.
     """
     shares = as_shares(importance)
-    return Rule(
-        RuleName.MIFA,
-        "importance",
-        "one model per client",
-        by_cohort(lambda cohort: shares[cohort]),
-        aggregate,
-        init=lambda params, n_clients: empty_memory(shares, params, n_clients),
-        remembers=True,
-        n_clients=shares.size,
+    return remembering(
+        RuleName.MIFA, "importance", by_cohort(lambda cohort: shares[cohort]), shares
     )

@@ -30,6 +30,7 @@ class RuleName(enum.StrEnum):
         return repr(self.value)
 
     FULL = "full", "full participation"
+    STEADY = "fedavot-steady", "FedAVOT, steady"
     FEDAVOT = "fedavot", "FedAVOT"
     VARIANCE = "fedavot-variance", "FedAVOT, least variance"
     SOFT = "fedavot-soft", "FedAVOT, soft"

@@ -15,11 +15,11 @@ Source: Karimireddy, Kale, Mohri, Reddi, Stich & Suresh, *SCAFFOLD: stochastic c
 for federated learning*, ICML 2020, Algorithm 1, option II, with server step 1.
 """
 
-from typing import Any, NamedTuple
+import dataclasses
 
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats
+from fedavot.rules import _memory
 from fedavot.rules._known import as_shares
 from fedavot.rules._rule import (
     Params,
@@ -27,29 +27,11 @@ from fedavot.rules._rule import (
     Rule,
     State,
     by_cohort,
-    minus,
-    one_each,
-    pick,
     plus,
-    precision,
-    put,
-    scaled,
     scaled_importance,
     weighted,
-    zeros_like,
 )
 from fedavot.rules.names import RuleName
-
-
-class Controls(NamedTuple):
-    """The control variates."""
-
-    importance: Any
-    """Shape (n_clients,)."""
-    own: Params
-    """c_i, with a leading axis of clients."""
-    common: Params
-    """c."""
 
 
 def scaffold(importance: ArrayLike) -> Rule:
@@ -61,41 +43,12 @@ def scaffold(importance: ArrayLike) -> Rule:
         A distribution over the clients.
     """
     shares = as_shares(importance)
-    return Rule(
-        RuleName.SCAFFOLD,
-        "importance",
-        "one model per client, on the client",
-        by_cohort(scaled_importance(shares)),
-        aggregate,
-        init=lambda params, n_clients: no_controls(shares, params, n_clients),
-        correct=correct,
-        remembers=True,
-        n_clients=shares.size,
-    )
-
-
-def no_controls(importance: Floats, params: Params, n_clients: int) -> Controls:
-    """Return the control variates before the first round, all zero."""
-    import jax.numpy as jnp
-
-    shares = jnp.asarray(importance, dtype=precision(params))
-    return Controls(shares, one_each(params, n_clients), zeros_like(params))
-
-
-def correct(params: Params, state: State, client: Any) -> Params:
-    """Return c − c_i."""
-    return minus(state.common, pick(state.own, client))
+    choose = by_cohort(scaled_importance(shares))
+    rule = _memory.remembering(RuleName.SCAFFOLD, "importance", choose, shares, correction=1.0)
+    return dataclasses.replace(rule, aggregate=aggregate)
 
 
 def aggregate(params: Params, state: State, report: Report) -> tuple[Params, State]:
     """Add the updates, and compute the next control variates from them."""
-    old = pick(state.own, report.members)
-    gradients = scaled(-1.0 / (report.local_steps * report.step), report.updates)
-    change = minus(gradients, state.common)  # c_i⁺ − c_i
-    shares = state.importance.at[report.members].get(mode="fill", fill_value=0)
-    controls = Controls(
-        state.importance,
-        put(state.own, report.members, plus(old, change)),
-        plus(state.common, weighted(shares, change)),
-    )
-    return plus(params, weighted(report.weights, report.updates)), controls
+    memory = _memory.aggregate(params, state, report)[1]
+    return plus(params, weighted(report.weights, report.updates)), memory

@@ -1,0 +1,106 @@
+"""FedAVOT's steady rule: the absent are remembered, and those present speak for them in part.
+
+    u_i = Δ_i/(H η) + κ (y_i − T)
+    θ ← θ + H η (α T + Σ_{i∈S} w_i (u_i − α y_i)),   w_i = p_i + (1 − α (1 − β)) (1 − p(S)) a_i
+    y_i ← y_i + γ_i (u_i − y_i),   γ_i = s_i/(s_i + c), 1 the first time
+
+y_i is what is remembered of client i, T = Σ p_i y_i, and s_i the rounds since i was last there. Who
+is present counts for itself by p_i. For the rest, 1 − p(S), speak the memories, as far as they are
+trusted (α), and what is new from those present, which a part β of the absent are taken to share.
+Local steps follow ∇f_i + κ (y_i − T), so that clients differ less in where they go.
+
+No availability law enters. α, c and κ are learnt from the clients that return: α is the regression
+of what they say on what was remembered of them, weighted by importance and length of absence; c is
+twice the mean time to return; κ is the squared correlation of the two. So with large or falling
+steps, where memories mislead, the rule is close to an average of those present; as they become
+reliable it approaches full participation, whatever the cohort.
+
+MIFA has β = 0, α = 1, c = 0, κ = 0; FedVARP and FedAVOT with memory differ from it in w, SCAFFOLD
+from FedVARP in κ = 1. See docs/theory.md for what is proved, and docs/experiments.md for how the
+constants were chosen.
+
+Source: ours; SAG and SAGA (Schmidt, Le Roux & Bach 2017; Defazio, Bach & Lacoste-Julien 2014) are
+the same idea with everybody available.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedavot._checks import Floats, Integers, as_amount
+from fedavot.alignment import Alignment
+from fedavot.errors import OptionError, RuleError
+from fedavot.online import OnlineAligner
+from fedavot.rules._known import as_converged, as_shares
+from fedavot.rules._memory import LEARNT, remembering
+from fedavot.rules._rule import Asked, Cohorts, Rule, equal_weights
+from fedavot.rules.names import RuleName
+
+
+def steady(
+    importance: ArrayLike,
+    *,
+    alignment: Alignment | OnlineAligner | None = None,
+    share: float = 0.5,
+    damping: float | None = None,
+    correction: float | None = None,
+    trust: float | None = None,
+) -> Rule:
+    """Return FedAVOT's steady rule.
+
+    Parameters
+    ----------
+    importance : array-like of shape (n_clients,)
+        A distribution over the clients.
+    alignment : Alignment or OnlineAligner, optional
+        Gives the shares a_i: its weights of the cohort, learnt on the way by an online aligner, of
+        which every seed starts with a copy; equal shares 1/|S| if not given.
+    share : float
+        β, from 0 to 1: how much of the news from those present the absent are taken to share.
+    damping : float, optional
+        c, in rounds, at least 0; twice the mean time to return if not given.
+    correction : float, optional
+        κ, from 0 to 1; learnt if not given. 0 leaves local training as it is.
+    trust : float, optional
+        α, from 0 to 1; learnt if not given.
+    """
+    shares = as_shares(importance, getattr(alignment, "clients", None))
+    constants = {
+        "share": _part(share, "share"),
+        "damping": LEARNT if damping is None else as_amount(damping, what="damping"),
+        "correction": LEARNT if correction is None else _part(correction, "correction"),
+        "trust": LEARNT if trust is None else _part(trust, "trust"),
+    }
+    start = _weighing(alignment, shares.size)
+
+    def choose(cohorts: Cohorts, rng: np.random.Generator) -> list[Asked]:
+        weigh = start()
+        return [Asked(cohort, weigh(cohort) if cohort.size else np.zeros(0)) for cohort in cohorts]
+
+    knows = "importance, availability law" if isinstance(alignment, Alignment) else "importance"
+    return remembering(RuleName.STEADY, knows, choose, shares, **constants)
+
+
+def _weighing(alignment: Any, n_clients: int) -> Callable[[], Callable[[Integers], Floats]]:
+    """Return a function that starts a run: it returns the shares of cohorts as they come."""
+    if alignment is None:
+        return lambda: equal_weights
+    if alignment.n_clients != n_clients:
+        raise RuleError(
+            f"the alignment has {alignment.n_clients} clients, but importance has {n_clients}; "
+            "align this importance"
+        )
+    if isinstance(alignment, OnlineAligner):
+        state = alignment.state_dict()
+        return lambda: OnlineAligner.from_state(state).observe
+    aligned = as_converged(RuleName.STEADY, alignment, allow_unconverged=False)
+    return lambda: aligned.weights
+
+
+def _part(value: float, what: str) -> float:
+    part = as_amount(value, what=what)
+    if part > 1.0:
+        raise OptionError(f"{what} is {part}; it must be from 0 to 1")
+    return part

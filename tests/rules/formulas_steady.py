@@ -1,0 +1,71 @@
+"""FedAVOT's steady rule as formulas, client by client."""
+
+import numpy as np
+from literal import Literal
+
+
+class Steady(Literal):
+    """Memories in dictionaries, so that clients never seen have none."""
+
+    def __init__(self, p, shares, *, beta=0.5, damping=None, correction=None, trust=None):
+        self.p, self.shares, self.beta = p, shares, beta
+        self.damping, self.given_correction, self.given_trust = damping, correction, trust
+        self.y, self.seen, self.round = {}, {}, 0
+        self.absences, self.trusted, self.alike = [], [0.0, 0.0], [0.0, 0.0, 0.0]
+
+    def mean(self):
+        heard = sum(self.p[i] for i in self.y)
+        return sum(self.p[i] * self.y[i] for i in self.y) / heard if heard > 0 else 0.0
+
+    def trust(self):
+        if self.given_trust is not None:
+            return self.given_trust
+        product, square = self.trusted
+        return min(max(product / square, 0.0), 1.0) if square > 0 else 0.0
+
+    def strength(self):
+        if self.given_correction is not None:
+            return self.given_correction
+        product, new, old = self.alike
+        return max(product, 0.0) ** 2 / (new * old) if new * old > 0 else 0.0
+
+    def correction(self, client):
+        return self.strength() * (self.y[client] - self.mean()) if client in self.y else 0.0
+
+    def aggregate(self, model, turn):
+        self.round += 1
+        if not turn.cohort:
+            return model
+        alpha, mean, span = self.trust(), self.mean(), turn.local_steps * turn.step
+        said = {
+            i: (turn.ended[i] - turn.started[i]) / span + self.correction(i) for i in turn.cohort
+        }
+        absent = 1.0 - sum(self.p[i] for i in turn.cohort)
+        change = alpha * mean
+        for a, i in zip(self.shares(turn.cohort), turn.cohort, strict=True):
+            weight = self.p[i] + (1 - alpha * (1 - self.beta)) * absent * a
+            change = change + weight * (said[i] - alpha * self.y.get(i, mean))
+        self.learn(turn.cohort, said)
+        for i in turn.cohort:
+            if i not in self.y:
+                self.y[i] = said[i]
+            else:
+                away = self.round - self.seen[i]
+                c = 2 * np.mean(self.absences) if self.damping is None else self.damping
+                self.y[i] = self.y[i] + away / (away + c) * (said[i] - self.y[i])
+            self.seen[i] = self.round
+        return model + span * change
+
+    def learn(self, cohort, said):
+        back = [i for i in cohort if i in self.y]
+        if back:
+            self.trusted = [0.97 * value for value in self.trusted]
+            self.alike = [0.97 * value for value in self.alike]
+        for i in back:
+            away = self.round - self.seen[i]
+            self.absences.append(away)
+            self.trusted[0] += self.p[i] * away * (said[i] @ self.y[i])
+            self.trusted[1] += self.p[i] * away * (self.y[i] @ self.y[i])
+            for at, pair in enumerate(((said[i], self.y[i]), (said[i], said[i]))):
+                self.alike[at] += pair[0] @ pair[1]
+            self.alike[2] += self.y[i] @ self.y[i]
