@@ -1,4 +1,4 @@
-"""A study replays a log in its order, in any form, and reports groups and held-out examples."""
+"""A study replays a log in its order, in any form, and reports groups and test examples."""
 
 import json
 
@@ -246,7 +246,7 @@ def test_a_linear_classifier_is_right_on_its_side_and_a_regression_has_no_accura
 
 def test_groups_and_test_losses_are_in_results_tables_and_figures(tmp_path):
     named_arrays(tmp_path, targets=np.arange(12) % 3)
-    setting, outcome, _ = grouped(tmp_path, "softmax", more="\nheld_out = 0.5")
+    setting, outcome, _ = grouped(tmp_path, "softmax", more="\ntest_share = 0.5")
     paths = report(STUDY, [setting.panel], [outcome], tmp_path)
     assert all(path.stat().st_size > 1000 for path in paths)
     text = (tmp_path / "summary.md").read_text(encoding="utf-8")
@@ -259,16 +259,16 @@ def test_groups_and_test_losses_are_in_results_tables_and_figures(tmp_path):
     assert Outcome.load(tmp_path / "one.json").groups == outcome.groups
 
 
-def test_a_share_of_each_clients_examples_is_held_out_by_the_seed(tmp_path):
+def test_a_share_of_each_clients_examples_is_for_the_test_by_the_seed(tmp_path):
     arrays(tmp_path, clients=np.repeat([0, 1, 2], [6, 4, 2]), features=np.arange(12.0)[:, None])
-    task = f"{ARRAYS}\nheld_out = 0.25"
+    task = f"{ARRAYS}\ntest_share = 0.25"
     (first,) = configured(tmp_path, task=task).instances
     (again,) = configured(tmp_path, task=task).instances
     (other,) = configured(tmp_path, task=f"{task}\nseed = 1").instances
-    trained, tested = first.problem.task, first.held_out
+    trained, tested = first.problem.task, first.test
     assert [own.tolist() for own in (trained.sizes, tested.sizes)] == [[4, 3, 1], [2, 1, 1]]
-    np.testing.assert_array_equal(again.held_out.data[0], tested.data[0])
-    assert (other.held_out.data[0] != tested.data[0]).any()
+    np.testing.assert_array_equal(again.test.data[0], tested.data[0])
+    assert (other.test.data[0] != tested.data[0]).any()
     for client, counts in enumerate([6, 4, 2]):
         parts = [one.data[0][client, : one.sizes[client], 0].tolist() for one in (trained, tested)]
         first_of = sum([6, 4, 2][:client])
@@ -294,8 +294,8 @@ def test_test_examples_are_each_clients_own_or_common(tmp_path, named):
 @pytest.mark.parametrize(
     ("changes", "more", "where", "match"),
     [
-        ({}, "held_out = 1", "task.held_out", r"between 0 and 1"),
-        ({}, "held_out = 0.5\ntest_file = 'test.npz'", "task.held_out", r"keep one"),
+        ({}, "test_share = 1", "task.test_share", r"between 0 and 1"),
+        ({}, "test_share = 0.5\ntest_file = 'test.npz'", "task.test_share", r"keep one"),
         ({}, "test_file = 'none.npz'", "task.test_file", r"no file"),
         ({"features": np.zeros((3, 2))}, "test_file = 'test.npz'", "task.test_file", r"2 features"),
         ({"clients": np.array(["porto", "lyon", "lyon"])}, "test_file = 'test.npz'",
@@ -313,7 +313,7 @@ def test_test_examples_that_do_not_fit_are_refused(tmp_path, changes, more, wher
 
 def test_a_client_with_one_example_cannot_be_tested(tmp_path):
     arrays(tmp_path, clients=np.repeat(["a", "b"], [11, 1]))
-    refused(tmp_path, "task.held_out", r"client b", task=f"{ARRAYS}\nheld_out = 0.5")
+    refused(tmp_path, "task.test_share", r"client b", task=f"{ARRAYS}\ntest_share = 0.5")
 
 
 def test_an_outcome_from_before_there_were_groups_is_read(tmp_path):

@@ -78,7 +78,7 @@ def _setting(config: Config, given: tuple[int, ...] | None) -> Setting:
             as_size(tail, what="tail", low=1, high=training.rounds)
     log = read_log_of(config)
     roster = () if log is None else roster_of(config, log)
-    task, held_out = tasks_of(config, len(roster))
+    task, test = tasks_of(config, len(roster))
     task = named(task, roster)
     with at("training.batch_size"):
         check_batches(task, training.batch_size)
@@ -90,7 +90,7 @@ def _setting(config: Config, given: tuple[int, ...] | None) -> Setting:
     problem = Problem(task, importance.shares, rounds.sample)
     return Setting(
         config.name,
-        (Instance(problem, seeds, least, held_out),),
+        (Instance(problem, seeds, least, test),),
         rules_of(config, importance.shares, rounds.law),
         training,
         tail=tail or max(training.rounds // 4, 1),

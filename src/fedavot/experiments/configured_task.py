@@ -65,10 +65,10 @@ class Examples(NamedTuple):
 
 
 class Tasks(NamedTuple):
-    """A task, and the same with examples that nobody trains on, if some are held out."""
+    """A task, and the same with examples that nobody trains on, for a test."""
 
     task: Task
-    held_out: Task | None = None
+    test: Task | None = None
 
 
 Make = Callable[[list[Pair], "list[str] | None"], Task]
@@ -172,15 +172,15 @@ def _arrays(config: Config, n_logged: int) -> Tasks:
     tasks = _split(config, examples, n_logged, make)
     if test is None:
         return tasks
-    if config.task["held_out"] is not None:
-        raise ConfigError("task.held_out and task.test_file both give test examples; keep one")
+    if config.task["test_share"] is not None:
+        raise ConfigError("task.test_share and task.test_file both give test examples; keep one")
     if test.features.shape[1] != examples.features.shape[1]:
         raise ConfigError(
             f"task.test_file has {test.features.shape[1]} features, and task.file has "
             f"{examples.features.shape[1]}; give the same"
         )
     with at("task.test_file"):
-        return tasks._replace(held_out=_tested(test, tasks.task, make))
+        return tasks._replace(test=_tested(test, tasks.task, make))
 
 
 def _tested(test: Examples, task: Task, make: Make) -> Task:
@@ -196,15 +196,14 @@ def _tested(test: Examples, task: Task, make: Make) -> Task:
             f"client {known.label(lacking[0])} has no test example; give it one, or leave out the "
             "array 'clients' to test all clients on the same examples"
         )
-    return make(
-        test.of([by_group(test.clients)[at] for at in np.argsort(places)]), list(task.clients or ())
-    )
+    parts = by_group(test.clients)
+    return make(test.of([parts[place] for place in np.argsort(places)]), list(task.clients or ()))
 
 
 def _split(config: Config, examples: Examples, otherwise: int, make: Make) -> Tasks:
-    """Return the task of examples split among clients, and of those held out of each part."""
+    """Return the task of examples split among clients, and of the share of each part for a test."""
     clients: list[str] | None = None
-    kind, fraction = config.partition["kind"], config.task["held_out"]
+    kind, fraction = config.partition["kind"], config.task["test_share"]
     if kind == "by-group" or (kind is None and examples.clients is not None):
         parts, clients = _groups(config, examples)
     else:
@@ -213,22 +212,19 @@ def _split(config: Config, examples: Examples, otherwise: int, make: Make) -> Ta
     if fraction is None:
         with at(where):
             return Tasks(make(examples.of(parts), clients))
-    smallest = min(range(len(parts)), key=lambda client: parts[client].size)
-    if not 0 < fraction < 1 or parts[smallest].size < 2:
+    client, fewest = min(enumerate(map(len, parts)), key=lambda pair: pair[1])
+    if not 0 < fraction < 1 or fewest < 2:
         raise ConfigError(
-            f"task.held_out is {fraction}, and client {clients[smallest] if clients else smallest} "
-            f"has {parts[smallest].size} examples; it must be between 0 and 1, and leave every "
-            "client an example to train on"
+            f"task.test_share is {fraction}, and client {clients[client] if clients else client} "
+            f"has {fewest} examples; it must be between 0 and 1, and leave every client an example "
+            "to train on"
         )
     rng = np.random.default_rng([config.task["seed"], 1])
-    shuffled = [rng.permutation(part) for part in parts]
-    sizes = [min(max(round(fraction * part.size), 1), part.size - 1) for part in parts]
-    cut = list(zip(shuffled, sizes, strict=True))
+    sizes = [min(max(round(fraction * len(part)), 1), len(part) - 1) for part in parts]
+    cut = [np.split(rng.permutation(part), [size]) for part, size in zip(parts, sizes, strict=True)]
+    tested, trained = ([np.sort(pair[side]) for pair in cut] for side in (0, 1))
     with at(where):
-        return Tasks(
-            make(examples.of([np.sort(part[size:]) for part, size in cut]), clients),
-            make(examples.of([np.sort(part[:size]) for part, size in cut]), clients),
-        )
+        return Tasks(make(examples.of(trained), clients), make(examples.of(tested), clients))
 
 
 def _groups(config: Config, examples: Examples) -> tuple[list[Integers], list[str]]:

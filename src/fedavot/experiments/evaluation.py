@@ -1,7 +1,7 @@
-"""What a run's last models are worth: accuracy, held-out examples, and losses by group of clients.
+"""What a run's last models are worth: accuracy, test examples, and losses by group of clients.
 
 The accuracy is the importance-weighted share of examples that a model classifies rightly: the
-objective with another loss. Held-out examples are a task with other data, and a group is an
+objective with another loss. Test examples are a task with other data, and a group is an
 importance that only its clients have.
 """
 
@@ -21,7 +21,7 @@ def evaluated(setting: Setting, instance: Instance, params: Any) -> dict[str, di
     found: dict[str, dict[str, Floats]] = {group: {} for group in shares}
     for task, loss, accuracy in (
         (instance.problem.task, "final_loss", "accuracy"),
-        (instance.held_out, "test_loss", "test_accuracy"),
+        (instance.test, "test_loss", "test_accuracy"),
     ):
         if task is None:
             continue

@@ -102,7 +102,7 @@ _SPLIT: Keys = {
     "n_clients": _maybe(int),
     "examples": _maybe(int),
     "seed": _SEED,
-    "held_out": _maybe(float),
+    "test_share": _maybe(float),
 }
 _DIGITS: Keys = {**_SPLIT, "data_dir": _maybe(str), "standardise": _key(bool, default=True)}
 _LOSS = _choice({"squares": {}, "absolute": {}, "hinge": {}, "softmax": {}, "mlp": {}})

@@ -120,10 +120,10 @@ class _Job:
         setting = self.setting
         options = str((setting.tail, setting.averaged, setting.target))
         words = [__version__, setting.name, options, *(run.fingerprint for run in prepared)]
-        held_out = [one.held_out.data for one in setting.instances if one.held_out is not None]
+        tests = [one.test.data for one in setting.instances if one.test is not None]
         shown = [] if setting.inclusion is None else [setting.inclusion]
         return fingerprint(
-            [*words, *setting.groups], [*shown, *setting.groups.values(), *leaves(held_out)]
+            [*words, *setting.groups], [*shown, *setting.groups.values(), *leaves(tests)]
         )
 
     @property

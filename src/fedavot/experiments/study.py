@@ -20,14 +20,14 @@ from fedavot.training import Problem, Task, Training
 class Instance:
     """A problem, the seeds that run on it, and the least value of its objective, if known.
 
-    ``held_out`` is the task with examples that nobody trains on, if there are any: those of each
+    ``test`` is the task with examples that nobody trains on, if there are any: those of each
     client, or of all clients as one.
     """
 
     problem: Problem
     seeds: tuple[int, ...]
     optimum: float | None = None
-    held_out: Task | None = None
+    test: Task | None = None
 
 
 @dataclass(frozen=True, eq=False)
