@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 
 import cases
+import jax
 import numpy as np
 import pytest
 
@@ -22,6 +23,15 @@ each_variant = pytest.mark.parametrize(
     "case", [*cases.CASES, *cases.VARIANTS.values()], ids=[*cases.NAMES, *cases.VARIANTS]
 )
 each_way = pytest.mark.parametrize("options", cases.OPTIONS.values(), ids=cases.OPTIONS.keys())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_quickly():
+    """Compile without optimising: for runs as small as these that takes most of the time."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
 
 
 def assert_close(found, expected):
