@@ -1,6 +1,7 @@
 """A configuration becomes the study it describes."""
 
 import re
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from tiny import ARRAYS, CHANCES, DRAWS, MNIST, TINY, arrays, configured, refused, write
 
 from fedavot import experiments
+from fedavot.audit import write_sample
 from fedavot.experiments import configured_task
 from fedavot.experiments.config import read_config
 from fedavot.experiments.configured import setting_of
@@ -17,6 +19,8 @@ from fedavot.training import train
 from fedavot.training.mnist import Digits
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "simulate"
+GROUPS = ("clinics", "phones in America", "phones in Asia", "phones in Europe")
+"""The groups of the federation that `fedavot sample-log` draws."""
 EXPLAINED = Path(experiments.__file__).with_name("study.toml")
 
 
@@ -169,12 +173,15 @@ def test_digits_have_no_groups(tmp_path):
 
 @pytest.mark.usefixtures("few_digits")
 @pytest.mark.parametrize("path", [*EXAMPLES.glob("*.toml"), EXPLAINED], ids=lambda path: path.stem)
-def test_the_examples_are_read_and_built(path):
-    setting = setting_of(read_config(path))
+def test_the_examples_are_read_and_built(path, tmp_path):
+    write_sample(tmp_path / "sample")
+    shutil.copy(path, tmp_path)
+    setting = setting_of(read_config(tmp_path / path.name))
     written = tomllib.loads(path.read_text(encoding="utf-8"))
     assert setting.name == written["name"]
     assert setting.training.rounds == written["training"]["rounds"]
     assert len(setting.rules) == len(written["rules"])
+    assert set(setting.groups) == ({*GROUPS} if path.stem == "replay" else set())
 
 
 def test_the_study_of_ones_own_data_in_the_readme_is_built(tmp_path, monkeypatch):

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from fedavot._checks import Floats, Integers
+from fedavot._checks import Floats, Integers, enumerated
+from fedavot._clients import Clients
 from fedavot._files import PathLike, read_document, write_document
 from fedavot.errors import FileFormatError, UnavailableError
 from fedavot.training.run import Ending, Run
@@ -61,11 +62,13 @@ class Outcome:
     seconds : float
         Wall-clock time of all seeds together, compilation included.
     message : str
-        Why a run diverged, or empty.
+        Why a run diverged, or which clients never trained; otherwise empty.
     fingerprint : str
         Digest of the data and options.
     groups : dict of str to metrics
         The metrics of each group of clients.
+    steps : str
+        The rule's own steps, in words, where each rule has its own.
     """
 
     setting: str
@@ -81,6 +84,7 @@ class Outcome:
     message: str
     fingerprint: str
     groups: dict[str, Metrics] = field(default_factory=dict)
+    steps: str = ""
 
     @property
     def diverged(self) -> bool:
@@ -129,7 +133,7 @@ class Outcome:
     @classmethod
     def load(cls, path: PathLike) -> "Outcome":
         """Read an outcome that `save` wrote."""
-        held = {"groups": {}, **read_document(path, format=_FORMAT, version=_VERSION)}
+        held = {"groups": {}, "steps": "", **read_document(path, format=_FORMAT, version=_VERSION)}
         try:
             outcome = cls(**{name: read(held[name]) for name, read in _READ.items()})
             outcome._refuse_if_ragged()
@@ -179,6 +183,21 @@ def divergence(run: Run) -> str:
     return (
         f"rule {run.rule!r} diverged: the loss after round {run.recorded[record]} is "
         f"{run.losses[seed, record]:.3g} (seed {run.seeds[seed]}); lower the step size"
+    )
+
+
+def omission(run: Run, importance: Floats) -> str:
+    """Return which clients with importance never trained, in the seed that missed most of it."""
+    missed = run.unseen @ importance
+    seed = int(missed.argmax())
+    if not missed[seed] > 0:
+        return ""
+    clients = Clients(importance.size, run.clients)
+    who = enumerated(map(clients.label, np.flatnonzero(run.unseen[seed])))
+    most = "" if len(run.seeds) == 1 else f", the most of {len(run.seeds)} seeds"
+    return (
+        f"Clients with {missed[seed]:.2g} of the importance never trained: {who} "
+        f"(seed {run.seeds[seed]}{most})"
     )
 
 
@@ -242,7 +261,7 @@ def _plain(value: Any) -> Any:
 
 
 _READ: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("setting", "rule", "knows", "stores"), as_text),
+    **dict.fromkeys(("setting", "rule", "knows", "stores", "steps"), as_text),
     "seeds": lambda held: tuple(_integers(held)),
     "recorded": lambda held: np.array(_integers(held), dtype=np.int64),
     "losses": lambda held: np.array([as_numbers(own) for own in held], dtype=np.float64),

@@ -17,7 +17,7 @@ from fedavot import __version__
 from fedavot._checks import Floats
 from fedavot.errors import InputError, InterruptedStudyError
 from fedavot.experiments.evaluation import evaluated
-from fedavot.experiments.outcome import Metrics, Outcome, divergence, file_name
+from fedavot.experiments.outcome import Metrics, Outcome, divergence, file_name, omission
 from fedavot.experiments.study import Setting
 from fedavot.rules import Rule
 from fedavot.rules.names import label_of
@@ -148,8 +148,11 @@ class _Job:
         shortest = min(runs, key=lambda run: run.recorded.size)
         losses = np.concatenate([run.losses[:, : shortest.recorded.size] for run in runs])
         message = next(filter(None, map(divergence, runs)), "")
-        kept = _thin(shortest.recorded.size)
         groups = {} if message else self._metrics(runs)
+        if not message:
+            shares = (one.problem.shares for one in self.setting.instances)
+            message = next(filter(None, map(omission, runs, shares)), "")
+        kept = _thin(shortest.recorded.size)
         return Outcome(
             setting=self.setting.name,
             rule=str(self.rule.name),

@@ -88,6 +88,8 @@ class Setting:
         The shares of each group's clients within it; losses are reported by group as well.
     caption, notes
         As in `Panel`.
+    tuning : tuple of Instance
+        On which the steps of each rule are chosen, if each has its own.
     """
 
     name: str
@@ -101,6 +103,7 @@ class Setting:
     target: float | None = None
     groups: dict[str, Floats] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    tuning: tuple[Instance, ...] = ()
 
     @property
     def importance(self) -> Floats:

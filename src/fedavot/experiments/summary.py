@@ -17,6 +17,10 @@ OURS = RuleName.FEDAVOT
 """The rule that the others, including its variants, are compared with."""
 ROUNDING = 1e-12
 """Smaller numbers are shown as 0."""
+_SINGLE = 1e-7
+"""Deviations below this part of the mean are rounding in single precision, and not shown."""
+_SPREADS = 3
+"""Number of columns up to which a terminal has room for standard deviations."""
 _FOOT = (
     "Means ± sample standard deviations over seeds. Seconds are wall-clock time for all seeds, "
     "compilation included, with two runs at a time."
@@ -69,34 +73,35 @@ def _section(panel: Panel, outcomes: Sequence[Outcome], *, narrow: bool) -> Sect
     shown = [name for name in METRICS if any(_has(one, name) for one in outcomes)]
     grouped = {name for one in outcomes for own in one.groups.values() for name in own}
     if narrow:
-        hidden = _hidden({*shown, *grouped}, excess=panel.excess)
-        shown, grouped = [name for name in shown if name not in hidden], grouped - hidden
-    tables = [_table("rule", outcomes, {METRICS[name]: (name, None) for name in shown})]
+        # Beside a test's figures those of training say little, as does one round beside the tail.
+        hidden = {"final_loss", "accuracy"} if "test_loss" in {*shown, *grouped} else set()
+        last = ["final_loss"] if panel.excess or "rounds_to_target" in shown else []
+        shown = [name for name in shown if name not in {*hidden, *last, "seconds"}]
+        grouped -= hidden
+    columns = {METRICS[name]: (name, None) for name in shown}
+    tables = [_table("rule", outcomes, columns, narrow=narrow)]
     if not narrow and any(one.rule == RuleName.FEDAU for one in outcomes):
         tables[0][0] += ["knows", "stores"]
         for one, cells in zip(outcomes, tables[0][1:], strict=True):
             cells += [one.knows, one.stores]
     groups = list(dict.fromkeys(group for one in outcomes for group in one.groups))
     for name in filter(grouped.__contains__, METRICS):
-        columns = {group: (name, group) for group in groups}
-        tables.append(_table(f"{METRICS[name]} by group", outcomes, columns))
+        of_groups = {group: (name, group) for group in groups}
+        tables.append(_table(f"{METRICS[name]} by group", outcomes, of_groups, narrow=narrow))
     return Section(panel.setting, tuple(tables), (*panel.notes, *findings(outcomes)))
 
 
-def _hidden(shown: set[str], *, excess: bool) -> set[str]:
-    """Return the metrics that a terminal has no room for, beside others that say as much."""
-    tested = {"final_loss", "accuracy"} if "test_loss" in shown else set()
-    # Beside the tail's mean the last round's loss is noise.
-    crowded = excess or "rounds_to_target" in shown
-    return {"seconds", *tested, *(["final_loss"] if crowded else [])}
-
-
 def _table(
-    first: str, outcomes: Sequence[Outcome], columns: Mapping[str, tuple[str, str | None]]
+    first: str,
+    outcomes: Sequence[Outcome],
+    columns: Mapping[str, tuple[str, str | None]],
+    *,
+    narrow: bool,
 ) -> Cells:
-    """Return one row per rule, and one column per metric, or per group."""
+    """Return one row per rule, and one column per metric or per group; narrow ones of means."""
+    brief = narrow and len(columns) > _SPREADS
     rows = [
-        [label_of(one.rule), *(_cell(one, *column) for column in columns.values())]
+        [label_of(one.rule), *(_cell(one, *column, brief=brief) for column in columns.values())]
         for one in outcomes
     ]
     return [[first, *columns], *rows]
@@ -121,7 +126,8 @@ def findings(outcomes: Sequence[Outcome]) -> list[str]:
     """
     by_rule = {outcome.rule: outcome for outcome in outcomes}
     metric = "excess" if any(_has(outcome, "excess") for outcome in outcomes) else "tail_loss"
-    found = [f"{outcome.message}." for outcome in outcomes if outcome.message]
+    # Rules of one setting see the same cohorts, and most of them ask the same clients.
+    found = list(dict.fromkeys(f"{one.message}." for one in outcomes if one.message))
     ours = by_rule[OURS].values(metric) if OURS in by_rule else None
     if ours is None:
         return found
@@ -157,9 +163,7 @@ def plus_minus(mean: float | None, std: float | None) -> str:
         return "–"
     if abs(mean) < ROUNDING:
         return "0"
-    return (
-        f"{_short(mean, 4)} ± {_short(std, 1)}" if std > ROUNDING * abs(mean) else _short(mean, 4)
-    )
+    return f"{_short(mean, 4)} ± {_short(std, 1)}" if std > _SINGLE * abs(mean) else _short(mean, 4)
 
 
 def _short(value: float, digits: int) -> str:
@@ -167,17 +171,15 @@ def _short(value: float, digits: int) -> str:
     return f"{value:.{digits}g}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
 
 
-def _cell(outcome: Outcome, metric: str, group: str | None) -> str:
+def _cell(outcome: Outcome, metric: str, group: str | None, *, brief: bool) -> str:
     if metric == "seconds":
         return f"{outcome.seconds:.1f}"
     if outcome.diverged:
         return "diverged"
     values = outcome.values(metric, group)
-    return (
-        "–"
-        if values is None
-        else plus_minus(values.mean(), values.std(ddof=min(1, values.size - 1)))
-    )
+    if values is None:
+        return "–"
+    return plus_minus(values.mean(), 0.0 if brief or values.size < 2 else values.std(ddof=1))
 
 
 def _has(outcome: Outcome, metric: str) -> bool:
