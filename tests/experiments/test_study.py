@@ -180,6 +180,7 @@ def test_a_run_whose_finite_losses_are_beyond_all_measure_has_diverged(power):
         recorded=np.array([10, 20, 30]),
         losses=losses,
         weights=np.full((2, 2), 0.5),
+        unseen=np.zeros((2, 2), dtype=bool),
         rounds=30,
         seconds=1.0,
     )
@@ -492,3 +493,15 @@ def test_differences_within_the_noise_are_no_wins(theirs, verdict):
 )
 def test_numbers_are_short(mean, std, shown):
     assert plus_minus(mean, std) == shown
+
+
+def test_clients_that_never_trained_are_named_once_for_all_rules(tmp_path):
+    # One round asks two clients of six.
+    short = setting("fedavg", "mifa", "full", training=Training(1, constant(0.02)), tail=1)
+    outcomes = conduct([short], tmp_path, progress=silent)
+    full, others = outcomes[-1], outcomes[:-1]
+    assert full.message == ""
+    assert len({one.message for one in others}) == 1
+    assert "never trained" in others[0].message
+    assert not any(one.diverged for one in outcomes)
+    assert sum("never trained" in sentence for sentence in findings(outcomes)) == 1

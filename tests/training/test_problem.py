@@ -121,6 +121,7 @@ RUN = Run(
     recorded=np.array([4, 8, 12, 14]),
     losses=np.array([[8.0, 4.0, 2.0, 1.0], [5.0, 4.0, 3.0, 3.0]]),
     weights=np.array([[0.5, 0.25, 0.25], [0.2, 0.3, 0.5]]),
+    unseen=np.zeros((2, 3), dtype=bool),
     rounds=14,
     seconds=1.0,
 )

@@ -37,6 +37,7 @@ class ActiveRun:
     def __init__(self, problem: Problem, rule: Rule, training: Training, plan: Schedule) -> None:
         task = problem.task
         self.task, self.rule, self.training, self.plan = task, rule, training, plan
+        self.importance = problem.shares
         self.steps = training.step_sizes(task.dtype)
         self.clients = clients_of(problem)
         own = (training.local_steps, training.batch_size, training.projection)
@@ -132,6 +133,7 @@ class ActiveRun:
             recorded=np.array(self.recorded, dtype=np.int64),
             losses=spread(losses),
             weights=self.plan.realised(self.done),
+            unseen=~self.plan.trained(self.done) & (self.importance > 0),
             rounds=self.done,
             seconds=seconds,
             ending=ending,

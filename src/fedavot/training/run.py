@@ -4,6 +4,7 @@ import enum
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers, as_importance, as_size
 from fedavot._simplex import total_variation
@@ -39,6 +40,8 @@ class Run:
         The objective Σ p_i f_i at those rounds.
     weights : float array, shape (n_seeds, n_clients)
         The mean weight of each client's updates.
+    unseen : bool array, shape (n_seeds, n_clients)
+        Which clients have importance but never trained; the model knows nothing of their data.
     rounds : int
         Number of rounds completed.
     seconds : float
@@ -58,6 +61,7 @@ class Run:
     recorded: Integers
     losses: Floats
     weights: Floats
+    unseen: NDArray[np.bool_]
     rounds: int
     seconds: float
     ending: Ending = Ending.FINISHED
@@ -66,9 +70,12 @@ class Run:
 
     def __repr__(self) -> str:
         last = f", loss {self.final_loss.mean():.4g}" if self.recorded.size else ""
+        most = self.unseen.sum(axis=1).max()
+        up_to = "up to " if len(self.seeds) > 1 else ""
+        never = f", {up_to}{most:,} client{'s' * (most > 1)} never trained" if most else ""
         return (
             f"Run({str(self.rule)!r}, {self.ending} after {self.rounds:,} rounds, "
-            f"{len(self.seeds):,} seed{'s' * (len(self.seeds) > 1)}{last})"
+            f"{len(self.seeds):,} seed{'s' * (len(self.seeds) > 1)}{last}{never})"
         )
 
     @property

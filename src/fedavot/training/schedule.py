@@ -61,6 +61,12 @@ class Schedule:
         asked = (self.members[:, :rounds] < n_clients).any(axis=2).sum(axis=1)
         return np.asarray(total / np.maximum(asked, 1)[:, None])
 
+    def trained(self, rounds: int) -> NDArray[np.bool_]:
+        """Return which clients the first rounds asked, shape (n_seeds, n_clients)."""
+        asked = np.zeros((self.members.shape[0], self.n_clients + 1), dtype=np.bool_)
+        np.put_along_axis(asked, self.members[:, :rounds].reshape(len(asked), -1), True, axis=1)
+        return asked[:, : self.n_clients]
+
 
 def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) -> Schedule:
     """Draw the cohorts of every seed, and apply the rule's choice.
