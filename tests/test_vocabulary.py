@@ -115,7 +115,7 @@ def problems(uses):
 
 def everything_public():
     sections = {"top": keys.TOP, "states": keys.STATE, **keys.TABLES}
-    tables = {name: keys.every_key(table) for name, table in sections.items()}
+    tables = {name: keys.places(table) for name, table in sections.items()}
     return [
         *(use for package in PUBLIC for use in of_package(package)),
         *of_command(cli.main),

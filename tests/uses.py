@@ -136,7 +136,7 @@ def of_configuration(tables):
     """Yield the keys of a study's file, by what they accept."""
     probes = {"count": 3, "flag": True, "names": ["a", "b"], "array": [0.5, 0.5], "text": "a"}
     for table, entries in tables.items():
-        for name, key in [(name, key) for name, keys in entries.items() for key in keys]:
+        for name, key in [(name, one.key) for name, found in entries.items() for one in found]:
             accepted = {word for word, value in probes.items() if key.accepts(value)}
             if key.accepts(0.5):
                 accepted = accepted - {"count"} | {"number"}

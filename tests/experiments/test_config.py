@@ -11,7 +11,7 @@ from fedavot.errors import ConfigError, InputError
 from fedavot.experiments import keys
 from fedavot.experiments.config import read_config
 from fedavot.experiments.configured import setting_of
-from fedavot.experiments.keys import STATE, TABLES, TOP, every_key
+from fedavot.experiments.keys import STATE, TABLES, TOP, places
 from fedavot.rules import RuleName
 
 EXAMPLE = Path(keys.__file__).with_name("study.toml")
@@ -225,10 +225,10 @@ def test_seeds_given_by_hand_are_checked_too(tmp_path, seeds):
 
 def test_the_example_shows_every_key_and_every_choice():
     text = EXAMPLE.read_text(encoding="utf-8")
-    tables = [every_key(table) for table in (TOP, STATE, *TABLES.values())]
+    tables = [places(table) for table in (TOP, STATE, *TABLES.values())]
     assert sum(map(len, tables)) > 40
     words = {name for table in tables for name in table}
-    held = [key for table in tables for keys in table.values() for key in keys]
+    held = [place.key for table in tables for found in table.values() for place in found]
     words |= {f'"{word}"' for key in held for word in key.brings}
     assert [word for word in sorted(words) if word not in text] == []
     assert [name for name in RuleName if not re.search(rf"\b{name}\b", text)] == []
@@ -244,7 +244,7 @@ def test_the_example_sets_what_it_comments_on_in_the_right_section():
         if section == "availability":
             assert "[[availability.states]]" in text
             shown = (shown - STATE.keys()) | {"law", "states"}
-        assert shown == every_key(table).keys()
+        assert shown == places(table).keys()
 
 
 def test_a_long_value_is_cut_in_the_message(tmp_path):

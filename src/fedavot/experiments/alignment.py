@@ -5,7 +5,7 @@ total importance, the Hall ratio, and the gap (total variation distance to the i
 FedAVOT, of the plain average 1/K, and of self-normalised inverse-probability weights.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,27 +19,17 @@ from fedavot.rules.names import RuleName
 from fedavot.solve import align
 
 
-@dataclass(frozen=True, eq=False)
-class Reach:
-    """What one setting's weights reach.
-
-    Attributes
-    ----------
-    certificate, alignment
-        From `certify` and `align`.
-    n_above : int
-        Number of clients with p_i > π_i.
-    importance_above : float
-        The sum of their importance.
-    gaps : dict of RuleName to float
-        The gap of each rule.
-    """
+class Reach(NamedTuple):
+    """What one setting's weights reach."""
 
     certificate: Certificate
     alignment: Alignment
     n_above: int
+    """Number of clients with p_i > π_i."""
     importance_above: float
+    """The sum of their importance."""
     gaps: dict[RuleName, float]
+    """The gap of each rule."""
 
 
 def measure(importance: Floats, law: Law) -> Reach:

@@ -7,7 +7,7 @@ accepted. `configured` builds a setting from the result.
 
 import difflib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,8 @@ from fedavot.experiments.keys import (
     TOP,
     Key,
     Keys,
-    every_key,
+    Place,
+    places,
 )
 from fedavot.rules.names import as_rule_name
 
@@ -164,7 +165,7 @@ def _checked(prefix: str, table: Table, keys: Keys) -> dict[str, Any]:
 
     In messages a key has a prefix, such as ``training.``.
     """
-    names = every_key(keys)
+    names = places(keys)
     for name in table:
         if name not in names:
             raise _unknown(prefix, name, names)
@@ -188,7 +189,7 @@ def _checked(prefix: str, table: Table, keys: Keys) -> dict[str, Any]:
         ]
     for name in table:
         if name not in done:
-            raise _misplaced(prefix, name, keys, done)
+            raise _misplaced(prefix, name, names[name], done)
     return done
 
 
@@ -248,28 +249,18 @@ def _elsewhere(name: str) -> str:
     """Return where a key that is unknown here belongs."""
     if name in {"rules", *TOP}:
         return " (it belongs at the top, before the first [section])"
-    sections = [f"[{section}]" for section, keys in TABLES.items() if name in every_key(keys)]
+    sections = [f"[{section}]" for section, keys in TABLES.items() if name in places(keys)]
     return f" (it belongs in {' or '.join(sections)})" if sections else ""
 
 
-def _misplaced(prefix: str, name: str, keys: Keys, done: Table) -> ConfigError:
+def _misplaced(prefix: str, name: str, found: Sequence[Place], done: Table) -> ConfigError:
     """Return the error for a key that another choice rules out."""
-    owners = list(_owners(name, keys))
-    found = done.get(owners[0][0])
-    choice = f"where {owners[0][0]} is not given"
-    if found is not None:
-        choice = f"with {owners[0][0]} = {_shown(found)}"
-    belongs = " or ".join(f"{owner} = {word!r}" for owner, word in owners)
+    owner = found[0].owner
+    choice = f"where {owner} is not given"
+    if done.get(owner) is not None:
+        choice = f"with {owner} = {_shown(done[owner])}"
+    belongs = " or ".join(f"{place.owner} = {place.word!r}" for place in found)
     return ConfigError(f"{prefix}{name} is not used {choice}; it belongs to {belongs}")
-
-
-def _owners(name: str, keys: Keys) -> Iterator[tuple[str, str]]:
-    """Yield the choices that bring a key, as pairs of another key and its value."""
-    for owner, key in keys.items():
-        for word, brought in key.brings.items():
-            if name in brought:
-                yield owner, word
-            yield from _owners(name, brought)
 
 
 def _nearest(word: str, accepted: Iterable[str]) -> str:

@@ -176,9 +176,10 @@ def availability_of(config: Config, clients: Clients, log: Any) -> Rounds:
     if options["order"] == "shuffled":
         return Rounds(law, law.sample, _sentences(notes))
     if (asked := config.training["rounds"]) > len(rounds):
+        again = (asked - 1) // len(rounds)
         notes.append(
             f"the log has {len(rounds):,} rounds: after the last of them, training starts again "
-            f"with the first, {(asked - 1) // len(rounds):,} times in {asked:,} rounds"
+            f"with the first, {again:,} time{'s' * (again > 1)} in {asked:,} rounds"
         )
 
     def replayed(rng: np.random.Generator, count: int) -> list[Integers]:

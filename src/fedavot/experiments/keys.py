@@ -188,12 +188,20 @@ TABLES: Mapping[str, Keys] = {
 """The sections and their keys."""
 
 
-def every_key(keys: Keys) -> dict[str, list[Key]]:
+class Place(NamedTuple):
+    """A key, and the other key and its value that bring it; both empty if none does."""
+
+    key: Key
+    owner: str = ""
+    word: str = ""
+
+
+def places(keys: Keys, owner: str = "", word: str = "") -> dict[str, list[Place]]:
     """Return all keys of a table by name, including those that its choices bring."""
-    found: dict[str, list[Key]] = {}
+    found: dict[str, list[Place]] = {}
     for name, key in keys.items():
-        found.setdefault(name, []).append(key)
-        for brought in key.brings.values():
-            for inner, several in every_key(brought).items():
+        found.setdefault(name, []).append(Place(key, owner, word))
+        for chosen, brought in key.brings.items():
+            for inner, several in places(brought, name, chosen).items():
                 found.setdefault(inner, []).extend(several)
     return found
