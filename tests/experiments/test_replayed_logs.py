@@ -90,6 +90,21 @@ def test_a_log_that_is_too_short_starts_again_and_the_report_says_so(tmp_path):
     assert longer.notes == ()
 
 
+def test_a_round_in_which_nobody_took_part_is_replayed_and_leaves_the_model_alone(tmp_path):
+    named_arrays(tmp_path)
+    text = (
+        "round,client,status\n1,lyon,ok\n2,lyon,failed\n2,porto,failed\n3,berlin,ok\n3,porto,ok\n"
+    )
+    (tmp_path / "rounds.csv").write_text(text, encoding="utf-8")
+    setting = configured(
+        tmp_path, task=ARRAYS, availability=LOG, training="rounds = 3\nstep = 0.1\nseeds = 1"
+    )
+    assert cohorts_of(setting, 4) == [[1], [], [0, 2], [1]]
+    np.testing.assert_allclose(setting.inclusion, [0.5, 0.5, 0.5])
+    run = train(setting.instances[0].problem, setting.rules[1], setting.training)
+    assert run.losses[0, 0] == run.losses[0, 1] != run.losses[0, 2]
+
+
 def test_shuffled_rounds_are_those_of_the_log_in_another_order_for_each_seed(tmp_path):
     named_arrays(tmp_path)
     (tmp_path / "rounds.csv").write_text(rows(), encoding="utf-8")
