@@ -37,6 +37,7 @@ from fedavot.training import (
     decaying,
     inverse_root,
 )
+from fedavot.training.active_run import precision
 from fedavot.training.engine import check_batches
 from fedavot.training.tasks.linear import mean_deviation, mean_hinge, mean_square
 from fedavot.training.tasks.optima import optimum
@@ -169,17 +170,9 @@ def least_of(task: Task, importance: Floats, projection: Projection | None) -> f
     if task.loss is not mean_square and np.size(task.data[0]) > _LARGEST_PROGRAM:
         return None
     params, least = optimum(task, importance)
-    if _holds(projection, params):
-        return least
+    with precision(task):  # a model is in the set if its projection is where it was
+        if projection is None or np.allclose(projection(params), params):
+            return least
     if isinstance(projection, Box) and projection.low == -projection.high:
         return optimum(task, importance, radius=projection.high)[1]
     return None
-
-
-def _holds(projection: Projection | None, params: Floats) -> bool:
-    """Return whether a model is in the set."""
-    if isinstance(projection, Ball):
-        return bool(np.linalg.norm(params) <= projection.radius)
-    if isinstance(projection, Box):
-        return bool(((params >= projection.low) & (params <= projection.high)).all())
-    return projection is None
