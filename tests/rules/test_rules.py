@@ -34,6 +34,7 @@ def reducing_rules(p):
         rules.fedavot(fa.align(p, law)),
         rules.fedavot(fa.align(p, law, objective="variance")),
         rules.fedavot_memory(fa.align(p, law)),
+        rules.steady(p),
         rules.fedavot_select(fa.align(p, law), N),
         rules.fedau(p),
         rules.f3ast(p),
@@ -147,6 +148,7 @@ def every_rule():
         rules.horvitz_thompson(UNEVEN, np.full(N, 0.6)),
         rules.fedavg_k(UNEVEN),
         rules.fedavot_memory(alignment),
+        rules.steady(UNEVEN),
         rules.fedau(UNEVEN),
         rules.f3ast(UNEVEN, cohort_size=1),
         rules.mifa(UNEVEN),
@@ -190,7 +192,8 @@ def test_every_rule_says_what_it_knows_and_stores():
 
 
 def test_steps_are_shared_so_that_programs_are_compiled_once():
-    for build in (rules.mifa, rules.fedvarp, rules.scaffold, rules.qffl, *PERIODS_AND_PUSHES):
+    remembering = (rules.steady, rules.mifa, rules.fedvarp, rules.scaffold)
+    for build in (*remembering, rules.qffl, *PERIODS_AND_PUSHES):
         assert build(EVEN).aggregate is build(UNEVEN).aggregate
     assert rules.afl(step=0.1).aggregate is rules.afl(step=0.2).aggregate
     for rule in every_rule():

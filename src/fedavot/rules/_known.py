@@ -60,8 +60,13 @@ def inverse_inclusion(rule: str, importance: ArrayLike, inclusion: ArrayLike | N
     return np.divide(shares, chances, out=np.zeros(shares.size), where=chances > 0)
 
 
-def as_converged(rule: str, alignment: Alignment | None, *, allow_unconverged: bool) -> Alignment:
-    """Return an alignment that met its tolerance, or any alignment if that is allowed."""
+def as_converged(
+    rule: str, alignment: Alignment | None, *, allow_unconverged: bool | None
+) -> Alignment:
+    """Return an alignment that met its tolerance, or any alignment if that is allowed.
+
+    ``allow_unconverged`` is None for a rule that has no such option.
+    """
     if not isinstance(alignment, Alignment):
         raise RuleError(
             f"rule {rule!r} needs an alignment, found {alignment!r}; give align(importance, law), "
@@ -69,9 +74,9 @@ def as_converged(rule: str, alignment: Alignment | None, *, allow_unconverged: b
         )
     if alignment.status is Status.UNCONVERGED and not allow_unconverged:
         times = "1 iteration" if alignment.iterations == 1 else f"{alignment.iterations} iterations"
+        allow = "" if allow_unconverged is None else "; or pass allow_unconverged=True"
         raise RuleError(
             f"rule {rule!r} was given an alignment that did not converge (residual "
-            f"{alignment.residual:.2e} after {times}): "
-            f"{alignment.message}; or pass allow_unconverged=True"
+            f"{alignment.residual:.2e} after {times}): {alignment.message}{allow}"
         )
     return alignment

@@ -15,7 +15,8 @@ for shares a_i that sum to one over the cohort, and the mean of the memories, T 
 seen, stands for clients never seen. Each of α, c and κ that is not given is learnt; see `steady`.
 
 If everybody takes part, or if α = 1 and every memory is up to date, the step is that of full
-participation. A round in which nobody reports leaves the model as it is.
+participation. A round in which nobody reports, or whose step is zero, leaves the model and the
+memories as they are.
 """
 
 from typing import Any, NamedTuple
@@ -172,13 +173,15 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
     """Step along the memories and what is new, then remember it."""
     import jax.numpy as jnp
 
-    members, span = report.members, report.step * report.local_steps
+    span = report.step * report.local_steps
+    # With a step of zero nobody says anything: as if all were absent.
+    members = jnp.where(span > 0, report.members, state.importance.shape[0])
     present = members < state.importance.shape[0]
     shares = state.importance.at[members].get(mode="fill", fill_value=0)
     trust, mean = trust_of(state), mean_memory(state)
     old, absence = _memory_of(state, members, mean)
     change_of_path = scaled(correction_of(state), minus(old, mean))
-    fresh = plus(scaled(1.0 / span, report.updates), change_of_path)
+    fresh = plus(scaled(1.0 / jnp.where(span > 0, span, 1.0), report.updates), change_of_path)
     missing = (1.0 - trust * (1.0 - state.constants.share)) * (1.0 - shares.sum())
     weights = shares + missing * report.weights
     weights = jnp.where(jnp.isnan(state.constants.share), report.weights, weights)

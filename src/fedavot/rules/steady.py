@@ -9,11 +9,12 @@ is present counts for itself by p_i. For the rest, 1 − p(S), speak the memorie
 trusted (α), and what is new from those present, which a part β of the absent are taken to share.
 Local steps follow ∇f_i + κ (y_i − T), so that clients differ less in where they go.
 
-No availability law enters. α, c and κ are learnt from the clients that return: α is the regression
-of what they say on what was remembered of them, weighted by importance and length of absence; c is
-twice the mean time to return; κ is the squared correlation of the two. So with large or falling
-steps, where memories mislead, the rule is close to an average of those present; as they become
-reliable it approaches full participation, whatever the cohort.
+No availability law enters, and clients without importance are not asked. α, c and κ are learnt from
+the clients that return: α is the regression of what they say on what was remembered of them,
+weighted by importance and length of absence; c is twice the mean time to return; κ is the squared
+correlation of the two. So with large or falling steps, where memories mislead, the rule is close to
+an average of those present; as they become reliable it approaches full participation, whatever the
+cohort.
 
 MIFA has β = 0, α = 1, c = 0, κ = 0; FedVARP and FedAVOT with memory differ from it in w, SCAFFOLD
 from FedVARP in κ = 1. See docs/theory.md for what is proved, and docs/experiments.md for how the
@@ -23,13 +24,13 @@ Source: ours; SAG and SAGA (Schmidt, Le Roux & Bach 2017; Defazio, Bach & Lacost
 the same idea with everybody available.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_amount
+from fedavot._checks import SUM_SLACK, Floats, Integers, as_amount
+from fedavot._clients import Clients
 from fedavot.alignment import Alignment
 from fedavot.errors import OptionError, RuleError
 from fedavot.online import OnlineAligner
@@ -37,12 +38,15 @@ from fedavot.rules._known import as_converged, as_shares
 from fedavot.rules._memory import LEARNT, remembering
 from fedavot.rules._rule import Asked, Cohorts, Rule, equal_weights
 from fedavot.rules.names import RuleName
+from fedavot.soft_online import SoftOnlineAligner
+
+Aligner = Alignment | OnlineAligner | SoftOnlineAligner
 
 
 def steady(
-    importance: ArrayLike,
+    importance: ArrayLike | Mapping[str, float],
     *,
-    alignment: Alignment | OnlineAligner | None = None,
+    alignment: Aligner | None = None,
     share: float = 0.5,
     damping: float | None = None,
     correction: float | None = None,
@@ -52,11 +56,12 @@ def steady(
 
     Parameters
     ----------
-    importance : array-like of shape (n_clients,)
-        A distribution over the clients.
-    alignment : Alignment or OnlineAligner, optional
+    importance : array-like of shape (n_clients,), or mapping from name to float
+        A distribution over the clients. A mapping needs an alignment with the clients' names.
+    alignment : Alignment, OnlineAligner or SoftOnlineAligner, optional
         Gives the shares a_i: its weights of the cohort, learnt on the way by an online aligner, of
-        which every seed starts with a copy; equal shares 1/|S| if not given.
+        which every seed starts with a copy; equal shares 1/|S| if not given. Its importance is
+        this one.
     share : float
         β, from 0 to 1: how much of the news from those present the absent are taken to share.
     damping : float, optional
@@ -67,36 +72,56 @@ def steady(
         α, from 0 to 1; learnt if not given.
     """
     shares = as_shares(importance, getattr(alignment, "clients", None))
-    constants = {
-        "share": _part(share, "share"),
-        "damping": LEARNT if damping is None else as_amount(damping, what="damping"),
-        "correction": LEARNT if correction is None else _part(correction, "correction"),
-        "trust": LEARNT if trust is None else _part(trust, "trust"),
-    }
-    start = _weighing(alignment, shares.size)
+    constants = constants_of(share, damping=damping, correction=correction, trust=trust)
+    start = _weighing(alignment, shares)
 
     def choose(cohorts: Cohorts, rng: np.random.Generator) -> list[Asked]:
         weigh = start()
-        return [Asked(cohort, weigh(cohort) if cohort.size else np.zeros(0)) for cohort in cohorts]
+        counted = [cohort[shares[cohort] > 0] for cohort in cohorts]
+        return [Asked(cohort, weigh(cohort) if cohort.size else np.zeros(0)) for cohort in counted]
 
     knows = "importance, availability law" if isinstance(alignment, Alignment) else "importance"
     return remembering(RuleName.STEADY, knows, choose, shares, **constants)
 
 
-def _weighing(alignment: Any, n_clients: int) -> Callable[[], Callable[[Integers], Floats]]:
+def constants_of(
+    share: float, *, damping: float | None, correction: float | None, trust: float | None
+) -> dict[str, float]:
+    """Return the constants of `steady` for `empty_memory`, checked."""
+    return {
+        "share": _part(share, "share"),
+        "damping": LEARNT if damping is None else as_amount(damping, what="damping"),
+        "correction": LEARNT if correction is None else _part(correction, "correction"),
+        "trust": LEARNT if trust is None else _part(trust, "trust"),
+    }
+
+
+def _weighing(
+    alignment: Aligner | None, importance: Floats
+) -> Callable[[], Callable[[Integers], Floats]]:
     """Return a function that starts a run: it returns the shares of cohorts as they come."""
     if alignment is None:
         return lambda: equal_weights
-    if alignment.n_clients != n_clients:
+    if not isinstance(alignment, OnlineAligner | SoftOnlineAligner):
+        as_converged(RuleName.STEADY, alignment, allow_unconverged=None)
+    if alignment.n_clients != importance.size:
         raise RuleError(
-            f"the alignment has {alignment.n_clients} clients, but importance has {n_clients}; "
-            "align this importance"
+            f"the alignment has {alignment.n_clients} clients, but importance has "
+            f"{importance.size}; align this importance"
         )
-    if isinstance(alignment, OnlineAligner):
-        state = alignment.state_dict()
-        return lambda: OnlineAligner.from_state(state).observe
-    aligned = as_converged(RuleName.STEADY, alignment, allow_unconverged=False)
-    return lambda: aligned.weights
+    off = np.abs(alignment.importance - importance)
+    if off.max() > SUM_SLACK:
+        client = int(off.argmax())
+        label = Clients(importance.size, alignment.clients).label(client)
+        raise RuleError(
+            f"the alignment is one of another importance: client {label} has "
+            f"{alignment.importance[client]:.4g} there and {importance[client]:.4g} here; align "
+            "this importance"
+        )
+    if isinstance(alignment, Alignment):
+        return lambda: alignment.weights
+    kind, state = type(alignment), alignment.state_dict()
+    return lambda: kind.from_state(state).observe
 
 
 def _part(value: float, what: str) -> float:

@@ -70,7 +70,7 @@ class Run:
 
     def __repr__(self) -> str:
         last = f", loss {self.final_loss.mean():.4g}" if self.recorded.size else ""
-        most = self.unseen.sum(axis=1).max()
+        most = int(self.unseen.sum(axis=1).max())
         up_to = "up to " if len(self.seeds) > 1 else ""
         never = f", {up_to}{most:,} client{'s' * (most > 1)} never trained" if most else ""
         return (
