@@ -46,7 +46,7 @@ def test_the_example_is_printed_as_a_configuration_that_can_be_read(tmp_path):
     assert done.exit_code == 0
     (tmp_path / "study.toml").write_text(done.stdout, encoding="utf-8")
     read = read_config(tmp_path / "study.toml")
-    assert [rule["name"] for rule in read.rules][:2] == ["full", "fedavot"]
+    assert [rule["name"] for rule in read.rules][:2] == ["full", "fedavot-steady"]
 
 
 @pytest.fixture
