@@ -1,9 +1,10 @@
 """The steady rule's convergence theorem (docs/steady.md), measured on small problems.
 
-    η = 1/(4 (1 + β) L τ),   τ = 3B/2 + c,   Ψ₀ = F(θ_0) − F* + (2/3) E²/L,   E = max ‖∇f_i(θ_0)‖
+    η = 1/(4 (1 + β) L τ),   τ = 3B/2 + c,   Ψ₀ = F(θ_0) − F* + (2/3) e_0²/L
 
-for clients that each take part in at least one of any B consecutive rounds. The bounds are computed
-from the problem alone; what is compared with them comes from the library's own runs.
+for clients that each take part in at least one of any B consecutive rounds; e_0 is the largest norm
+of a client's gradient at the start. Bounds are computed from the problem alone; what is compared
+with them comes from the library's own runs.
 """
 
 from typing import NamedTuple

@@ -17,7 +17,7 @@ an average of those present; as they become reliable it approaches full particip
 cohort.
 
 MIFA has β = 0, α = 1, c = 0, κ = 0; FedVARP and FedAVOT with memory differ from it in w, SCAFFOLD
-from FedVARP in κ = 1. See docs/theory.md for what is proved, and docs/experiments.md for how the
+from FedVARP in κ = 1. See docs/steady.md for what is proved, and docs/experiments.md for how the
 constants were chosen.
 
 Source: ours; SAG and SAGA (Schmidt, Le Roux & Bach 2017; Defazio, Bach & Lacoste-Julien 2014) are
@@ -72,7 +72,7 @@ def steady(
         α, from 0 to 1; learnt if not given.
     """
     shares = as_shares(importance, getattr(alignment, "clients", None))
-    constants = constants_of(share, damping=damping, correction=correction, trust=trust)
+    constants = constants_of(share=share, damping=damping, correction=correction, trust=trust)
     start = _weighing(alignment, shares)
 
     def choose(cohorts: Cohorts, rng: np.random.Generator) -> list[Asked]:
@@ -85,7 +85,11 @@ def steady(
 
 
 def constants_of(
-    share: float, *, damping: float | None, correction: float | None, trust: float | None
+    *,
+    share: float = 0.5,
+    damping: float | None = None,
+    correction: float | None = None,
+    trust: float | None = None,
 ) -> dict[str, float]:
     """Return the constants of `steady` for `empty_memory`, checked."""
     return {
