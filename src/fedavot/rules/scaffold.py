@@ -19,8 +19,9 @@ import dataclasses
 
 from numpy.typing import ArrayLike
 
-from fedavot.rules import _memory
 from fedavot.rules._known import as_shares
+from fedavot.rules._memory import aggregate as remember
+from fedavot.rules._memory import remembering
 from fedavot.rules._rule import (
     Params,
     Report,
@@ -44,11 +45,11 @@ def scaffold(importance: ArrayLike) -> Rule:
     """
     shares = as_shares(importance)
     choose = by_cohort(scaled_importance(shares))
-    rule = _memory.remembering(RuleName.SCAFFOLD, "importance", choose, shares, correction=1.0)
+    rule = remembering(RuleName.SCAFFOLD, "importance", choose, shares, correction=1.0)
     return dataclasses.replace(rule, aggregate=aggregate)
 
 
 def aggregate(params: Params, state: State, report: Report) -> tuple[Params, State]:
     """Add the updates, and compute the next control variates from them."""
-    memory = _memory.aggregate(params, state, report)[1]
+    memory = remember(params, state, report)[1]
     return plus(params, weighted(report.weights, report.updates)), memory

@@ -85,6 +85,6 @@ class Training:
         if bad.size:
             raise OptionError(
                 f"the step size of round {bad[0] + 1} is {exact[bad[0]]}; "
-                f"in {dtype} it must be finite and above 0"
+                f"in {dtype} it must be finite and above 0; end the schedule above 0, or earlier"
             )
         return sizes
