@@ -108,19 +108,29 @@ def test_mnist_text_is_within_reach_of_selection_and_memory_but_not_of_weights(t
 
 
 def test_rivals_meet_the_availability_they_are_said_to():
-    *_, interleaved = settings = rivals.settings([0], quick=True)
-    assert [setting.name for setting in settings] == [
-        f"{kind}, {name} p"
+    settings = rivals.settings([0, 1], quick=True)
+    uneven, papers = settings[:12], settings[12:]
+    assert [setting.name for setting in uneven] == [
+        f"{model}, {kind}, {name} p"
+        for model in ("softmax", "network")
         for kind in ("stationary", "sine", "interleaved")
         for name in ("uniform", "skewed")
     ]
+    assert [setting.name for setting in papers] == [*rivals.LAWS]
     for setting in settings:
+        assert {rule.name for rule in setting.rules} == set(RuleName)
+        reported, tuned = (
+            [seed for one in instances for seed in one.seeds]
+            for instances in (setting.instances, setting.tuning)
+        )
+        assert reported == [0, 1]
+        assert tuned == [rivals.TUNING, rivals.TUNING + 1]
+    for setting in uneven[:6]:
         cohorts = setting.instances[0].problem.availability(_rng(), 40_000)
         seen = sum(cohort.size for cohort in cohorts) / len(cohorts)
         assert seen == pytest.approx(setting.inclusion.sum(), rel=0.02)
-        assert {rule.name for rule in setting.rules} == set(RuleName)
     half = rivals.PERIOD // 2
-    cohorts = interleaved.instances[0].problem.availability(_rng(), 4 * rivals.PERIOD)
+    cohorts = uneven[5].instances[0].problem.availability(_rng(), 4 * rivals.PERIOD)
     day = {int(client) for at in range(half) for client in cohorts[at]}
     night = {int(client) for at in range(half, 2 * half) for client in cohorts[at]}
     assert day

@@ -1,5 +1,6 @@
 """Running a study from the command line: downloads, progress, and its tables in the terminal."""
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,8 +29,9 @@ def download_digits(folder: Path | None) -> None:
 
 def run_study(study: Any, settings: Sequence[Any], folder: Path, console: Console) -> None:
     """Run settings with a bar for each active run, then write and show the results."""
-    from fedavot.experiments.running import conduct
+    from fedavot.experiments import running, tuning
 
+    conduct = tuning.conduct if study.tuned else running.conduct
     total = sum(len(setting.rules) for setting in settings)
     interrupted = False
     outcomes: Sequence[Any]
@@ -39,13 +41,52 @@ def run_study(study: Any, settings: Sequence[Any], folder: Path, console: Consol
         except InterruptedStudyError as stopped:
             outcomes, interrupted = stopped.outcomes, True
     if outcomes:
-        report_study(study, [setting.panel for setting in settings], outcomes, folder, console)
+        report_study(study, _panels(study, settings), outcomes, folder, console)
     if interrupted:
+        finished = len(outcomes) // (2 if study.tuned else 1)
         console.print(
-            f"[yellow]Interrupted[/yellow] with {len(outcomes)} of {total} runs finished, which "
+            f"[yellow]Interrupted[/yellow] with {finished} of {total} runs finished, which "
             "are saved. The same command continues from here."
         )
         sys.exit(INTERRUPTED)
+
+
+def _panels(study: Any, settings: Sequence[Any]) -> list[Any]:
+    """Return what the report shows of each setting, at the common step as well if it is tuned."""
+    from fedavot.experiments.study import common
+
+    panels = [setting.panel for setting in settings]
+    if study.tuned:
+        panels += [dataclasses.replace(one, setting=common(one.setting)) for one in panels]
+    return panels
+
+
+def restricted(settings: Sequence[Any], wanted: Sequence[str], rules: str | None) -> list[Any]:
+    """Return the settings whose name has every part of one of those wanted, and some rules only.
+
+    Parts and rules are separated by commas. Everything is returned where nothing is wanted.
+    """
+    kept = [one for one in settings if not wanted or any(_fits(one.name, part) for part in wanted)]
+    for part in wanted:
+        if not any(_fits(one.name, part) for one in settings):
+            names = "; ".join(one.name for one in settings)
+            raise click.BadParameter(f"no setting is called {part!r}; there are: {names}")
+    if rules is None:
+        return kept
+    known = {str(rule.name) for one in settings for rule in one.rules}
+    chosen = {word.strip() for word in rules.split(",")}
+    for name in sorted(chosen - known):
+        raise click.BadParameter(
+            f"no rule is called {name!r}; there are: {', '.join(sorted(known))}"
+        )
+    return [
+        dataclasses.replace(one, rules=tuple(rule for rule in one.rules if rule.name in chosen))
+        for one in kept
+    ]
+
+
+def _fits(name: str, wanted: str) -> bool:
+    return all(part.strip().lower() in name.lower() for part in wanted.split(","))
 
 
 def report_study(

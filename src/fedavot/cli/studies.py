@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedavot.cli._paths import FOLDER
-from fedavot.cli._studies import download_digits, report_study, run_study
+from fedavot.cli._studies import download_digits, report_study, restricted, run_study
 
 _REDRAW = "Draw and summarise saved results again; run nothing."
 
@@ -92,27 +92,45 @@ _OF_DIGITS = (
     ),
     click.Option(["--download"], is_flag=True, help="Download MNIST into --data-dir first."),
 )
+_OF_RIVALS = (
+    click.Option(
+        ["--phones", "log_dir"],
+        type=FOLDER,
+        metavar="FOLDER",
+        help="Folder with the charging log of 300 phones, for two more settings.",
+    ),
+    click.Option(
+        ["--settings", "wanted"],
+        multiple=True,
+        metavar="NAME",
+        help='Run only settings with this in their name, such as "network, skewed"; repeatable.',
+    ),
+    click.Option(["--rules"], metavar="NAMES", help="Run only these rules, separated by commas."),
+)
 
 
-def _add_study(name: str, help: str, *, digits: bool = False) -> None:
-    """Add a command that runs one study."""
+def _add_study(name: str, help: str, *more: click.Option) -> None:
+    """Add a command that runs one study, with more options than all studies have."""
 
-    @reproduce.command(name, help=help, params=[*_OPTIONS, *(_OF_DIGITS if digits else ())])
-    def study(seeds: int, out: Path | None, quick: bool, redraw: bool, **digits: Any) -> None:
+    @reproduce.command(name, help=help, params=[*_OPTIONS, *more])
+    def study(seeds: int, out: Path | None, quick: bool, redraw: bool, **given: Any) -> None:
         from fedavot.experiments.report import reopen
         from fedavot.experiments.studies import STUDIES
+        from fedavot.experiments.study import Options
 
         console = Console()
-        data_dir = digits.get("data_dir")
-        if digits.get("download"):
+        data_dir = given.get("data_dir")
+        if given.get("download"):
             download_digits(data_dir)
+        options = Options(range(seeds), quick, data_dir, given.get("log_dir"))
         for each in STUDIES.values() if name == "all" else (STUDIES[name],):
             folder = out if out and name != "all" else (out or Path("results")) / each.name
             if redraw:
                 report_study(*reopen(each, folder), folder, console)
                 continue
             with console.status(f"setting up {each.name}"):
-                settings = each.settings(range(seeds), quick, data_dir)
+                settings = each.settings(options)
+            settings = restricted(settings, given.get("wanted", ()), given.get("rules"))
             title = f"{each.title} (quick: not for its numbers)" if quick else each.title
             run_study(dataclasses.replace(each, title=title), settings, folder, console)
 
@@ -178,7 +196,7 @@ _add_study(
     "Reproduce the paper's MNIST experiment. "
     "Three settings: as the paper's text describes it, as the authors' script runs it, and with "
     "an importance that is attainable.",
-    digits=True,
+    *_OF_DIGITS,
 )
 _add_study(
     "rate",
@@ -192,8 +210,10 @@ _add_study(
 )
 _add_study(
     "rivals",
-    "Compare every rule on MNIST with uneven availability. "
-    "Clients hold few of the digits, and how often a client is available depends on which.",
-    digits=True,
+    "Compare every rule at its own best steps, with uneven availability. "
+    "Steps are chosen on seeds of their own. Clients hold images of few classes, and how often a "
+    "client is available depends on which.",
+    *_OF_DIGITS,
+    *_OF_RIVALS,
 )
-_add_study("all", "Run all studies but alignment, each in its own folder.", digits=True)
+_add_study("all", "Run all studies but alignment, each in its own folder.", *_OF_DIGITS)

