@@ -193,7 +193,7 @@ def omission(run: Run, importance: Floats) -> str:
     if not missed[seed] > 0:
         return ""
     clients = Clients(importance.size, run.clients)
-    who = enumerated(map(clients.label, np.flatnonzero(run.unseen[seed])))
+    who = enumerated(map(clients.label, np.flatnonzero(run.unseen[seed]).tolist()))
     most = "" if len(run.seeds) == 1 else f", the most of {len(run.seeds)} seeds"
     return (
         f"Clients with {missed[seed]:.2g} of the importance never trained: {who} "
