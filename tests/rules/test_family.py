@@ -1,0 +1,125 @@
+"""Published rules as members of the steady rule's family, against their formulas."""
+
+import dataclasses
+
+import cases
+import formulas
+import formulas_newer
+import formulas_steady
+import literal
+import numpy as np
+import pytest
+from points import choose
+
+import fedavot as fa
+from fedavot import rules, training
+from fedavot.rules import RuleName
+from fedavot.rules._memory import remembering
+from fedavot.rules._rule import by_cohort
+
+AGREE = 1e-10
+"""Room for the rounding of thirty rounds; models are of order one."""
+
+
+def equally(cohort):
+    return np.full(len(cohort), 1 / len(cohort))
+
+
+def family(weigh, importance=cases.P, **constants):
+    """Return a member of the family with weights of its own."""
+    return remembering(RuleName.MIFA, "", by_cohort(weigh), importance, **constants)
+
+
+EVEN = np.full(cases.N_CLIENTS, 1 / cases.N_CLIENTS)
+RATIOS = cases.P / cases.INCLUSION
+PUBLISHED = {"trust": 1.0, "damping": 0.0}
+MEMBERS = {
+    "MIFA": (family(lambda cohort: cases.P[cohort]), formulas.Mifa(cases.P)),
+    "FedVARP": (
+        family(lambda cohort: cases.N_CLIENTS * cases.P[cohort] / len(cohort)),
+        formulas.fedvarp(cases.P),
+    ),
+    "FedAVOT with memory": (
+        family(cases.ENTROPY.weights),
+        formulas.Memory(cases.P, cases.ENTROPY.weights),
+    ),
+    "FedStale": (
+        family(lambda cohort: RATIOS[cohort], trust=0.4),
+        formulas_newer.FedStale(cases.P, cases.INCLUSION, trust=0.4),
+    ),
+    "SCAFFOLD": (
+        family(equally, EVEN, correction=1.0),
+        formulas.Scaffold(EVEN, cases.N_FEATURES + 1),
+    ),
+}
+POINTS = {
+    "MIFA": (
+        rules.steady(cases.P, share=0.0, correction=0.0, **PUBLISHED),
+        formulas.Mifa(cases.P),
+    ),
+    "FedVARP": (
+        rules.steady(EVEN, share=1.0, correction=0.0, **PUBLISHED),
+        formulas.fedvarp(EVEN),
+    ),
+    "SCAFFOLD": (
+        rules.steady(EVEN, share=1.0, correction=1.0, **PUBLISHED),
+        formulas.Scaffold(EVEN, cases.N_FEATURES + 1),
+    ),
+}
+"""With importance for all shares alike, p_i + (1 − p(S))/|S| is 1/|S|."""
+
+
+def assert_engine_agrees(rule, formula, cohorts):
+    """Compare the engine's last model with the literal loop's on the same cohorts and batches."""
+    rows = [np.asarray(cohort, dtype=np.int64) for cohort in cohorts]
+    seed = cases.SEEDS[0]
+    problem = dataclasses.replace(cases.PROBLEM, availability=lambda rng, rounds: rows)
+    plan = training.Training(
+        cases.ROUNDS,
+        cases.STEP,
+        local_steps=cases.LOCAL_STEPS,
+        batch_size=cases.BATCH,
+        seeds=[seed],
+        record_every=cases.ROUNDS,
+    )
+    found = cases.flat(training.train(problem, rule, plan).params)[0]
+    ones = np.ones((*cases.TARGETS.shape, 1))
+    setting = literal.Setting(
+        features=np.concatenate([ones, cases.FEATURES], axis=-1),
+        targets=cases.TARGETS,
+        start=cases.flat(cases.START),
+        steps=cases.STEP(cases.ROUNDS, cases.LOCAL_STEPS),
+        batches=cases.batches(seed, cases.BATCH),
+        radius=np.inf,
+    )
+    expected = literal.play(formula, setting, rows).models[-1]
+    np.testing.assert_allclose(found, expected, rtol=AGREE, atol=AGREE)
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_published_rules_are_members_of_the_family(name):
+    assert_engine_agrees(*MEMBERS[name], cases.cohorts_of(cases.SEEDS[0]))
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_published_rules_are_points_of_the_steady_rule_once_all_were_there(name):
+    first = list(range(cases.N_CLIENTS))
+    assert_engine_agrees(*POINTS[name], [first, *cases.cohorts_of(cases.SEEDS[0])[1:]])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: fa.OnlineAligner(cases.P, step=0.7),
+        lambda: fa.SoftOnlineAligner(cases.P, step=0.7, softness=0.5),
+    ],
+    ids=["online", "soft"],
+)
+def test_shares_learnt_on_the_way_are_those_of_the_aligner_as_it_observes(make):
+    aligner = make()
+    rule = rules.steady(cases.P, alignment=aligner)
+    cohorts = cases.cohorts_of(cases.SEEDS[0])
+    assert_engine_agrees(rule, formulas_steady.Steady(cases.P, make().observe), cohorts)
+    assert aligner.rounds == 0
+    for one, again in zip(choose(rule, *cohorts), choose(rule, *cohorts), strict=True):
+        np.testing.assert_array_equal(one.weights, again.weights)
