@@ -40,11 +40,21 @@ class Steady(Literal):
         said = {
             i: (turn.ended[i] - turn.started[i]) / span + self.correction(i) for i in turn.cohort
         }
-        absent = 1.0 - sum(self.p[i] for i in turn.cohort)
-        change = alpha * mean
-        for a, i in zip(self.shares(turn.cohort), turn.cohort, strict=True):
-            weight = self.p[i] + (1 - alpha * (1 - self.beta)) * absent * a
-            change = change + weight * (said[i] - alpha * self.y.get(i, mean))
+        shares = dict(zip(turn.cohort, self.shares(turn.cohort), strict=True))
+        # What everybody is taken to say, one by one.
+        guessed = {i: self.y.get(i, mean if self.given_trust is not None else 0.0) for i in said}
+        news = sum(shares[i] * (said[i] - alpha * guessed[i]) for i in said)
+        change = 0.0
+        for i, importance in enumerate(self.p):
+            if i in said:
+                change = change + importance * said[i]
+            elif i in self.y or self.given_trust is not None:
+                known = self.y.get(i, mean)
+                change = change + importance * (
+                    alpha * known + (1 - alpha * (1 - self.beta)) * news
+                )
+            else:
+                change = change + importance * sum(shares[k] * said[k] for k in said)
         self.learn(turn.cohort, said)
         for i in turn.cohort:
             if i not in self.y:

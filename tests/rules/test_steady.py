@@ -105,12 +105,10 @@ def test_trust_correction_and_damping_are_learnt_as_by_hand():
     assert float(trust_of(player.state)) == pytest.approx(0.5)
     assert float(correction_of(player.state)) == pytest.approx(1.0)
     assert change() == 0.0
-    # Client 1 is back after three rounds, client 2 is new: the mean memory stands for it.
-    mean, missing = total / 0.8, (1 - 0.5 * 0.5) * 0.5
-    expected = 0.5 * mean + (0.3 + missing / 2) * (3 - 0.5 * 4)
-    assert change(c1=3.0, c2=5.0) == pytest.approx(
-        expected + (0.2 + missing / 2) * (5 - 0.5 * mean)
-    )
+    # Client 1 is back after three rounds, client 2 is new: it counts by what it says.
+    missing = (1 - 0.5 * 0.5) * 0.5
+    expected = 0.5 * total + (0.3 + missing / 2) * (3 - 0.5 * 4)
+    assert change(c1=3.0, c2=5.0) == pytest.approx(expected + (0.2 + missing / 2) * 5)
     # Absences of one and three rounds: c = 4.
     np.testing.assert_allclose(player.state.last[:, 0], [memory, 4 - 3 / 7, 5], atol=EXACT)
     trusted = (0.97 * 1 + 0.9 * 12) / (0.97 * 2 + 0.9 * 16)
@@ -182,8 +180,11 @@ def test_the_importance_of_a_client_never_seen_is_carried_by_the_others():
     rows = [np.array([number % 2]) for number in range(400)]
     problem = training.Problem(point_task(targets), importance, lambda rng, rounds: rows)
     plan = training.Training(400, training.constant(0.05), seeds=(0, 1), record_every=400)
-    run = training.train(problem, rules.steady(importance), plan)
+    run = training.train(problem, rules.steady(importance, trust=1.0), plan)
     np.testing.assert_allclose(run.params, (0.5 * 1 + 0.3 * 2) / 0.8, atol=1e-6)
+    # With learnt trust by those present, who are 0 and 1 in turn.
+    learnt = training.train(problem, rules.steady(importance), plan)
+    np.testing.assert_allclose(learnt.params, 0.5 * 1 + 0.3 * 2 + 0.2 * 1.5, atol=0.02)
     np.testing.assert_array_equal(run.unseen, [[False, False, True, False]] * 2)
     assert "up to 1 client never trained" in repr(run)
 

@@ -11,8 +11,9 @@ their weights w_i; zero stands for clients never seen. A rule that *shares* has
 
     w_i = p_i + (1 − α (1 − β)) (1 − p(S)) a_i
 
-for shares a_i that sum to one over the cohort, and the mean of the memories, T over the importance
-seen, stands for clients never seen. Each of α, c and κ that is not given is learnt; see `steady`.
+for shares a_i that sum to one over the cohort, and T over the importance seen in the place of T.
+This mean stands for clients never seen if α is given; if it is learnt, those present speak for them
+in full. Each of α, c and κ that is not given is learnt; see `steady`.
 
 If everybody takes part, or if α = 1 and every memory is up to date, the step is that of full
 participation. A round in which nobody reports, or whose step is zero, leaves the model and the
@@ -179,16 +180,39 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
     present = members < state.importance.shape[0]
     shares = state.importance.at[members].get(mode="fill", fill_value=0)
     trust, mean = trust_of(state), mean_memory(state)
-    old, absence = _memory_of(state, members, mean)
-    change_of_path = scaled(correction_of(state), minus(old, mean))
-    fresh = plus(scaled(1.0 / jnp.where(span > 0, span, 1.0), report.updates), change_of_path)
-    missing = (1.0 - trust * (1.0 - state.constants.share)) * (1.0 - shares.sum())
+    rows, absence = _memory_of(state, members, mean)
+    path = scaled(correction_of(state), minus(rows, mean))
+    fresh = plus(scaled(1.0 / jnp.where(span > 0, span, 1.0), report.updates), path)
+    heard, unheard, old = _newcomers(state, shares, absence, rows)
+    missing = (1.0 - trust * (1.0 - state.constants.share)) * (1.0 - shares.sum() - unheard)
     weights = shares + missing * report.weights
     weights = jnp.where(jnp.isnan(state.constants.share), report.weights, weights)
-    change = plus(scaled(trust, mean), weighted(weights, minus(fresh, scaled(trust, old))))
+    news = weighted(weights, minus(fresh, scaled(trust, old)))
+    others = scaled(unheard, weighted(report.weights, fresh))
+    change = plus(plus(scaled(trust * heard, mean), news), others)
     moved = plus(params, scaled(jnp.where(present.any(), span, 0.0), change))
-    evidence = _learn(state.evidence, members, shares, absence, (fresh, old))
+    evidence = _learn(state.evidence, members, shares, absence, (fresh, rows))
     return moved, _remember(state._replace(evidence=evidence), members, absence, fresh)
+
+
+def _newcomers(state: Memory, shares: Any, absence: Any, rows: Params) -> tuple[Any, Any, Params]:
+    """Return what the mean stands for, the importance never seen, and memories as they count.
+
+    Trust that is given extends to clients never seen, for which the mean stands. Trust that is
+    learnt does not: those present speak for them in full.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    constants, heard = state.constants, state.evidence.heard
+    learns = ~jnp.isnan(constants.share) & jnp.isnan(constants.trust)
+    new = jnp.where(absence > 0, 0.0, shares).sum()
+    unheard = jnp.where(learns, jnp.maximum(1.0 - heard - new, 0.0), 0.0)
+    hidden = learns & (absence == 0)
+    old = jax.tree.map(
+        lambda row: jnp.where(hidden.reshape(-1, *[1] * (row.ndim - 1)), 0.0, row), rows
+    )
+    return jnp.where(learns, heard, 1.0), unheard, old
 
 
 def _memory_of(state: Memory, clients: Any, mean: Params) -> tuple[Params, Any]:

@@ -5,11 +5,12 @@ evidence, and for each client the round and the gain of its last accepted reply.
 and for the time being the innovation d_i = u_i − y_i of its last reply, whose fate it does not
 know. A round is one exchange:
 
-* A `Request` carries the mean, trust α and correction κ, and which reply was last accepted. If that
+* A `Request` carries the mean, the correction κ, and which reply was last accepted. If that
   is the client's last one, y_i ← y_i + γ_i d_i; otherwise d_i is dropped. So a reply that is lost,
   late or excluded changes nothing on either side.
 * A `Reply` carries d_i and y_i, as the server needs Σ w_i u_i and Σ w_i y_i and knows the weights
-  only when the round ends; with α = 1 it needs Σ w_i d_i alone, and y_i is not sent. A first reply
+  only when the round ends; with α = 1, if it is given or everybody has been seen, it needs
+  Σ w_i d_i alone, and y_i is not sent. A first reply
   carries u_i. ⟨u_i, y_i⟩, ‖u_i‖² and ‖y_i‖² are the evidence that α and κ are learnt from.
 
 The runs are those of `steady`, to rounding. Save the server's state before the next requests go
@@ -29,7 +30,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedavot._checks import Floats, Integers, as_amount
+from fedavot._checks import SUM_SLACK, Floats, Integers, as_amount
 from fedavot.errors import FileFormatError, RuleError
 from fedavot.rules._known import as_shares
 from fedavot.rules._memory import FORGETTING, RETURNS
@@ -50,8 +51,9 @@ class Request:
 
     round: int
     mean: Model
-    trust: float
     correction: float
+    with_memory: bool
+    """Whether the reply must carry the client's memory."""
     accepted: int
     gain: float
 
@@ -61,7 +63,7 @@ class Reply:
     """What a client sends back.
 
     ``since`` is the round in which its memory was last accepted, 0 if it has none; the innovation
-    is then u_i. The memory is None without one, and if trust is 1.
+    is then u_i. The memory is None without one, and if it was not asked for.
     """
 
     round: int
@@ -127,7 +129,7 @@ class ClientMemory(_Kept):
             return Reply(request.round, 0, new, None, (0.0, _product(new, new), 0.0))
         said = _sum((1.0, new), (1.0, old))
         products = (_product(said, old), _product(said, said), _product(old, old))
-        sent = None if request.trust == 1.0 else old
+        sent = old if request.with_memory else None
         return Reply(request.round, self.since, new, sent, products)
 
     def _settle(self, request: Request) -> None:
@@ -185,7 +187,7 @@ class ServerMemory(_Kept):
     def request(self, client: int) -> Request:
         """Return the request of the next round to a client."""
         last = int(self.accepted[client]), float(self.gains[client])
-        return Request(self.rounds + 1, self.mean, self.trust, self.correction, *last)
+        return Request(self.rounds + 1, self.mean, self.correction, self._needs_memory, *last)
 
     def close(self, replies: Mapping[int, Reply], *, weigh: Weigh = equal_weights) -> Model:
         """End the round with the replies accepted; return the model's change per unit of span.
@@ -199,20 +201,32 @@ class ServerMemory(_Kept):
             return [np.zeros_like(array) for array in self.mean]
         cohort, told = np.array(list(used), dtype=np.int64), list(used.values())
         first, shares = np.array([one.since == 0 for one in told]), self.importance[cohort]
-        trust = self.trust
-        missing = (1.0 - trust * (1.0 - self.constants["share"])) * (1.0 - shares.sum())
-        weights = shares + missing * weigh(cohort)
-        parts = [(trust * (1.0 - float(weights[first].sum())), self.mean)]
-        for weight, one in zip(weights.tolist(), told, strict=True):
-            parts.append((weight, one.innovation))
+        trust, given = self.trust, not np.isnan(self.constants["trust"])
+        # Learnt trust does not extend to clients never seen: those present speak for them in full.
+        unheard = 0.0 if given else max(1.0 - self.heard - float(shares[first].sum()), 0.0)
+        unheard = unheard if unheard > SUM_SLACK else 0.0
+        missing = (1.0 - trust * (1.0 - self.constants["share"])) * (1.0 - shares.sum() - unheard)
+        parts_of = weigh(cohort)
+        weights = shares + missing * parts_of
+        spoken = weights + unheard * parts_of
+        stands = 1.0 - float(weights[first].sum()) if given else self.heard
+        parts = [(trust * stands, self.mean)]
+        for weight, said, one in zip(weights.tolist(), spoken.tolist(), told, strict=True):
+            parts.append((said, one.innovation))
             if one.memory is not None:
-                parts.append((weight * (1.0 - trust), one.memory))
+                parts.append((said - trust * weight, one.memory))
         change = _sum(*parts)
         self.rounds += 1
         absence = np.where(first, 0, self.rounds - self.accepted[cohort])
         self._learn(shares, absence, np.array([one.products for one in told]))
         self._remember(cohort, absence, [one.innovation for one in told])
         return change
+
+    @property
+    def _needs_memory(self) -> bool:
+        """Whether Σ w_i u_i and Σ w_i α y_i differ in their weights, so that both are needed."""
+        learnt = bool(np.isnan(self.constants["trust"]))
+        return self.trust != 1.0 or (learnt and self.heard < 1.0 - SUM_SLACK)
 
     def _given(self, name: str, learnt: float) -> float:
         return float(learnt if np.isnan(self.constants[name]) else self.constants[name])
@@ -223,7 +237,7 @@ class ServerMemory(_Kept):
         if not known or reply.round != self.rounds + 1:
             return False
         shapes = [array.shape for array in self.mean]
-        needed = reply.since > 0 and self.trust != 1.0
+        needed = reply.since > 0 and self._needs_memory
         models = [reply.innovation, *([reply.memory or []] if needed else [])]
         if any([np.shape(array) for array in model] != shapes for model in models):
             raise RuleError(
