@@ -3,10 +3,12 @@
 from fedavot.experiments import mnist, rate, rate_results, regression, rivals
 from fedavot.experiments.rivals_figure import draw_rivals
 from fedavot.experiments.study import Study
+from fedavot.experiments.tuned_summary import FOOT, tuned_sections
 from fedavot.rules.names import RuleName
 
 DRAWN = (
-    *(RuleName.FULL, RuleName.FEDAVOT, RuleName.ONLINE, RuleName.MEMORY, RuleName.SELECT),
+    *(RuleName.FULL, RuleName.STEADY, RuleName.FEDAVOT, RuleName.ONLINE, RuleName.MEMORY),
+    RuleName.SELECT,
     *(RuleName.FEDAVG, RuleName.SELF_NORMALISED_IPW, RuleName.HORVITZ_THOMPSON),
     RuleName.FEDAVG_K,
 )
@@ -81,6 +83,8 @@ _RIVALS = Study(
     lambda given: rivals.settings(**given._asdict()),
     draw=draw_rivals,
     tuned=True,
+    tables=tuned_sections,
+    foot=FOOT,
 )
 
 STUDIES = {study.name: study for study in (_REGRESSION, _MNIST, _RATE, _COHORT_SIZE, _RIVALS)}

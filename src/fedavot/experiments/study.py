@@ -170,6 +170,11 @@ class Study:
         Whether each rule has its own best steps, as `tuning` chooses them, and the common step.
     derive : function of outcomes
         Further rows of results.
+    tables : function of outcomes, optional
+        The parts of the report, as `summary.sections` returns them, where they are not one per
+        setting; with the option ``narrow``.
+    foot : str
+        What the report says about its numbers.
     """
 
     name: str
@@ -181,3 +186,8 @@ class Study:
     combined: bool = False
     tuned: bool = False
     derive: Callable[[Sequence[Outcome]], list[dict[str, Any]]] = lambda outcomes: []
+    tables: Callable[..., list[Any]] | None = None
+    foot: str = (
+        "Means ± sample standard deviations over seeds. Seconds are wall-clock time for all seeds, "
+        "compilation included, with two runs at a time."
+    )

@@ -21,10 +21,6 @@ _SINGLE = 1e-7
 """Deviations below this part of the mean are rounding in single precision, and not shown."""
 _SPREADS = 3
 """Number of columns up to which a terminal has room for standard deviations."""
-_FOOT = (
-    "Means ± sample standard deviations over seeds. Seconds are wall-clock time for all seeds, "
-    "compilation included, with two runs at a time."
-)
 
 Cells = list[list[str]]
 """A table: a row of headings, then one row per line."""
@@ -41,10 +37,12 @@ class Section(NamedTuple):
 def sections(
     study: Study, panels: Sequence[Panel], outcomes: Sequence[Outcome], *, narrow: bool = False
 ) -> list[Section]:
-    """Return the parts of a report: one per setting, or two for all if the study combines them.
+    """Return the parts of a report: one per setting, unless the study has others.
 
     Narrow tables are for a terminal, without what other columns show as well.
     """
+    if study.tables is not None:
+        return study.tables(outcomes, narrow=narrow)
     if study.combined:
         rows = [row for one in outcomes for row in one.rows() if row["metric"] == "excess"]
         return [
@@ -64,7 +62,7 @@ def markdown(study: Study, parts: Iterable[Section]) -> str:
             rule = ["---", *["---:"] * (len(heading) - 1)]
             texts.append("\n".join(f"| {' | '.join(row)} |" for row in (heading, rule, *rows)))
         texts += ["\n".join(f"* {sentence}" for sentence in part.sentences)] * bool(part.sentences)
-    return "\n\n".join([*texts, _FOOT]) + "\n"
+    return "\n\n".join([*texts, study.foot]) + "\n"
 
 
 def _section(panel: Panel, outcomes: Sequence[Outcome], *, narrow: bool) -> Section:

@@ -1,10 +1,10 @@
 """Every rule at its own best steps: chosen on seeds of their own, reported on others.
 
 A choice is a local step, a server step and a schedule. The grid has `LOCAL` multiples of the
-setting's step, `SERVER` steps and both schedules; where the best choice lies at an edge of the
-grid, the grid is extended beyond it, up to `WAVES` times. The best choice has the least tail loss,
-averaged over the tuning seeds. It is then run on the seeds that are reported, beside the setting's
-own step, which is the same for every rule.
+setting's step, `SERVER` steps and both schedules, and the setting's own schedule if it is another;
+where the best choice lies at an edge of the grid, the grid is extended beyond it, up to `WAVES`
+times. The best choice has the least tail loss, averaged over the tuning seeds. It is then run on
+the seeds that are reported, beside the setting's own step, which is the same for every rule.
 """
 
 import dataclasses
@@ -34,6 +34,8 @@ from fedavot.training.sweep import Steps, sweep
 LOCAL = (0.3, 1.0, 2.0, 4.0)
 SERVER = (1.0, 2.0, 4.0)
 SCHEDULES = {"constant": constant, "cosine": cosine}
+OWN = "falling as set"
+"""The schedule of the setting itself, if it is not constant."""
 WAVES = 3
 RECORDS = 100
 """Largest number of records that an outcome keeps, about."""
@@ -51,11 +53,6 @@ class Choice(NamedTuple):
     def __str__(self) -> str:
         server = "" if self.server_step == 1.0 else f", server {self.server_step:g}"
         return f"{self.step:.3g} {self.schedule}{server}"
-
-    @property
-    def steps(self) -> Steps:
-        """The choice as a sweep takes it."""
-        return Steps(SCHEDULES[self.schedule](self.step), self.server_step)
 
 
 def conduct(settings: Sequence[Setting], folder: Path, *, progress: Progress) -> list[Outcome]:
@@ -76,6 +73,8 @@ def conduct(settings: Sequence[Setting], folder: Path, *, progress: Progress) ->
     """
     if folder.is_symlink():
         raise InputError(f"{folder} is a symbolic link, which a study does not follow; remove it")
+    for setting in settings:
+        _refuse_shared_seeds(setting)
     folder.mkdir(parents=True, exist_ok=True)
     done: list[Outcome] = []
     try:
@@ -85,6 +84,21 @@ def conduct(settings: Sequence[Setting], folder: Path, *, progress: Progress) ->
     except KeyboardInterrupt:
         raise InterruptedStudyError(list(done)) from None
     return done
+
+
+def _refuse_shared_seeds(setting: Setting) -> None:
+    """Refuse a setting that cannot be tuned, or would be on what it reports."""
+    reported, tuned = (
+        {seed for one in instances for seed in one.seeds}
+        for instances in (setting.instances, setting.tuning)
+    )
+    if not tuned:
+        raise InputError(f"setting {setting.name!r} has no instances for tuning; give it some")
+    if reported & tuned:
+        raise InputError(
+            f"setting {setting.name!r} is tuned on seed {min(reported & tuned)} and reports it as "
+            "well; tune on other seeds"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +119,7 @@ class _Tuning:
         if [one.fingerprint for one in held] != [mark, mark]:
             begin = time.perf_counter()
             best = self._best()
-            both = (best.steps, Steps(self.setting.training.step))
+            both = (self._steps(best), Steps(self.setting.training.step))
             recorded, losses = self._losses(self.setting.instances, both)
             seconds = time.perf_counter() - begin
             held = [
@@ -134,11 +148,14 @@ class _Tuning:
     def _best(self) -> Choice:
         """Return the choice with the least tail loss over the tuning seeds."""
         training = self.setting.training
-        own = training.step(training.rounds, training.local_steps)[0]
+        sizes = training.step(training.rounds, training.local_steps)
+        own = float(sizes[0])
         wanted = _grid([own * factor for factor in LOCAL], SERVER if self.rule.moves else (1.0,))
+        if not (np.asarray(sizes) == own).all():
+            wanted.append(Choice(OWN, own, 1.0))
         tried: dict[Choice, float] = {}
         for wave in range(WAVES + 1):
-            steps = [choice.steps for choice in wanted]
+            steps = [self._steps(choice) for choice in wanted]
             recorded, losses = self._losses(self.setting.tuning, steps)
             self._say(wave + 1)
             tails = self._tails(recorded, losses).mean(axis=1)
@@ -149,6 +166,12 @@ class _Tuning:
             if not wanted:
                 break
         return best
+
+    def _steps(self, choice: Choice) -> Steps:
+        """Return a choice as a sweep takes it."""
+        if choice.schedule == OWN:
+            return Steps(self.setting.training.step)
+        return Steps(SCHEDULES[choice.schedule](choice.step), choice.server_step)
 
     def _losses(
         self, instances: Sequence[Instance], steps: Sequence[Steps]
