@@ -28,6 +28,7 @@ import numpy as np
 from fedavot._checks import Floats, Integers
 from fedavot.experiments import mnist, phones, regression
 from fedavot.experiments.paper import feasible, mnist_text, regression_code, regression_text
+from fedavot.experiments.phones import PhoneLog
 from fedavot.experiments.study import Instance, Setting
 from fedavot.laws._law import Law
 from fedavot.laws.cohorts import Cohorts
@@ -101,6 +102,7 @@ def settings(
     log_dir : Path, optional
         A folder with the phones' charging log, for two more settings.
     """
+    log = None if log_dir is None else phones.read(log_dir)
     images = load(data_dir)
     others = range(TUNING, TUNING + len(seeds))
     found = [*_uneven(images, seeds, others, quick=quick)]
@@ -113,8 +115,8 @@ def settings(
         for one, other in zip(reported, tuned, strict=True):
             if name == "regression" or one.name in shown:
                 found.append(_paper(f"paper's {name}, {one.name}", one, other))
-    if log_dir is not None:
-        found += _on_phones(images, log_dir, seeds, others, quick=quick)
+    if log is not None:
+        found += _on_phones(images, log, seeds, others, quick=quick)
     return found
 
 
@@ -169,10 +171,9 @@ LAWS = {
 
 
 def _on_phones(
-    digits: Digits, folder: Path, seeds: Sequence[int], others: Sequence[int], *, quick: bool
+    digits: Digits, log: PhoneLog, seeds: Sequence[int], others: Sequence[int], *, quick: bool
 ) -> list[Setting]:
     """Return the settings with the phones' log, in its order."""
-    log = phones.read(folder)
     examples, mixes = _clients(digits, log.n_clients, EXAMPLES // 2, seed=1)
     # Phones that charge more often have the higher classes.
     order = np.argsort(mixes @ np.arange(mixes.shape[1]))
