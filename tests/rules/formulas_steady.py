@@ -54,28 +54,31 @@ class Steady(Literal):
                     alpha * known + (1 - alpha * (1 - self.beta)) * news
                 )
             else:
-                change = change + importance * sum(shares[k] * said[k] for k in said)
+                change = change + importance * news
         self.learn(turn.cohort, said)
         for i in turn.cohort:
             if i not in self.y:
                 self.y[i] = said[i]
             else:
-                away = self.round - self.seen[i]
-                c = 2 * np.mean(self.absences) if self.damping is None else self.damping
-                self.y[i] = self.y[i] + away / (away + c) * (said[i] - self.y[i])
+                self.y[i] = self.y[i] + self.gain(i) * (said[i] - self.y[i])
             self.seen[i] = self.round
         return model + span * change
+
+    def gain(self, client):
+        away = self.round - self.seen[client]
+        c = 2 * np.mean(self.absences) if self.damping is None else self.damping
+        return away / (away + c)
 
     def learn(self, cohort, said):
         back = [i for i in cohort if i in self.y]
         if back:
             self.trusted = [0.97 * value for value in self.trusted]
             self.alike = [0.97 * value for value in self.alike]
+        self.absences += [self.round - self.seen[i] for i in back]
         for i in back:
-            away = self.round - self.seen[i]
-            self.absences.append(away)
-            self.trusted[0] += self.p[i] * away * (said[i] @ self.y[i])
-            self.trusted[1] += self.p[i] * away * (self.y[i] @ self.y[i])
-            for at, pair in enumerate(((said[i], self.y[i]), (said[i], said[i]))):
-                self.alike[at] += pair[0] @ pair[1]
+            weight = self.p[i] * self.gain(i)
+            self.trusted[0] += weight * (said[i] @ self.y[i])
+            self.trusted[1] += weight * (self.y[i] @ self.y[i])
+            self.alike[0] += said[i] @ self.y[i]
+            self.alike[1] += said[i] @ said[i]
             self.alike[2] += self.y[i] @ self.y[i]

@@ -12,8 +12,8 @@ their weights w_i; zero stands for clients never seen. A rule that *shares* has
     w_i = p_i + (1 − α (1 − β)) (1 − p(S)) a_i
 
 for shares a_i that sum to one over the cohort, and T over the importance seen in the place of T.
-This mean stands for clients never seen if α is given; if it is learnt, those present speak for them
-in full. Each of α, c and κ that is not given is learnt; see `steady`.
+This mean stands for clients never seen if α is given; if it is learnt, nothing does, and they are
+taken to share all of the news. Each of α, c and κ that is not given is learnt; see `steady`.
 
 If everybody takes part, or if α = 1 and every memory is up to date, the step is that of full
 participation. A round in which nobody reports, or whose step is zero, leaves the model and the
@@ -71,7 +71,7 @@ class Evidence(NamedTuple):
     absences: Any
     """Sum and number of the returning clients' absences, in rounds."""
     trust: Any
-    """Σ p_i s_i ⟨u_i, y_i⟩ and Σ p_i s_i ‖y_i‖²."""
+    """Σ p_i γ_i ⟨u_i, y_i⟩ and Σ p_i γ_i ‖y_i‖²."""
     likeness: Any
     """Σ ⟨u_i, y_i⟩, Σ ‖u_i‖² and Σ ‖y_i‖²."""
 
@@ -146,8 +146,8 @@ def mean_memory(state: Memory) -> Params:
 def trust_of(state: Memory) -> Any:
     """Return α: the regression of what clients say on their memories, if it is learnt.
 
-    A client that was absent for long stands for many rounds of absence, and for as much as it
-    counts, so that it weighs p_i s_i. Without evidence there is no trust.
+    A client weighs p_i γ_i: as much as it counts, and the more the longer it was absent, but no
+    single return outweighs all others. Without evidence there is no trust.
     """
     import jax.numpy as jnp
 
@@ -184,22 +184,21 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
     path = scaled(correction_of(state), minus(rows, mean))
     fresh = plus(scaled(1.0 / jnp.where(span > 0, span, 1.0), report.updates), path)
     heard, unheard, old = _newcomers(state, shares, absence, rows)
-    missing = (1.0 - trust * (1.0 - state.constants.share)) * (1.0 - shares.sum() - unheard)
-    weights = shares + missing * report.weights
+    part = 1.0 - trust * (1.0 - state.constants.share)
+    weights = shares + (part * (1.0 - shares.sum() - unheard) + unheard) * report.weights
     weights = jnp.where(jnp.isnan(state.constants.share), report.weights, weights)
     news = weighted(weights, minus(fresh, scaled(trust, old)))
-    others = scaled(unheard, weighted(report.weights, fresh))
-    change = plus(plus(scaled(trust * heard, mean), news), others)
+    change = plus(scaled(trust * heard, mean), news)
     moved = plus(params, scaled(jnp.where(present.any(), span, 0.0), change))
-    evidence = _learn(state.evidence, members, shares, absence, (fresh, rows))
-    return moved, _remember(state._replace(evidence=evidence), members, absence, fresh)
+    after = _learn(state, members, absence, (fresh, rows))
+    return moved, _remember(after, members, absence, fresh)
 
 
 def _newcomers(state: Memory, shares: Any, absence: Any, rows: Params) -> tuple[Any, Any, Params]:
     """Return what the mean stands for, the importance never seen, and memories as they count.
 
     Trust that is given extends to clients never seen, for which the mean stands. Trust that is
-    learnt does not: those present speak for them in full.
+    learnt does not: nothing stands for them, and all that is new is taken to be theirs as well.
     """
     import jax
     import jax.numpy as jnp
@@ -232,27 +231,37 @@ def _memory_of(state: Memory, clients: Any, mean: Params) -> tuple[Params, Any]:
     return rows, jnp.where(seen > 0, evidence.rounds + 1 - seen, 0)
 
 
-def _learn(
-    evidence: Evidence, members: Any, shares: Any, absence: Any, pair: tuple[Params, Params]
-) -> Evidence:
-    """Return the evidence with that of the clients that are back."""
+def _learn(state: Memory, members: Any, absence: Any, pair: tuple[Params, Params]) -> Memory:
+    """Return the memory with the evidence of the clients that are back."""
     import jax.numpy as jnp
 
     fresh, old = pair
-    returns = absence > 0
-    since = absence.astype(shares.dtype)
+    evidence, returns = state.evidence, absence > 0
+    shares = state.importance.at[members].get(mode="fill", fill_value=0)
+    absences = jnp.stack([absence.sum(), returns.sum()]).astype(shares.dtype) + evidence.absences
+    gain = _gain(state, absences, absence)
     products = jnp.stack([_products(fresh, old), _products(fresh, fresh), _products(old, old)])
     products = jnp.where(returns, products, 0.0)
     kept = jnp.where(returns.any(), FORGETTING, 1.0)
     now = evidence.rounds + 1
-    return Evidence(
+    learnt = Evidence(
         now,
         evidence.seen.at[members].set(now, mode="drop"),
         evidence.heard + jnp.where(returns, 0.0, shares).sum(),
-        evidence.absences + jnp.stack([since.sum(), returns.sum().astype(since.dtype)]),
-        kept * evidence.trust + (products * shares * since).sum(axis=1)[jnp.array([0, 2])],
+        absences,
+        kept * evidence.trust + (products * shares * gain).sum(axis=1)[jnp.array([0, 2])],
         kept * evidence.likeness + products.sum(axis=1),
     )
+    return state._replace(evidence=learnt)
+
+
+def _gain(state: Memory, absences: Any, absence: Any) -> Any:
+    """Return γ_i = s_i/(s_i + c), 1 the first time."""
+    import jax.numpy as jnp
+
+    given = state.constants.damping
+    damping = jnp.where(jnp.isnan(given), RETURNS * _ratio(*absences), given)
+    return jnp.where(absence > 0, absence / (absence + damping), 1.0).astype(damping.dtype)
 
 
 def _remember(state: Memory, members: Any, absence: Any, fresh: Params) -> Memory:
@@ -260,21 +269,18 @@ def _remember(state: Memory, members: Any, absence: Any, fresh: Params) -> Memor
     import jax
     import jax.numpy as jnp
 
-    given, (total, count) = state.constants.damping, state.evidence.absences
-    damping = jnp.where(jnp.isnan(given), RETURNS * _ratio(total, count), given)
-    gain = jnp.where(absence > 0, absence / (absence + damping), 1.0).astype(damping.dtype)
-    first = absence == 0
+    gain, first = _gain(state, state.evidence.absences, absence), absence == 0
     stored = jax.tree.map(
         lambda leaf: jnp.where(first.reshape(-1, *[1] * (leaf.ndim - 1)), 0.0, leaf),
         pick(state.last, members),
     )
     news = minus(fresh, stored)
     shares = state.importance.at[members].get(mode="fill", fill_value=0)
-    total_memory = plus(state.total, weighted(shares * gain, news))
+    total = plus(state.total, weighted(shares * gain, news))
     rows = jax.tree.map(
         lambda row, new: row + gain.reshape(-1, *[1] * (new.ndim - 1)) * new, stored, news
     )
-    return state._replace(last=put(state.last, members, rows), total=total_memory)
+    return state._replace(last=put(state.last, members, rows), total=total)
 
 
 def _products(left: Params, right: Params) -> Any:

@@ -5,12 +5,11 @@ evidence, and for each client the round and the gain of its last accepted reply.
 and for the time being the innovation d_i = u_i − y_i of its last reply, whose fate it does not
 know. A round is one exchange:
 
-* A `Request` carries the mean, the correction κ, and which reply was last accepted. If that
+* A `Request` carries the mean, trust α and correction κ, and which reply was last accepted. If that
   is the client's last one, y_i ← y_i + γ_i d_i; otherwise d_i is dropped. So a reply that is lost,
   late or excluded changes nothing on either side.
 * A `Reply` carries d_i and y_i, as the server needs Σ w_i u_i and Σ w_i y_i and knows the weights
-  only when the round ends; with α = 1, if it is given or everybody has been seen, it needs
-  Σ w_i d_i alone, and y_i is not sent. A first reply
+  only when the round ends; with α = 1 it needs Σ w_i d_i alone, and y_i is not sent. A first reply
   carries u_i. ⟨u_i, y_i⟩, ‖u_i‖² and ‖y_i‖² are the evidence that α and κ are learnt from.
 
 The runs are those of `steady`, to rounding. Save the server's state before the next requests go
@@ -30,7 +29,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedavot._checks import SUM_SLACK, Floats, Integers, as_amount
+from fedavot._checks import Floats, Integers, as_amount
 from fedavot.errors import FileFormatError, RuleError
 from fedavot.rules._known import as_shares
 from fedavot.rules._memory import FORGETTING, RETURNS
@@ -51,9 +50,8 @@ class Request:
 
     round: int
     mean: Model
+    trust: float
     correction: float
-    with_memory: bool
-    """Whether the reply must carry the client's memory."""
     accepted: int
     gain: float
 
@@ -63,7 +61,7 @@ class Reply:
     """What a client sends back.
 
     ``since`` is the round in which its memory was last accepted, 0 if it has none; the innovation
-    is then u_i. The memory is None without one, and if it was not asked for.
+    is then u_i. The memory is None without one, and if trust is 1.
     """
 
     round: int
@@ -129,7 +127,7 @@ class ClientMemory(_Kept):
             return Reply(request.round, 0, new, None, (0.0, _product(new, new), 0.0))
         said = _sum((1.0, new), (1.0, old))
         products = (_product(said, old), _product(said, said), _product(old, old))
-        sent = old if request.with_memory else None
+        sent = None if request.trust == 1.0 else old
         return Reply(request.round, self.since, new, sent, products)
 
     def _settle(self, request: Request) -> None:
@@ -187,7 +185,7 @@ class ServerMemory(_Kept):
     def request(self, client: int) -> Request:
         """Return the request of the next round to a client."""
         last = int(self.accepted[client]), float(self.gains[client])
-        return Request(self.rounds + 1, self.mean, self.correction, self._needs_memory, *last)
+        return Request(self.rounds + 1, self.mean, self.trust, self.correction, *last)
 
     def close(self, replies: Mapping[int, Reply], *, weigh: Weigh = equal_weights) -> Model:
         """End the round with the replies accepted; return the model's change per unit of span.
@@ -202,31 +200,22 @@ class ServerMemory(_Kept):
         cohort, told = np.array(list(used), dtype=np.int64), list(used.values())
         first, shares = np.array([one.since == 0 for one in told]), self.importance[cohort]
         trust, given = self.trust, not np.isnan(self.constants["trust"])
-        # Learnt trust does not extend to clients never seen: those present speak for them in full.
+        # Nothing stands for clients never seen if trust is learnt; see `_memory`.
         unheard = 0.0 if given else max(1.0 - self.heard - float(shares[first].sum()), 0.0)
-        unheard = unheard if unheard > SUM_SLACK else 0.0
-        missing = (1.0 - trust * (1.0 - self.constants["share"])) * (1.0 - shares.sum() - unheard)
-        parts_of = weigh(cohort)
-        weights = shares + missing * parts_of
-        spoken = weights + unheard * parts_of
+        part = 1.0 - trust * (1.0 - self.constants["share"])
+        weights = shares + (part * (1.0 - shares.sum() - unheard) + unheard) * weigh(cohort)
         stands = 1.0 - float(weights[first].sum()) if given else self.heard
         parts = [(trust * stands, self.mean)]
-        for weight, said, one in zip(weights.tolist(), spoken.tolist(), told, strict=True):
-            parts.append((said, one.innovation))
+        for weight, one in zip(weights.tolist(), told, strict=True):
+            parts.append((weight, one.innovation))
             if one.memory is not None:
-                parts.append((said - trust * weight, one.memory))
+                parts.append((weight * (1.0 - trust), one.memory))
         change = _sum(*parts)
         self.rounds += 1
         absence = np.where(first, 0, self.rounds - self.accepted[cohort])
-        self._learn(shares, absence, np.array([one.products for one in told]))
-        self._remember(cohort, absence, [one.innovation for one in told])
+        gains = self._learn(shares, absence, np.array([one.products for one in told]))
+        self._remember(cohort, first, gains, [one.innovation for one in told])
         return change
-
-    @property
-    def _needs_memory(self) -> bool:
-        """Whether Σ w_i u_i and Σ w_i α y_i differ in their weights, so that both are needed."""
-        learnt = bool(np.isnan(self.constants["trust"]))
-        return self.trust != 1.0 or (learnt and self.heard < 1.0 - SUM_SLACK)
 
     def _given(self, name: str, learnt: float) -> float:
         return float(learnt if np.isnan(self.constants[name]) else self.constants[name])
@@ -237,7 +226,7 @@ class ServerMemory(_Kept):
         if not known or reply.round != self.rounds + 1:
             return False
         shapes = [array.shape for array in self.mean]
-        needed = reply.since > 0 and self._needs_memory
+        needed = reply.since > 0 and self.trust != 1.0
         models = [reply.innovation, *([reply.memory or []] if needed else [])]
         if any([np.shape(array) for array in model] != shapes for model in models):
             raise RuleError(
@@ -248,21 +237,23 @@ class ServerMemory(_Kept):
             raise RuleError(f"the reply of client {client} is not finite; exclude it")
         return True
 
-    def _learn(self, shares: Floats, absence: Integers, products: Floats) -> None:
-        """Add the evidence of the clients that are back."""
-        returns = absence > 0
-        if returns.any():
-            since, found = absence[returns], products[returns]
-            self.absences = self.absences + np.array([since.sum(), since.size])
-            counted = (shares[returns] * since) @ found
-            self.trusted = FORGETTING * self.trusted + counted[[0, 2]]
-            self.alike = FORGETTING * self.alike + found.sum(axis=0)
-
-    def _remember(self, cohort: Integers, absence: Integers, news: list[Model]) -> None:
-        """Add to the mean what the clients will add to their memories, all of it the first time."""
+    def _learn(self, shares: Floats, absence: Integers, products: Floats) -> Floats:
+        """Add the evidence of the clients that are back; return the gains of all."""
+        back = absence > 0
+        self.absences = self.absences + np.array([absence[back].sum(), back.sum()])
         damping = self._given("damping", RETURNS * _ratio(*self.absences))
-        first, shares = absence == 0, self.importance[cohort]
-        gains = np.where(first, 1.0, absence / np.where(first, 1.0, absence + damping))
+        gains = np.where(back, absence / np.where(back, absence + damping, 1.0), 1.0)
+        if back.any():
+            counted = (shares * gains)[back] @ products[back]
+            self.trusted = FORGETTING * self.trusted + counted[[0, 2]]
+            self.alike = FORGETTING * self.alike + products[back].sum(axis=0)
+        return gains
+
+    def _remember(
+        self, cohort: Integers, first: NDArray[np.bool_], gains: Floats, news: list[Model]
+    ) -> None:
+        """Add to the mean what the clients will add to their memories, all of it the first time."""
+        shares = self.importance[cohort]
         heard = self.heard + float(shares[first].sum())
         parts = zip((shares * gains / heard).tolist(), news, strict=True)
         self.mean, self.heard = _sum((self.heard / heard, self.mean), *parts), heard
