@@ -20,6 +20,8 @@ from fedavot.rules.names import label_of
 
 _LEGEND_COLUMN, _LEGEND_LETTERS = 2.45, 26
 """Width in inches of a legend entry with this number of letters, the most a label has."""
+FLOOR = 1e-16
+"""Smallest excess drawn."""
 WINDOW = 50
 """Curves are moving means over the run's rounds divided by this."""
 Columns = Mapping[str, tuple[str, str | None]]
@@ -77,6 +79,9 @@ def _curve(axes: Any, outcome: Outcome, *, excess: bool) -> Any:
     values, rounds = values[:, drawn], outcome.recorded[drawn]
     width = max(1, outcome.recorded.size // WINDOW)
     smooth = np.array([_moving_mean(row, width) for row in values])
+    if excess:
+        # What is left is rounding, which a log scale would show as noise over many decades.
+        smooth = np.maximum(smooth, FLOOR)
     style = {"color": look.colour, "linestyle": look.dashes, "linewidth": 1.4}
     label = label_of(outcome.rule) + _gone(outcome, rounds.size)
     return draw_mean(axes, rounds, smooth, label=label, **style)

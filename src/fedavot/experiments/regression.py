@@ -24,7 +24,8 @@ HALF = 0.5
 LOCAL_STEPS = 5
 
 RULES = (
-    *("full", "fedavot", "fedavot-variance", "fedavot-soft", "fedavot-online", "fedavot-memory"),
+    *("full", "fedavot-steady", "fedavot", "fedavot-variance", "fedavot-soft", "fedavot-online"),
+    "fedavot-memory",
     *("fedavg", "importance-average", "self-normalised-ipw", "horvitz-thompson", "fedavg-k"),
 )
 

@@ -1,6 +1,6 @@
 """A study's results as tables and sentences, from its outcomes alone.
 
-Where a simpler rule does better than FedAVOT, the text says so by name and number.
+Where a simpler rule does better than ours, the text says so by name and number.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,8 +13,8 @@ from fedavot.experiments.outcome import METRICS, Outcome
 from fedavot.experiments.study import Panel, Study
 from fedavot.rules.names import RuleName, label_of
 
-OURS = RuleName.FEDAVOT
-"""The rule that the others, including its variants, are compared with."""
+OURS = (RuleName.STEADY, RuleName.FEDAVOT)
+"""The rule that the others are compared with: the first of these that a study has."""
 ROUNDING = 1e-12
 """Smaller numbers are shown as 0."""
 _SINGLE = 1e-7
@@ -116,7 +116,7 @@ def _listed(rows: Iterable[dict[str, Any]]) -> Cells:
 
 
 def findings(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return sentences that compare FedAVOT with the other rules of one setting.
+    """Return sentences that compare our rule with the others of one setting.
 
     Rules are compared seed by seed, as they see the same cohorts. A mean difference within two
     standard errors counts as none, unless it has the same sign for every seed: one extreme seed
@@ -126,18 +126,19 @@ def findings(outcomes: Sequence[Outcome]) -> list[str]:
     metric = "excess" if any(_has(outcome, "excess") for outcome in outcomes) else "tail_loss"
     # Rules of one setting see the same cohorts, and most of them ask the same clients.
     found = list(dict.fromkeys(f"{one.message}." for one in outcomes if one.message))
-    ours = by_rule[OURS].values(metric) if OURS in by_rule else None
-    if ours is None:
+    own = next((rule for rule in OURS if rule in by_rule), None)
+    ours = None if own is None else by_rule[own].values(metric)
+    if own is None or ours is None:
         return found
     verdicts: dict[str, list[str]] = {}
     for rule, outcome in by_rule.items():
         theirs = outcome.values(metric)
-        if rule not in (RuleName.FULL, OURS) and theirs is not None:
+        if rule not in (RuleName.FULL, own) and theirs is not None:
             text = f"{label_of(rule)} ({theirs.mean():.3g})"
             verdicts.setdefault(_verdict(ours - theirs), []).append(text)
     said = f"its {METRICS[metric]} is {ours.mean():.3g}"
     for verdict, rules in verdicts.items():
-        found.append(f"FedAVOT {verdict} {', '.join(rules)}: {said}.")
+        found.append(f"{own.label} {verdict} {', '.join(rules)}: {said}.")
     whole = by_rule[RuleName.FULL].mean(metric) if RuleName.FULL in by_rule else None
     if whole is not None:
         found.append(f"Full participation has {whole:.3g}.")

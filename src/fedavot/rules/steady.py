@@ -11,7 +11,7 @@ Local steps follow ∇f_i + κ (y_i − T), so that clients differ less in where
 
 No availability law enters, and clients without importance are not asked. α, c and κ are learnt from
 the clients that return: α is the regression of what they say on what was remembered of them,
-weighted by importance and length of absence; c is twice the mean time to return; κ is the squared
+weighted by importance and gain, p_i γ_i; c is twice the mean time to return; κ is the squared
 correlation of the two. So with large or falling steps, where memories mislead, the rule is close to
 an average of those present; as they become reliable it approaches full participation, whatever the
 cohort.
