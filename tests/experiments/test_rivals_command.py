@@ -33,7 +33,7 @@ def tiny(seeds, *, quick, data_dir, log_dir):
             name,
             (Instance(problem, tuple(seeds)),),
             tuple(build(rule, Known(IMPORTANCE, LAW)) for rule in RULES),
-            Training(10 if quick else 20, constant(0.02), record_every=5),
+            Training(20, constant(0.02), record_every=5),
             tail=5,
             tuning=(Instance(problem, tuple(rivals.TUNING + seed for seed in seeds)),),
         )
