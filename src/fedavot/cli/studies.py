@@ -210,9 +210,9 @@ _add_study(
 )
 _add_study(
     "rivals",
-    "Compare every rule at its own best steps, with uneven availability. "
-    "Steps are chosen on seeds of their own. Clients hold images of few classes, and how often a "
-    "client is available depends on which.",
+    "Compare every rule at its own best steps. "
+    "Availability is uneven, and steps are chosen on seeds of their own. Clients hold images of "
+    "few classes, and how often a client is available depends on which.",
     *_OF_DIGITS,
     *_OF_RIVALS,
 )
