@@ -9,14 +9,14 @@ from fedavot._extras import require
 
 require("audit", "polars", "matplotlib", by="fedavot.audit")
 
-from fedavot.audit.auditing import audit  # noqa: E402
-from fedavot.audit.federation import Federation  # noqa: E402
-from fedavot.audit.findings import Findings  # noqa: E402
-from fedavot.audit.outputs import write_audit  # noqa: E402
-from fedavot.audit.participation import Participation  # noqa: E402
-from fedavot.audit.reading import read_log  # noqa: E402
-from fedavot.audit.sample import write_sample  # noqa: E402
-from fedavot.audit.wanted import federation_of  # noqa: E402
+from fedavot.audit.auditing import audit
+from fedavot.audit.federation import Federation
+from fedavot.audit.findings import Findings
+from fedavot.audit.outputs import write_audit
+from fedavot.audit.participation import Participation
+from fedavot.audit.reading import read_log
+from fedavot.audit.sample import write_sample
+from fedavot.audit.wanted import federation_of
 
 __all__ = [
     "Federation",

@@ -14,11 +14,11 @@ from fedavot._extras import require
 
 require("cli", "click", "rich", by="the command line")
 
-import click  # noqa: E402
+import click
 
-from fedavot.cli._group import Group  # noqa: E402
-from fedavot.cli.audit import audit_command, sample_log  # noqa: E402
-from fedavot.cli.studies import reproduce, simulate  # noqa: E402
+from fedavot.cli._group import Group
+from fedavot.cli.audit import audit_command, sample_log
+from fedavot.cli.studies import reproduce, simulate
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedavot._checks import Floats
+from fedavot.experiments import summary
 from fedavot.experiments.outcome import Outcome
 from fedavot.experiments.summary import ROUNDING
 from fedavot.rules.names import RuleName
 
-OURS = RuleName.STEADY
+OURS = summary.OURS[0]
 """The rule that is compared with the best of the others."""
 SOLVED = 1e-9
 """Ratios do not tell smaller losses apart."""

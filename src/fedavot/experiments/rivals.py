@@ -229,11 +229,11 @@ def importances(rates: Floats) -> dict[str, Floats]:
 
 
 def rules_for(importance: Floats, law: Law) -> tuple[Rule, ...]:
-    """Return every rule of the library, as its authors run it where that serves it better.
-
-    Rules that divide by the probability of taking part leave out clients that never do.
-    """
-    known = Known(importance, law, np.maximum(law.inclusion(), 1e-3))
+    """Return every rule of the library, as its authors run it where that serves it better."""
+    chances = law.inclusion()
+    # A client that a log never names may be in another draw of it: rarer than any that it names.
+    chances = np.where(chances > 0, chances, chances[chances > 0].min())
+    known = Known(importance, law, chances)
     log = [cohort.tolist() for cohort in law.sample(np.random.default_rng(0), SAMPLE)]
     sampled = Known(importance, Cohorts(log, n_clients=law.n_clients))
     options: dict[str, dict[str, Any]] = {

@@ -47,9 +47,7 @@ def conduct(
     workers : int
         Number of runs at a time. Results do not depend on it.
     """
-    if folder.is_symlink():
-        raise InputError(f"{folder} is a symbolic link, which a study does not follow; remove it")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     stop = threading.Event()
     jobs = [
         _Job(setting, rule, folder, progress, stop)
@@ -75,6 +73,13 @@ def conduct(
     if stop.is_set():
         raise InterruptedStudyError(list(done))
     return done
+
+
+def make_folder(folder: Path) -> None:
+    """Create a study's folder of outcomes, unless a symbolic link is in its place."""
+    if folder.is_symlink():
+        raise InputError(f"{folder} is a symbolic link, which a study does not follow; remove it")
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +166,7 @@ class _Job:
             seeds=tuple(seed for run in runs for seed in run.seeds),
             recorded=shortest.recorded[kept],
             losses=losses[:, kept],
-            optimum=_optimum(self.setting),
+            optimum=self.setting.optimum,
             metrics=groups.pop("", {}),
             seconds=sum(run.seconds for run in runs),
             message=message,
@@ -188,14 +193,6 @@ class _Job:
                 for name, values in metrics.items():
                     found.setdefault(group, {}).setdefault(name, []).extend(values.tolist())
         return found
-
-
-def _optimum(setting: Setting) -> Floats | None:
-    """Return the least value of each seed's objective, shape (n_seeds,), if all are known."""
-    values = [instance.optimum for instance in setting.instances for _ in instance.seeds]
-    if any(value is None for value in values):
-        return None
-    return np.array(values, dtype=np.float64)
 
 
 def _first_at(run: Run, target: float) -> Floats:

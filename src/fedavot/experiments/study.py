@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fedavot._checks import Floats
 from fedavot.experiments.outcome import Outcome
 from fedavot.rules import Rule
@@ -119,11 +121,16 @@ class Setting:
         return self.instances[0].problem.shares
 
     @property
+    def optimum(self) -> Floats | None:
+        """The least value of each seed's objective, shape (n_seeds,), if all are known."""
+        values = [instance.optimum for instance in self.instances for _ in instance.seeds]
+        return None if None in values else np.array(values, dtype=np.float64)
+
+    @property
     def panel(self) -> Panel:
         """What a report shows of the setting."""
-        known = all(instance.optimum is not None for instance in self.instances)
         rules = tuple(str(rule.name) for rule in self.rules)
-        shown = (self.importance, self.inclusion, known, self.caption)
+        shown = (self.importance, self.inclusion, self.optimum is not None, self.caption)
         return Panel(self.name, *shown, rules, self.notes)
 
 

@@ -22,7 +22,7 @@ from fedavot import __version__
 from fedavot._checks import Floats, Integers
 from fedavot.errors import InputError, InterruptedStudyError
 from fedavot.experiments.outcome import LARGEST, Outcome, file_name
-from fedavot.experiments.running import Progress
+from fedavot.experiments.running import Progress, make_folder
 from fedavot.experiments.study import COMMON, Instance, Setting, common
 from fedavot.rules import Rule
 from fedavot.rules.names import label_of
@@ -58,7 +58,7 @@ class Choice(NamedTuple):
 def conduct(settings: Sequence[Setting], folder: Path, *, progress: Progress) -> list[Outcome]:
     """Tune and run every rule of every setting that is not in the folder yet.
 
-    There is one at a time, as a sweep uses every core there is.
+    Rules are tuned one after another, because a sweep already uses every core.
 
     Parameters
     ----------
@@ -71,11 +71,9 @@ def conduct(settings: Sequence[Setting], folder: Path, *, progress: Progress) ->
         Two per setting and rule: at its own best steps, and at the common step, under the
         setting's name followed by `COMMON`.
     """
-    if folder.is_symlink():
-        raise InputError(f"{folder} is a symbolic link, which a study does not follow; remove it")
     for setting in settings:
         _refuse_shared_seeds(setting)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     done: list[Outcome] = []
     try:
         for setting in settings:
@@ -204,9 +202,7 @@ class _Tuning:
         mark: str,
     ) -> Outcome:
         setting = self.setting
-        optima = [instance.optimum for instance in setting.instances for _ in instance.seeds]
-        known = all(value is not None for value in optima)
-        optimum = np.array(optima, dtype=np.float64) if known else None
+        optimum = setting.optimum
         tail = self._tails(recorded, losses)
         metrics = {"tail_loss": tail.tolist(), "final_loss": losses[:, -1].tolist()}
         if optimum is not None:

@@ -7,12 +7,12 @@ from fedavot.flower._require import require_flower
 
 require_flower()
 
-from fedavot.flower.accounting import epsilon_spent  # noqa: E402
-from fedavot.flower.identity import introduce  # noqa: E402
-from fedavot.flower.log import Round  # noqa: E402
-from fedavot.flower.options import Admission, Weighting  # noqa: E402
-from fedavot.flower.privacy import ExactNoise  # noqa: E402
-from fedavot.flower.strategy import FedAVOT  # noqa: E402
+from fedavot.flower.accounting import epsilon_spent
+from fedavot.flower.identity import introduce
+from fedavot.flower.log import Round
+from fedavot.flower.options import Admission, Weighting
+from fedavot.flower.privacy import ExactNoise
+from fedavot.flower.strategy import FedAVOT
 
 __all__ = [
     "Admission",

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, as_distribution, as_floats
+from fedavot._checks import Floats, as_amount, as_distribution, as_floats
 from fedavot._clients import in_client_order
 from fedavot.alignment import Alignment, Status
-from fedavot.errors import ImportanceError, RuleError
+from fedavot.errors import ImportanceError, OptionError, RuleError
 
 
 def as_shares(
@@ -22,6 +22,14 @@ def as_shares(
         )
     ordered = in_client_order(importance, names)
     return as_distribution(ordered, what="importance", item="client", error=ImportanceError)
+
+
+def as_part(value: float, *, what: str) -> float:
+    """Return a number from 0 to 1."""
+    part = as_amount(value, what=what)
+    if part > 1.0:
+        raise OptionError(f"{what} is {part}; it must be from 0 to 1")
+    return part
 
 
 def inverse_inclusion(rule: str, importance: ArrayLike, inclusion: ArrayLike | None) -> Floats:

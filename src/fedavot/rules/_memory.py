@@ -29,6 +29,7 @@ from fedavot.rules._rule import (
     Report,
     Rule,
     State,
+    along,
     minus,
     one_each,
     pick,
@@ -53,7 +54,7 @@ class Constants(NamedTuple):
     """The member of the family: all arrays, so that one compiled program serves every member."""
 
     share: Any
-    """β; `LEARNT` stands for a rule that gives its weights."""
+    """β; NaN for a rule that gives its weights."""
     trust: Any
     damping: Any
     correction: Any
@@ -111,7 +112,7 @@ def empty_memory(
     importance: Floats,
     params: Params,
     *,
-    share: float = LEARNT,
+    share: float = float("nan"),
     trust: float = 1.0,
     damping: float = 0.0,
     correction: float = 0.0,
@@ -139,8 +140,14 @@ def mean_memory(state: Memory) -> Params:
     import jax.numpy as jnp
 
     heard = state.evidence.heard
-    shares = ~jnp.isnan(state.constants.share) & (heard > 0)
-    return scaled(1.0 / jnp.where(shares, heard, 1.0), state.total)
+    return scaled(1.0 / jnp.where(_shares(state) & (heard > 0), heard, 1.0), state.total)
+
+
+def _shares(state: Memory) -> Any:
+    """Return whether the rule shares, or gives its weights."""
+    import jax.numpy as jnp
+
+    return ~jnp.isnan(state.constants.share)
 
 
 def trust_of(state: Memory) -> Any:
@@ -186,7 +193,7 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
     heard, unheard, old = _newcomers(state, shares, absence, rows)
     part = 1.0 - trust * (1.0 - state.constants.share)
     weights = shares + (part * (1.0 - shares.sum() - unheard) + unheard) * report.weights
-    weights = jnp.where(jnp.isnan(state.constants.share), report.weights, weights)
+    weights = jnp.where(_shares(state), weights, report.weights)
     news = weighted(weights, minus(fresh, scaled(trust, old)))
     change = plus(scaled(trust * heard, mean), news)
     moved = plus(params, scaled(jnp.where(present.any(), span, 0.0), change))
@@ -203,14 +210,12 @@ def _newcomers(state: Memory, shares: Any, absence: Any, rows: Params) -> tuple[
     import jax
     import jax.numpy as jnp
 
-    constants, heard = state.constants, state.evidence.heard
-    learns = ~jnp.isnan(constants.share) & jnp.isnan(constants.trust)
+    heard = state.evidence.heard
+    learns = _shares(state) & jnp.isnan(state.constants.trust)
     new = jnp.where(absence > 0, 0.0, shares).sum()
     unheard = jnp.where(learns, jnp.maximum(1.0 - heard - new, 0.0), 0.0)
     hidden = learns & (absence == 0)
-    old = jax.tree.map(
-        lambda row: jnp.where(hidden.reshape(-1, *[1] * (row.ndim - 1)), 0.0, row), rows
-    )
+    old = jax.tree.map(lambda row: jnp.where(along(hidden, row), 0.0, row), rows)
     return jnp.where(learns, heard, 1.0), unheard, old
 
 
@@ -221,11 +226,11 @@ def _memory_of(state: Memory, clients: Any, mean: Params) -> tuple[Params, Any]:
 
     evidence = state.evidence
     seen = evidence.seen.at[clients].get(mode="fill", fill_value=0)
-    shares = ~jnp.isnan(state.constants.share)
+    fills = (seen == 0) & _shares(state)
 
     def filled(row: Any, middle: Any) -> Any:
-        known = (seen > 0).reshape(*seen.shape, *[1] * middle.ndim)
-        return jnp.where(known, row, jnp.where(shares, middle, 0.0))
+        # A client's row is zero until it is seen.
+        return jnp.where(fills.reshape(*seen.shape, *[1] * middle.ndim), middle, row)
 
     rows = jax.tree.map(filled, pick(state.last, clients), mean)
     return rows, jnp.where(seen > 0, evidence.rounds + 1 - seen, 0)
@@ -267,19 +272,13 @@ def _gain(state: Memory, absences: Any, absence: Any) -> Any:
 def _remember(state: Memory, members: Any, absence: Any, fresh: Params) -> Memory:
     """Return the memory with part of what is new in the updates, all of it the first time."""
     import jax
-    import jax.numpy as jnp
 
-    gain, first = _gain(state, state.evidence.absences, absence), absence == 0
-    stored = jax.tree.map(
-        lambda leaf: jnp.where(first.reshape(-1, *[1] * (leaf.ndim - 1)), 0.0, leaf),
-        pick(state.last, members),
-    )
+    gain = _gain(state, state.evidence.absences, absence)
+    stored = pick(state.last, members)
     news = minus(fresh, stored)
     shares = state.importance.at[members].get(mode="fill", fill_value=0)
     total = plus(state.total, weighted(shares * gain, news))
-    rows = jax.tree.map(
-        lambda row, new: row + gain.reshape(-1, *[1] * (new.ndim - 1)) * new, stored, news
-    )
+    rows = jax.tree.map(lambda row, new: row + along(gain, row) * new, stored, news)
     return state._replace(last=put(state.last, members, rows), total=total)
 
 

@@ -227,6 +227,11 @@ def pick(table: Params, members: Any) -> Params:
     return jax.tree.map(lambda leaf: leaf.at[members].get(mode="clip"), table)
 
 
+def along(values: Any, leaf: Any) -> Any:
+    """Return one value per row, shaped to be combined with a leaf of a table."""
+    return values.reshape(-1, *[1] * (leaf.ndim - 1))
+
+
 def put(table: Params, members: Any, rows: Params) -> Params:
     """Return the table with the members' rows replaced; absent places are left alone."""
     import jax

@@ -29,6 +29,7 @@ from fedavot.rules._rule import (
     Report,
     Rule,
     State,
+    along,
     by_cohort,
     minus,
     one_each,
@@ -118,7 +119,7 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
     moved, period, ended = amplified(params, moved, state.period)
 
     def renewed(own: Any, total: Any) -> Any:
-        rounds = counts.reshape(-1, *[1] * (own.ndim - 1))
+        rounds = along(counts, own)
         return jnp.where(ended & (rounds > 0), total / jnp.maximum(rounds, 1.0), own)
 
     own = jax.tree.map(renewed, state.own, sums)

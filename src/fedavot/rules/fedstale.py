@@ -16,9 +16,7 @@ Source: Rodio & Neglia, *FedStale: leveraging stale client updates in federated 
 
 from numpy.typing import ArrayLike
 
-from fedavot._checks import as_amount
-from fedavot.errors import OptionError
-from fedavot.rules._known import as_shares, inverse_inclusion
+from fedavot.rules._known import as_part, as_shares, inverse_inclusion
 from fedavot.rules._memory import remembering
 from fedavot.rules._rule import Rule, by_cohort
 from fedavot.rules.names import RuleName
@@ -36,9 +34,7 @@ def fedstale(importance: ArrayLike, inclusion: ArrayLike | None, *, trust: float
     """
     ratios = inverse_inclusion(RuleName.FEDSTALE, importance, inclusion)
     shares = as_shares(importance)
-    part = as_amount(trust, what="trust")
-    if part > 1.0:
-        raise OptionError(f"trust is {part}; it must be from 0 to 1")
+    part = as_part(trust, what="trust")
     choose = by_cohort(lambda cohort: ratios[cohort])
     knows = "importance, inclusion probabilities"
     return remembering(RuleName.FEDSTALE, knows, choose, shares, trust=part)

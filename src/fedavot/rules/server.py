@@ -87,7 +87,7 @@ def with_server(rule: Rule, *, step: float = 1.0, momentum: float = 0.0) -> Rule
     momentum : float
         m, at least 0 and below 1: how much of the average change is kept from round to round.
     """
-    size, kept = as_amount(step, what="step", positive=True), as_part(momentum, what="momentum")
+    size, kept = as_amount(step, what="step", positive=True), _below_one(momentum, what="momentum")
 
     def begin(params: Params) -> Momentum:
         return Momentum(_array(params, size), _array(params, kept), zeros_like(params))
@@ -118,7 +118,7 @@ def with_adam(
     size = as_amount(step, what="step", positive=True)
     if not isinstance(betas, tuple | list) or len(betas) != 2:
         raise OptionError(f"betas is {shown(betas)}; it must be a pair of numbers")
-    first, second = (as_part(beta, what="a beta") for beta in betas)
+    first, second = (_below_one(beta, what="a beta") for beta in betas)
     least = as_amount(epsilon, what="epsilon", positive=True)
 
     def begin(params: Params) -> Adam:
@@ -169,7 +169,7 @@ def fedadam(
     return dataclasses.replace(rule, name=RuleName.FEDADAM)
 
 
-def as_part(value: float, *, what: str) -> float:
+def _below_one(value: float, *, what: str) -> float:
     """Return a number that is at least 0 and below 1."""
     part = as_amount(value, what=what)
     if part >= 1.0:

@@ -5,9 +5,9 @@
     y_i ← y_i + γ_i (u_i − y_i),   γ_i = s_i/(s_i + c), 1 the first time
 
 y_i is what is remembered of client i, T = Σ p_i y_i, and s_i the rounds since i was last there. Who
-is present counts for itself by p_i. For the rest, 1 − p(S), speak the memories, as far as they are
-trusted (α), and what is new from those present, which a part β of the absent are taken to share.
-Local steps follow ∇f_i + κ (y_i − T), so that clients differ less in where they go.
+is present counts for itself by p_i. The rest of the importance, 1 − p(S), is represented by the
+memories, as far as they are trusted (α), and by the news from those present, of which the absent
+are taken to share a part β. Local steps follow ∇f_i + κ (y_i − T), so that clients drift less.
 
 No availability law enters, and clients without importance are not asked. α, c and κ are learnt from
 the clients that return: α is the regression of what they say on what was remembered of them,
@@ -32,9 +32,9 @@ from numpy.typing import ArrayLike
 from fedavot._checks import SUM_SLACK, Floats, Integers, as_amount
 from fedavot._clients import Clients
 from fedavot.alignment import Alignment
-from fedavot.errors import OptionError, RuleError
+from fedavot.errors import RuleError
 from fedavot.online import OnlineAligner
-from fedavot.rules._known import as_converged, as_shares
+from fedavot.rules._known import as_converged, as_part, as_shares
 from fedavot.rules._memory import LEARNT, remembering
 from fedavot.rules._rule import Asked, Cohorts, Rule, equal_weights
 from fedavot.rules.names import RuleName
@@ -93,10 +93,10 @@ def constants_of(
 ) -> dict[str, float]:
     """Return the constants of `steady` for `empty_memory`, checked."""
     return {
-        "share": _part(share, "share"),
+        "share": as_part(share, what="share"),
         "damping": LEARNT if damping is None else as_amount(damping, what="damping"),
-        "correction": LEARNT if correction is None else _part(correction, "correction"),
-        "trust": LEARNT if trust is None else _part(trust, "trust"),
+        "correction": LEARNT if correction is None else as_part(correction, what="correction"),
+        "trust": LEARNT if trust is None else as_part(trust, what="trust"),
     }
 
 
@@ -126,10 +126,3 @@ def _weighing(
         return lambda: alignment.weights
     kind, state = type(alignment), alignment.state_dict()
     return lambda: kind.from_state(state).observe
-
-
-def _part(value: float, what: str) -> float:
-    part = as_amount(value, what=what)
-    if part > 1.0:
-        raise OptionError(f"{what} is {part}; it must be from 0 to 1")
-    return part

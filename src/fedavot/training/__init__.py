@@ -10,11 +10,11 @@ from fedavot._extras import require
 
 require("training", "jax", by="fedavot.training")
 
-from fedavot.training.options import Training  # noqa: E402
-from fedavot.training.projection import Ball, Box, Projection  # noqa: E402
-from fedavot.training.run import Ending, Run  # noqa: E402
-from fedavot.training.steps import constant, cosine, decaying, inverse_root  # noqa: E402
-from fedavot.training.task import Problem, Task, from_clients  # noqa: E402
+from fedavot.training.options import Training
+from fedavot.training.projection import Ball, Box, Projection
+from fedavot.training.run import Ending, Run
+from fedavot.training.steps import constant, cosine, decaying, inverse_root
+from fedavot.training.task import Problem, Task, from_clients
 
 if TYPE_CHECKING:
     from fedavot.training.engine import objective, train

@@ -26,8 +26,6 @@ from fedavot.training.task import Problem, leaves
 
 MEMORY = 2**31
 """Bytes of models and memories that are trained side by side."""
-
-
 WIDTH = 8
 """The number of places in a padded round is a multiple of this."""
 
