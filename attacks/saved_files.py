@@ -245,8 +245,8 @@ def _is_share(values, size):
 def findings(place):
     """Return the findings of an audit, compared with the audit itself."""
     from fedavot import audit
-    from fedavot.audit.comparison import compare
-    from fedavot.audit.document import read_findings, write_findings
+    from fedavot.audit.report.comparison import compare
+    from fedavot.audit.report.document import read_findings, write_findings
 
     rng = np.random.default_rng(0)
     lines = ["round,client,status"]
@@ -309,7 +309,7 @@ def training(place):
 
 def flower(place):
     """Return a checkpoint of a Flower run."""
-    from fedavot.flower.checkpoint import FILE, Checkpoint
+    from fedavot.flower.kept.checkpoint import FILE, Checkpoint
 
     aligner = fa.OnlineAligner(IMPORTANCE, step=2.0)
     aligner.observe([0, 3])
@@ -342,7 +342,7 @@ def _memory(place):
     """Leave a memory whose last rows are in the journal; return how to recover it."""
     from flwr.app import Array, ArrayRecord
 
-    from fedavot.flower.memory import JOURNAL, ROWS, Memory
+    from fedavot.flower.kept.memory import JOURNAL, ROWS, Memory
 
     model = ArrayRecord({"w": Array(np.zeros(6, np.float32))})
     memory = Memory(place, model)
@@ -365,7 +365,7 @@ def _memory(place):
 
 def journal(place):
     """Return the journal of a memory, as a crash leaves it."""
-    from fedavot.flower.memory import JOURNAL, ROWS
+    from fedavot.flower.kept.memory import JOURNAL, ROWS
 
     held, recover = _memory(place)
 
@@ -379,7 +379,7 @@ def journal(place):
 
 def rows(place):
     """Return the rows of a memory, which are bare numbers."""
-    from fedavot.flower.memory import JOURNAL, ROWS
+    from fedavot.flower.kept.memory import JOURNAL, ROWS
 
     held, recover = _memory(place)
 

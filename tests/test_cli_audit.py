@@ -130,7 +130,7 @@ def test_a_sample_in_a_folder_that_looks_like_an_option_can_be_audited():
 
 
 def test_an_interrupted_sample_says_that_nothing_was_written(monkeypatch):
-    monkeypatch.setattr("fedavot.audit.sample.write_sample", interrupt)
+    monkeypatch.setattr("fedavot.audit.sample.files.write_sample", interrupt)
     done = run("sample-log", "sample")
     assert done.exit_code == 130
     assert done.stderr == "Interrupted; nothing was written.\n"
@@ -329,7 +329,7 @@ def test_a_bad_option_is_refused_before_the_log_is_read(log, monkeypatch, option
     def read(*_, **__):
         raise AssertionError("the log was read")
 
-    monkeypatch.setattr("fedavot.audit.reading.kind_of", read)
+    monkeypatch.setattr("fedavot.audit.reading.log.kind_of", read)
     assert told in refused("audit", log, *options)
 
 
@@ -407,7 +407,7 @@ def test_a_full_disk_is_told_with_what_to_do(log, monkeypatch):
     def write(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("fedavot.audit.outputs.write_findings", write)
+    monkeypatch.setattr("fedavot.audit.report.outputs.write_findings", write)
     assert "the disk of audit-log is full" in refused("audit", log)
 
 
@@ -420,7 +420,7 @@ def test_an_audit_that_is_told_to_end_leaves_nothing(log, monkeypatch, name):
     def end(*_, **__):
         signal.raise_signal(number)
 
-    monkeypatch.setattr("fedavot.audit.outputs.write_findings", end)
+    monkeypatch.setattr("fedavot.audit.report.outputs.write_findings", end)
     done = run("audit", log)
     assert done.exit_code == 130
     assert "Interrupted; nothing was written." in done.stderr
@@ -444,10 +444,10 @@ def interrupt(*_, **__):
 @pytest.mark.parametrize(
     "where",
     [
-        "fedavot.audit.reading.read_log",
+        "fedavot.audit.reading.log.read_log",
         "fedavot.audit.auditing.audit",
-        "fedavot.audit.page.page",
-        "fedavot.audit.outputs.os.rename",
+        "fedavot.audit.report.page.page",
+        "fedavot.audit.report.outputs.os.rename",
     ],
 )
 def test_an_interrupted_audit_says_so_and_leaves_nothing(log, monkeypatch, where):
@@ -471,7 +471,7 @@ def test_what_else_may_go_wrong_is_one_line(log, monkeypatch, error, told):
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr("fedavot.audit.reading.read_log", fail)
+    monkeypatch.setattr("fedavot.audit.reading.log.read_log", fail)
     assert told in refused("audit", log)
 
 

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 import fedavot as fa
 from fedavot import audit, cli, flower, rules, selection, training
-from fedavot.audit import comparison, document
-from fedavot.audit.columns import NAMES
-from fedavot.audit.rows import STATUSES
+from fedavot.audit.reading.columns import NAMES
+from fedavot.audit.reading.rows import STATUSES
+from fedavot.audit.report import comparison, document
 from fedavot.experiments.alignment import measure
 from fedavot.experiments.paper import paper_settings
 from fedavot.training import mnist, partition
@@ -60,8 +60,8 @@ CALLABLES = {
     },
     "Cohorts.from_log": fa.Cohorts.from_log,
     "fedavot.selection.inclusion_probabilities": selection.inclusion_probabilities,
-    "fedavot.audit.comparison.compare": comparison.compare,
-    "fedavot.audit.document.read_findings": document.read_findings,
+    "fedavot.audit.report.comparison.compare": comparison.compare,
+    "fedavot.audit.report.document.read_findings": document.read_findings,
 }
 # Results are handed out, not constructed; an enumeration or a protocol has no signature of its own.
 HANDED_OUT = {

@@ -7,7 +7,7 @@ from logs import drawn, log_of, plain_gap, scarce, slack
 import fedavot as fa
 from fedavot.audit.auditing import audit
 from fedavot.audit.federation import Federation
-from fedavot.audit.numerals import share
+from fedavot.audit.report.numerals import share
 
 TOLERANCE = 0.05
 SEEDS = range(5)

@@ -2,8 +2,8 @@
 
 import made
 
-from fedavot.audit.rules import AS_APPLIED, label
-from fedavot.audit.words import MEANT
+from fedavot.audit.decision.rules import AS_APPLIED, label
+from fedavot.audit.report.words import MEANT
 from fedavot.rules.names import RuleName
 
 

@@ -8,12 +8,12 @@ from logs import drawn, log_of, scarce, slack
 
 import fedavot as fa
 from fedavot.audit.auditing import STAGES, audit
-from fedavot.audit.document import findings_document
 from fedavot.audit.federation import Federation
-from fedavot.audit.fitting import Fitting
-from fedavot.audit.price import effective, gap
-from fedavot.audit.weighing import weights_of
-from fedavot.audit.window import whole
+from fedavot.audit.report.document import findings_document
+from fedavot.audit.statistics.fitting import Fitting
+from fedavot.audit.statistics.price import effective, gap
+from fedavot.audit.statistics.weighing import weights_of
+from fedavot.audit.statistics.window import whole
 from fedavot.errors import OptionError
 
 
@@ -213,7 +213,7 @@ def test_progress_names_every_stage_once_and_ends_whole(case):
 
 
 def test_a_very_large_log_is_judged_by_rates_and_says_so(monkeypatch):
-    monkeypatch.setattr("fedavot.audit.window.MOST_ENTRIES", 2_000)
+    monkeypatch.setattr("fedavot.audit.statistics.window.MOST_ENTRIES", 2_000)
     law, importance = slack()
     found = audit(drawn(law, importance, 3000, 0))
     assert any("fitted to rates" in note for note in found.notes)
@@ -224,7 +224,7 @@ def test_a_very_large_log_is_judged_by_rates_and_says_so(monkeypatch):
 
 
 def test_a_deficient_set_is_found_in_a_very_large_log(monkeypatch):
-    monkeypatch.setattr("fedavot.audit.window.MOST_ENTRIES", 2_000)
+    monkeypatch.setattr("fedavot.audit.statistics.window.MOST_ENTRIES", 2_000)
     law, importance = scarce()
     found = audit(drawn(law, importance, 3000, 0))
     # Clients are independent here, so that the sets looked at are the worst there are.
@@ -237,7 +237,7 @@ def test_a_deficient_set_is_found_in_a_very_large_log(monkeypatch):
 
 def test_what_is_done_in_chunks_is_what_is_done_at_once(case, monkeypatch):
     federation, found = case
-    monkeypatch.setattr("fedavot.audit.window.CHUNK", 50)
+    monkeypatch.setattr("fedavot.audit.statistics.window.CHUNK", 50)
     again = audit(federation)
     assert again.gap.value == pytest.approx(found.gap.value)
     for one, other in zip(again.price.standings, found.price.standings, strict=True):

@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedavot._incidence import Incidence
-from fedavot.audit import Participation, behaviour
-from fedavot.audit.behaviour import behave, dispersion, is_dated, rounds_per_observation
+from fedavot.audit import Participation
 from fedavot.audit.federation import Federation
 from fedavot.audit.findings import Estimate
-from fedavot.audit.window import whole
+from fedavot.audit.statistics import behaviour
+from fedavot.audit.statistics.behaviour import behave, dispersion, is_dated, rounds_per_observation
+from fedavot.audit.statistics.window import whole
 
 ROUNDING = 1e-9
 """Sums of a few thousand small integers in another order."""

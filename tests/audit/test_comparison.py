@@ -7,9 +7,9 @@ import made
 import numpy as np
 import pytest
 
-from fedavot.audit.comparison import compare
-from fedavot.audit.document import findings_document, read_findings, write_findings
 from fedavot.audit.findings import Advice, Estimate, Reached
+from fedavot.audit.report.comparison import compare
+from fedavot.audit.report.document import findings_document, read_findings, write_findings
 
 
 def changed(before, after):

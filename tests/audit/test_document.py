@@ -12,8 +12,10 @@ import pytest
 
 import fedavot as fa
 from fedavot.audit import Participation
-from fedavot.audit.comparison import compare
-from fedavot.audit.document import (
+from fedavot.audit.findings import Behaviour, Estimate, Findings, Shares
+from fedavot.audit.reading.wanted import federation_of
+from fedavot.audit.report.comparison import compare
+from fedavot.audit.report.document import (
     COLUMNS,
     ELSEWHERE,
     findings_document,
@@ -22,8 +24,6 @@ from fedavot.audit.document import (
     write_clients,
     write_findings,
 )
-from fedavot.audit.findings import Behaviour, Estimate, Findings, Shares
-from fedavot.audit.wanted import federation_of
 from fedavot.errors import FedavotWarning, FileFormatError
 from fedavot.flower import Weighting
 from sealing import sealed, unsealed

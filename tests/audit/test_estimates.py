@@ -5,9 +5,9 @@ import pytest
 from logs import drawn, log_of, plain_gap
 
 import fedavot as fa
-from fedavot.audit.estimates import Weighted, blocks_of, distance, drift, resampling
 from fedavot.audit.federation import Federation
-from fedavot.audit.window import whole
+from fedavot.audit.statistics.estimates import Weighted, blocks_of, distance, drift, resampling
+from fedavot.audit.statistics.window import whole
 
 SEEDS = range(100)
 LEAST_HELD = 90

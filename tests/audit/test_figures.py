@@ -14,14 +14,14 @@ import pytest
 from matplotlib.text import Text
 from PIL import Image
 
-from fedavot.audit.availability_figures import MOST_POINTS
-from fedavot.audit.canvas import COLOURS, MOST_ROWS, drawing, short
-from fedavot.audit.figures import draw, write_png
+from fedavot.audit.decision.rules import label
 from fedavot.audit.findings import Advice, Estimate, Fit, Standing
-from fedavot.audit.numerals import NARROW, share
-from fedavot.audit.outputs import PICTURES
-from fedavot.audit.rules import label
-from fedavot.audit.svg import inline
+from fedavot.audit.report.availability_figures import MOST_POINTS
+from fedavot.audit.report.canvas import COLOURS, MOST_ROWS, drawing, short
+from fedavot.audit.report.figures import draw, write_png
+from fedavot.audit.report.numerals import NARROW, share
+from fedavot.audit.report.outputs import PICTURES
+from fedavot.audit.report.svg import inline
 
 VARIANTS = [*made.VARIANTS, odd.named, odd.many]
 
@@ -281,7 +281,7 @@ def test_fonts_as_older_matplotlib_names_them_are_the_pages_too(monkeypatch):
         "<svg viewBox='0 0 1 1'>"
         "<text style=\"font: bold 12px 'DejaVu Sans'; fill: #1b1f24\">x</text></svg>"
     )
-    monkeypatch.setattr("fedavot.audit.svg._document", lambda picture: old)
+    monkeypatch.setattr("fedavot.audit.report.svg._document", lambda picture: old)
     assert 'style="font-weight: bold; font-size: 12px; fill: var(--ink)"' in inline(
         pictures_of(made.findings)["shares"]
     )

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fedavot.audit.markup import Cell, Column, figures, name, paragraphs, table, text
-from fedavot.audit.numerals import ABSENT, digits_of, number, share
+from fedavot.audit.report.markup import Cell, Column, figures, name, paragraphs, table, text
+from fedavot.audit.report.numerals import ABSENT, digits_of, number, share
 
 
 def test_text_keeps_line_breaks_and_loses_other_control_characters():

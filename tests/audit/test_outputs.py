@@ -10,9 +10,9 @@ import made
 import pytest
 
 import fedavot as fa
-from fedavot.audit import document, figures, outputs
-from fedavot.audit.document import read_findings
-from fedavot.audit.outputs import PICTURES, check_folder, write_audit
+from fedavot.audit.report import document, figures, outputs
+from fedavot.audit.report.document import read_findings
+from fedavot.audit.report.outputs import PICTURES, check_folder, write_audit
 from fedavot.errors import OptionError
 
 FILES = ["alignment.json", "clients.csv", "figures", "findings.json", "report.html"]
@@ -31,8 +31,8 @@ def _drawn_once():
     """Draw the same findings once for all tests: they are about files."""
     drawn = cache(figures.draw)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedavot.audit.figures.draw", drawn)
-        patch.setattr("fedavot.audit.page.draw", drawn)
+        patch.setattr("fedavot.audit.report.figures.draw", drawn)
+        patch.setattr("fedavot.audit.report.page.draw", drawn)
         yield
 
 
@@ -108,9 +108,9 @@ def fail_at(monkeypatch, step, error):
         raise error
 
     target = {
-        "page": ("fedavot.audit.page.page", fail),
-        "clients": ("fedavot.audit.outputs.write_clients", fail),
-        "picture": ("fedavot.audit.figures.write_png", fail),
+        "page": ("fedavot.audit.report.page.page", fail),
+        "clients": ("fedavot.audit.report.outputs.write_clients", fail),
+        "picture": ("fedavot.audit.report.figures.write_png", fail),
     }[step]
     monkeypatch.setattr(*target)
 
@@ -288,7 +288,7 @@ KILLED = """
 import os, sys, pathlib
 sys.path.insert(0, {tests!r})
 import made
-from fedavot.audit import figures, outputs
+from fedavot.audit.report import figures, outputs
 figures.draw = lambda findings: ()  # what is drawn does not matter here, and takes a while
 make = outputs._make
 def killed(*arguments):

@@ -14,15 +14,15 @@ import odd
 import pytest
 
 import fedavot as fa
-from fedavot.audit.comparison import Change
-from fedavot.audit.document import write_alignment, write_clients
 from fedavot.audit.findings import Advice, Estimate
-from fedavot.audit.numerals import ABSENT
-from fedavot.audit.outputs import write_audit
-from fedavot.audit.page import MOST_NAMES, TONES, page
-from fedavot.audit.page_tables import MOST_CLIENTS, MOST_EXTREME
-from fedavot.audit.telling import OWED
-from fedavot.audit.words import headline, sections
+from fedavot.audit.report.comparison import Change
+from fedavot.audit.report.document import write_alignment, write_clients
+from fedavot.audit.report.numerals import ABSENT
+from fedavot.audit.report.outputs import write_audit
+from fedavot.audit.report.page import MOST_NAMES, TONES, page
+from fedavot.audit.report.page_tables import MOST_CLIENTS, MOST_EXTREME
+from fedavot.audit.report.telling import OWED
+from fedavot.audit.report.words import headline, sections
 
 VARIANTS = [*made.VARIANTS, odd.named, odd.many]
 VOID = {"meta", "link", "input", "br"}

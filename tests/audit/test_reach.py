@@ -5,12 +5,12 @@ import pytest
 from logs import compressed, drawn, log_of, scarce, slack
 
 import fedavot as fa
-from fedavot.audit.case import opened
-from fedavot.audit.estimates import blocks_of, resampling
 from fedavot.audit.federation import Federation
-from fedavot.audit.fitting import Fitting
-from fedavot.audit.reach import reach
-from fedavot.audit.window import whole
+from fedavot.audit.statistics.case import opened
+from fedavot.audit.statistics.estimates import blocks_of, resampling
+from fedavot.audit.statistics.fitting import Fitting
+from fedavot.audit.statistics.reach import reach
+from fedavot.audit.statistics.window import whole
 
 SEEDS = range(100)
 LEAST_HELD = 90
@@ -167,7 +167,7 @@ def test_more_of_the_available_will_do_though_it_is_not_always_known_who_they_ar
 
 
 def test_a_set_that_comes_together_is_found_in_a_very_large_log(monkeypatch):
-    monkeypatch.setattr("fedavot.audit.window.MOST_ENTRIES", 2_000)
+    monkeypatch.setattr("fedavot.audit.statistics.window.MOST_ENTRIES", 2_000)
     rng = np.random.default_rng(0)
     together = rng.permutation(20)[:12]
     cohorts = []

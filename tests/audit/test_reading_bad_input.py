@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedavot.audit import blocks, read_log
+from fedavot.audit import read_log
+from fedavot.audit.reading import blocks
 from fedavot.errors import FedavotError, FileFormatError, OptionError
 
 HEAD = b"round,client\n"

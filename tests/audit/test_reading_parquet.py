@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedavot.audit import parquet, read_log
+from fedavot.audit import read_log
+from fedavot.audit.reading import parquet
 from fedavot.errors import FileFormatError, TooLargeError
 
 ABORTING = sorted(Path(__file__).parents[3].glob("shared/attacks/parquet/*.parquet"))

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from fedavot._incidence import Incidence
-from fedavot.audit import audit, federation_of, read_log, replay
-from fedavot.audit.window import Window
+from fedavot.audit import audit, federation_of, read_log
+from fedavot.audit.statistics import online_weights as replay
+from fedavot.audit.statistics.window import Window
 from fedavot.online import STEP, OnlineAligner
 
 AT_REST = 1e-6
@@ -67,7 +68,7 @@ def test_replayed_weights_are_those_of_every_round_observed(importance, longest)
 
 @pytest.mark.parametrize("chunk", [1, 5, 1 << 20])
 def test_a_run_ends_where_the_cohort_changes(monkeypatch, chunk):
-    monkeypatch.setattr("fedavot.audit.window.CHUNK", chunk)
+    monkeypatch.setattr("fedavot.audit.statistics.window.CHUNK", chunk)
     cohorts = [[0, 1], [0, 1], [0, 2], [2], [2], [2], [0, 1, 2], [1, 2], [1, 2]]
     found = replay._runs(window([np.array(cohort) for cohort in cohorts], [0.4, 0.3, 0.3]))
     assert found.tolist() == [0, 2, 3, 6, 7, 9]
@@ -92,7 +93,7 @@ def test_a_year_of_three_intervals_takes_as_many_steps_whatever_the_period(tmp_p
 
 
 def test_only_the_last_rounds_are_replayed_where_cohorts_change_too_often(monkeypatch):
-    monkeypatch.setattr("fedavot.audit.replay.MOST_REPLAYED", 50)
+    monkeypatch.setattr("fedavot.audit.statistics.online_weights.MOST_REPLAYED", 50)
     rng = np.random.default_rng(0)
     cohorts = [np.sort(rng.permutation(6)[:3]) for _ in range(400)]
     log = window(cohorts, [1 / 6] * 6)
@@ -105,6 +106,6 @@ def test_only_the_last_rounds_are_replayed_where_cohorts_change_too_often(monkey
 
 
 def test_a_long_run_counts_for_no_more_rounds_than_it_takes_to_rest(monkeypatch):
-    monkeypatch.setattr("fedavot.audit.replay.MOST_REPLAYED", 2_500)
+    monkeypatch.setattr("fedavot.audit.statistics.online_weights.MOST_REPLAYED", 2_500)
     cohorts = [np.array([0])] * 5_000 + [np.array([0, 1])] * 5_000 + [np.array([1])] * 10
     assert replay.first_replayed(window(cohorts, [0.5, 0.5])) == 0

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import fedavot as fa
-from fedavot.audit import read_log, sample_truth
-from fedavot.audit.sample import NAMES, SampleFiles, write_sample
-from fedavot.audit.sample_truth import GROUPS, STATUSES, client_names, population, truth
+from fedavot.audit import read_log
+from fedavot.audit.sample import truth as sample_truth
+from fedavot.audit.sample.files import NAMES, SampleFiles, write_sample
+from fedavot.audit.sample.truth import GROUPS, STATUSES, client_names, population, truth
 from fedavot.errors import OptionError
 from fedavot.importance import by_group, from_mapping, read_mapping
 

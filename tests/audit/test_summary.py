@@ -6,9 +6,9 @@ import made
 import pytest
 from rich.console import Console
 
+from fedavot.audit.decision.rules import label
 from fedavot.audit.findings import Advice
-from fedavot.audit.rules import label
-from fedavot.audit.telling import OWED
+from fedavot.audit.report.telling import OWED
 from fedavot.cli.summary import show
 
 

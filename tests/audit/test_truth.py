@@ -6,14 +6,14 @@ from logs import drawn, log_of, plain_gap
 
 import fedavot as fa
 from fedavot.audit.auditing import audit
-from fedavot.audit.case import opened
-from fedavot.audit.estimates import Weighted, distance
 from fedavot.audit.federation import Federation
-from fedavot.audit.reach import reach
-from fedavot.audit.reading import read_log
-from fedavot.audit.sample import write_sample
-from fedavot.audit.sample_truth import GROUPS, truth
-from fedavot.audit.wanted import federation_of
+from fedavot.audit.reading.log import read_log
+from fedavot.audit.reading.wanted import federation_of
+from fedavot.audit.sample.files import write_sample
+from fedavot.audit.sample.truth import GROUPS, truth
+from fedavot.audit.statistics.case import opened
+from fedavot.audit.statistics.estimates import Weighted, distance
+from fedavot.audit.statistics.reach import reach
 
 SEEDS = range(100)
 LEAST_HELD = 90

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from logs import compressed
 
 from fedavot.audit import Participation, read_log
-from fedavot.audit.sample import write_sample
-from fedavot.audit.sample_truth import truth
-from fedavot.audit.wanted import NO_GROUP, federation_of
+from fedavot.audit.reading.wanted import NO_GROUP, federation_of
+from fedavot.audit.sample.files import write_sample
+from fedavot.audit.sample.truth import truth
 from fedavot.errors import FedavotError, FileFormatError, ImportanceError, OptionError
 
 ROUNDING = 1e-15

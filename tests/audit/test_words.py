@@ -7,11 +7,11 @@ import made
 import numpy as np
 import pytest
 
-from fedavot.audit.availability_words import LEAST_ROUNDS
 from fedavot.audit.findings import Advice, Estimate, Fit, Reached
-from fedavot.audit.numerals import NARROW, share
-from fedavot.audit.telling import OWED, amount, shown
-from fedavot.audit.words import MEANT, headline, sections
+from fedavot.audit.report.availability_words import LEAST_ROUNDS
+from fedavot.audit.report.numerals import NARROW, share
+from fedavot.audit.report.telling import OWED, amount, shown
+from fedavot.audit.report.words import MEANT, headline, sections
 
 KEYS = ["advice", "objective", "reach", "behaviour", "price", "log"]
 

@@ -49,7 +49,7 @@ class Restless:
 def test_nodes_that_come_and_go_between_two_looks_are_asked_or_not_but_never_mixed_up(
     monkeypatch, seed
 ):
-    monkeypatch.setattr("fedavot.flower.admission.CACHE_SECONDS", -1.0)  # no caching
+    monkeypatch.setattr("fedavot.flower.who.admission.CACHE_SECONDS", -1.0)  # no caching
     monkeypatch.setattr("flwr.serverapp.strategy.strategy_utils.sleep", lambda seconds: None)
     restless, seen, models = Restless(seed), [], []
     strategy = FedAVOT(everybody(fraction_train=0.5), on_round=seen.append)
@@ -100,7 +100,7 @@ class LookingTwice(FedAvg):
 
 
 def test_a_node_gone_when_the_strategy_looks_again_is_still_one_that_was_asked(monkeypatch):
-    monkeypatch.setattr("fedavot.flower.admission.CACHE_SECONDS", -1.0)
+    monkeypatch.setattr("fedavot.flower.who.admission.CACHE_SECONDS", -1.0)
     run = Watched({7: named("a"), 8: named("b")})
     inner = everybody(LookingTwice)
     inner.leave = lambda: run.grid.nodes.update({8: Node(APP, online=False)})

@@ -16,7 +16,7 @@ from runs import LISTED, N_CLIENTS, N_ROUNDS, Run, aligned, fate, fixed, model, 
 import fedavot as fa
 from fedavot.errors import CheckpointError, FedavotWarning, FileFormatError, OptionError
 from fedavot.flower import FedAVOT, Weighting
-from fedavot.flower.checkpoint import Checkpoint
+from fedavot.flower.kept.checkpoint import Checkpoint
 from sealing import seal_archive, unseal_archive
 
 

@@ -11,7 +11,8 @@ from grid import Node, record_of
 from watched import APP, MODEL, Watched, mute, named, registered
 
 from fedavot.errors import OptionError
-from fedavot.flower import Admission, Weighting, identity, introduce
+from fedavot.flower import Admission, Weighting, introduce
+from fedavot.flower.who import identity
 
 
 def test_registered_names_are_used_and_nobody_is_asked():
@@ -161,7 +162,9 @@ def test_claims_are_not_believed_while_all_registered_nodes_are_away(
         waits.append(seconds)
         nodes[7].online = True
 
-    monkeypatch.setattr("fedavot.flower.admission.CACHE_SECONDS", -1.0)  # the wait takes no time
+    monkeypatch.setattr(
+        "fedavot.flower.who.admission.CACHE_SECONDS", -1.0
+    )  # the wait takes no time
     monkeypatch.setattr("flwr.serverapp.strategy.strategy_utils.sleep", come_back)
     run.run(1 if resumed else 2, {1: lambda nodes: setattr(nodes[7], "online", False)})
     if resumed:

@@ -298,7 +298,7 @@ def test_a_flipped_bit_in_any_row_is_refused(tmp_path):
 def interrupted(tmp_path, monkeypatch):
     """Interrupt a run when its last rows are in the journal and not in the file."""
     with monkeypatch.context() as patch:
-        patch.setattr("fedavot.flower.memory.Memory.commit", crash)
+        patch.setattr("fedavot.flower.kept.memory.Memory.commit", crash)
         with pytest.raises(RuntimeError, match="power"):
             remembered(tmp_path, 2)
     assert (tmp_path / "memory.journal.npz").exists()

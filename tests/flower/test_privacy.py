@@ -23,7 +23,7 @@ from scipy.stats import kstest, norm
 import fedavot as fa
 from fedavot.errors import CheckpointError, OptionError, RuleError, TaskError
 from fedavot.flower import FedAVOT, Weighting
-from fedavot.flower.privacy import ExactNoise, sensitivity
+from fedavot.flower.private.privacy import ExactNoise, sensitivity
 
 WEIGHTS = (0.82, 0.1, 0.08)
 CLIP = 0.5

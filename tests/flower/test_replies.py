@@ -514,7 +514,7 @@ def test_a_model_that_cannot_be_averaged_is_refused_before_training():
 def test_large_updates_are_checked_alike_on_any_number_of_cores(cores, monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: cores)
     size = 300_000  # in pieces, the last of them short; with five replies enough for threads
-    monkeypatch.setattr("fedavot.flower.replies.WORTH_WORKERS", 4 * size)
+    monkeypatch.setattr("fedavot.flower.worth.replies.WORTH_WORKERS", 4 * size)
     seen = []
 
     def sized(arrays, config, node):

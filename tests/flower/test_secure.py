@@ -23,7 +23,7 @@ from flwr.supercore.task_identity import TaskIdentity
 import fedavot as fa
 from fedavot.errors import OptionError, TaskError
 from fedavot.flower import Weighting
-from fedavot.flower.secure import SecureFedAVOT, secure_count
+from fedavot.flower.private.secure import SecureFedAVOT, secure_count
 
 NAMES = {101: "a", 102: "b", 103: "c", 104: "d", 105: "e"}
 IMPORTANCE = {"a": 0.4, "b": 0.3, "c": 0.15, "d": 0.1, "e": 0.05}

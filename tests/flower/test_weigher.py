@@ -18,7 +18,7 @@ from grid import everybody, federation, only, record_of
 import fedavot as fa
 from fedavot.errors import FileFormatError, ImportanceError, InputError, OptionError
 from fedavot.flower import Admission, FedAVOT, Weighting
-from fedavot.flower.weigher import Weigher
+from fedavot.flower.worth.weigher import Weigher
 from sealing import sealed
 
 MODEL = {"w": np.zeros(1)}

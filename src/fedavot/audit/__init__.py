@@ -12,11 +12,11 @@ require("audit", "polars", "matplotlib", by="fedavot.audit")
 from fedavot.audit.auditing import audit
 from fedavot.audit.federation import Federation
 from fedavot.audit.findings import Findings
-from fedavot.audit.outputs import write_audit
 from fedavot.audit.participation import Participation
-from fedavot.audit.reading import read_log
-from fedavot.audit.sample import write_sample
-from fedavot.audit.wanted import federation_of
+from fedavot.audit.reading.log import read_log
+from fedavot.audit.reading.wanted import federation_of
+from fedavot.audit.report.outputs import write_audit
+from fedavot.audit.sample.files import write_sample
 
 __all__ = [
     "Federation",

@@ -6,20 +6,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedavot._checks import as_amount, as_seed
-from fedavot.audit.advice import advise
-from fedavot.audit.behaviour import behave
-from fedavot.audit.case import Case, opened
-from fedavot.audit.estimates import Weighted, distance, drift
-from fedavot.audit.evidence import Evidence, choose_softness
+from fedavot.audit.decision.advice import advise
+from fedavot.audit.decision.evidence import Evidence, choose_softness
 from fedavot.audit.federation import Federation
 from fedavot.audit.findings import Advice, Behaviour, Estimate, Findings, Fit, Price, Reach
-from fedavot.audit.judging import judge, split_of
-from fedavot.audit.price import curve, has_least_variance, price
-from fedavot.audit.reach import reach
-from fedavot.audit.replay import first_replayed
-from fedavot.audit.shares import grouped, shares_of
-from fedavot.audit.shortfall import Shortfall
-from fedavot.audit.weighing import weights_of
+from fedavot.audit.statistics.behaviour import behave
+from fedavot.audit.statistics.case import Case, opened
+from fedavot.audit.statistics.estimates import Weighted, distance, drift
+from fedavot.audit.statistics.judging import judge, split_of
+from fedavot.audit.statistics.online_weights import first_replayed
+from fedavot.audit.statistics.price import curve, has_least_variance, price
+from fedavot.audit.statistics.reach import reach
+from fedavot.audit.statistics.shares import grouped, shares_of
+from fedavot.audit.statistics.shortfall import Shortfall
+from fedavot.audit.statistics.weighing import weights_of
 from fedavot.errors import OptionError
 
 LEAST_TOLERANCE = 1e-4

@@ -17,8 +17,8 @@ from fedavot.cli._terms import typed
 from fedavot.errors import FedavotError
 
 if TYPE_CHECKING:
-    from fedavot.audit.comparison import Change
     from fedavot.audit.findings import Findings
+    from fedavot.audit.report.comparison import Change
 
 LEAST_TOLERANCE = 1e-4
 """The smallest tolerance: no log is long enough to resolve a smaller gap."""
@@ -146,7 +146,7 @@ def audit_command(log: Path, out: Path | None, compare: Path | None, **chosen: A
     Prints a summary and writes a folder with report.html, a page to read or print; alignment.json,
     the weights to use; findings.json and clients.csv with all numbers; and the figures.
     """  # noqa: D301
-    from fedavot.audit.outputs import check_folder, write_audit
+    from fedavot.audit.report.outputs import check_folder, write_audit
     from fedavot.cli.summary import show
 
     folder = out or Path(f"audit-{_stem(log)}")
@@ -188,10 +188,11 @@ def _find(
     log: Path, compare: Path | None, chosen: dict[str, Any]
 ) -> "tuple[Findings, tuple[Change, ...] | None]":
     """Read, audit and compare; the changes are None without an earlier audit."""
-    from fedavot.audit import auditing, comparison
-    from fedavot.audit.document import read_findings
-    from fedavot.audit.reading import read_log
-    from fedavot.audit.wanted import federation_of, refuse_contradictions
+    from fedavot.audit import auditing
+    from fedavot.audit.reading.log import read_log
+    from fedavot.audit.reading.wanted import federation_of, refuse_contradictions
+    from fedavot.audit.report import comparison
+    from fedavot.audit.report.document import read_findings
 
     wanted = {name: chosen.pop(name) for name in ("importance", "groups", "targets", "unlisted")}
     refuse_contradictions(**wanted)  # before a long log is read
@@ -243,7 +244,7 @@ def sample_log(folder: Path, **sizes: int) -> None:
     It has phones in three time zones that charge at night, and a few important clinics that are
     online in office hours only. Its README.txt gives the true figures that an audit should find.
     """
-    from fedavot.audit.sample import write_sample
+    from fedavot.audit.sample.files import write_sample
 
     with ending("Interrupted; nothing was written."):
         files = write_sample(folder, **sizes)

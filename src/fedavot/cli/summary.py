@@ -16,13 +16,13 @@ from rich.table import Table
 from rich.text import Text
 
 from fedavot._checks import Integers
-from fedavot.audit.availability_words import has_held_out
-from fedavot.audit.comparison import Change
+from fedavot.audit.decision.rules import label, recommended
 from fedavot.audit.findings import Findings, Shares
-from fedavot.audit.numerals import NARROW, NOTHING, share
-from fedavot.audit.rules import label, recommended
-from fedavot.audit.telling import ISOLATE, ISOLATED, count, ends, owes_otherwise, shown, size
-from fedavot.audit.words import headline, sections
+from fedavot.audit.report.availability_words import has_held_out
+from fedavot.audit.report.comparison import Change
+from fedavot.audit.report.numerals import NARROW, NOTHING, share
+from fedavot.audit.report.telling import ISOLATE, ISOLATED, count, ends, owes_otherwise, shown, size
+from fedavot.audit.report.words import headline, sections
 
 MOST_ROWS = 12
 """Rows of the table of groups or, without groups, of the clients with the largest deviations."""

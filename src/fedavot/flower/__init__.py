@@ -7,12 +7,12 @@ from fedavot.flower._require import require_flower
 
 require_flower()
 
-from fedavot.flower.accounting import epsilon_spent
-from fedavot.flower.identity import introduce
-from fedavot.flower.log import Round
+from fedavot.flower.kept.log import Round
 from fedavot.flower.options import Admission, Weighting
-from fedavot.flower.privacy import ExactNoise
+from fedavot.flower.private.accounting import epsilon_spent
+from fedavot.flower.private.privacy import ExactNoise
 from fedavot.flower.strategy import FedAVOT
+from fedavot.flower.who.identity import introduce
 
 __all__ = [
     "Admission",

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedavot._extras import require
 from fedavot._files import PathLike
-from fedavot.flower.log import Round
+from fedavot.flower.kept.log import Round
 
 COUNTED = ("available", "asked", "replied", "failed", "late", "excluded", "refused")
 

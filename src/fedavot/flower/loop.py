@@ -15,7 +15,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedavot.flower.run_folder import RunFolder
+from fedavot.flower.kept.folder import RunFolder
 
 _log = logging.getLogger("flwr")
 

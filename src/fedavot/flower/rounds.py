@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from flwr.app import ArrayRecord, Metadata, MetricRecord
 
-from fedavot.flower.log import Round
-from fedavot.flower.replies import Sorted
+from fedavot.flower.kept.log import Round
+from fedavot.flower.worth.replies import Sorted
 
 
 @dataclass(frozen=True, kw_only=True)

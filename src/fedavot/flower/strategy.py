@@ -22,16 +22,16 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedavot._files import PathLike
 from fedavot.errors import OptionError
-from fedavot.flower.admission import AdmittedGrid
-from fedavot.flower.identity import Names
-from fedavot.flower.log import OnRound, as_callbacks
+from fedavot.flower.kept.folder import Parts, RunFolder
+from fedavot.flower.kept.log import OnRound, as_callbacks
 from fedavot.flower.loop import EvaluateFn, Loop
 from fedavot.flower.options import Admission, Weighting
-from fedavot.flower.records import metrics_of, put_weights, refuse_other_kinds, typed_as
-from fedavot.flower.replies import Inspector, Sorted, brief
 from fedavot.flower.rounds import OpenRound
-from fedavot.flower.run_folder import Parts, RunFolder
-from fedavot.flower.weigher import Importance, Weigher
+from fedavot.flower.who.admission import AdmittedGrid
+from fedavot.flower.who.identity import Names
+from fedavot.flower.worth.records import metrics_of, put_weights, refuse_other_kinds, typed_as
+from fedavot.flower.worth.replies import Inspector, Sorted, brief
+from fedavot.flower.worth.weigher import Importance, Weigher
 from fedavot.flower.wrapped import (
     asking_everyone,
     is_flowers_own,

@@ -21,7 +21,7 @@ from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import QFedAvg, Strategy
 
 from fedavot.errors import OptionError
-from fedavot.flower.records import view
+from fedavot.flower.worth.records import view
 
 WEIGHTLESS = (
     *("Bulyan", "FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum"),

@@ -1,0 +1,1 @@
+"""From the evidence to one recommendation."""

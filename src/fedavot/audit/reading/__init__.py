@@ -1,0 +1,1 @@
+"""Participation logs and importance, from files of any kind."""

@@ -1,0 +1,1 @@
+"""Findings as a page, pictures, sentences and files."""

@@ -1,0 +1,1 @@
+"""A synthetic federation to try an audit on."""

@@ -1,0 +1,1 @@
+"""What a log shows: shares, gaps, reach and behaviour, with intervals."""

@@ -1,0 +1,201 @@
+"""The gap of mean weights, with an interval that is valid for short logs too.
+
+The total variation distance of a noisy mean is too large on average, since it adds up noise of
+either sign. For any signs s ∈ {−1, 1}^N,  ½ Σ_i s_i (a_i − p_i) ≤ TV(a, p),  with equality at the
+true signs. So two figures bracket the long-run distance:
+
+* from above, the plug-in: the signs of the same rounds that are then averaged;
+* from below, cross-fitting: the signs for a block of rounds come from the blocks of other parity.
+
+Each is the mean of one number per round, so its spread comes from a bootstrap of blocks of
+consecutive rounds. The interval runs from the low end of the second to the high end of the first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, isqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedavot._checks import Floats, Integers
+from fedavot._incidence import total_by
+from fedavot.audit.findings import Estimate
+from fedavot.audit.statistics.window import Window
+
+DRAWS = 1000
+"""Number of bootstrap samples: 25 beyond either end of an interval."""
+TAIL = 0.025
+"""Probability beyond either end of an interval."""
+LEAST_BLOCKS = 6
+"""Smallest number of blocks for an estimate of spread."""
+ROUNDING = 1e-9
+"""Deviation of sums or shares that is rounding."""
+DAY = 86_400.0
+LEAST_DAYS = 10
+"""Number of days from which on blocks are whole days, which cycle together."""
+NORMAL = 1.959964
+"""Quantile of the normal distribution at 1 − `TAIL`."""
+LENT = float(np.sqrt(1 + 2 / np.pi))
+"""Blocks of either parity lend the other their signs. Where signs are all noise, that correlates
+the two figures by 2/π, which a bootstrap with signs held fixed does not see."""
+
+
+@dataclass(frozen=True, eq=False)
+class Resampling:
+    """Blocks of consecutive rounds, and how often each is drawn in every bootstrap sample.
+
+    Attributes
+    ----------
+    block : int array, shape (n_rounds,)
+        The block of each round, ascending from 0.
+    sizes : float array, shape (n_blocks,)
+        Number of rounds of each block.
+    draws : float array, shape (n_draws, n_blocks)
+        How often each block is drawn.
+    lasting : bool
+        Whether presence outlasts the blocks, so that they underestimate the spread.
+    """
+
+    block: Integers
+    sizes: Floats
+    draws: Floats
+    lasting: bool = False
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks."""
+        return self.sizes.size
+
+    @property
+    def tells(self) -> bool:
+        """Whether there are enough blocks, and long enough ones, to estimate spread."""
+        return self.n_blocks >= LEAST_BLOCKS and not self.lasting
+
+    def sums(self, series: Floats) -> Floats:
+        """Add up one number per round by block, shape (n_blocks,)."""
+        return total_by(self.block, series, self.n_blocks)
+
+    def deviations(self, series: Floats) -> Floats:
+        """Return the deviation of a series' mean in every bootstrap sample, shape (n_draws,)."""
+        sums = self.sums(series)
+        means = (self.draws @ sums) / (self.draws @ self.sizes)
+        return np.asarray((means - means.mean()) * self.widening)
+
+    @property
+    def widening(self) -> float:
+        """Factor that corrects deviations for the small number of blocks."""
+        from scipy.special import stdtrit
+
+        free = self.n_blocks - 1
+        return float(np.sqrt(self.n_blocks / free) * stdtrit(free, 1 - TAIL) / NORMAL)
+
+
+def blocks_of(times: Floats | None, n_rounds: int, *, length: int = 1) -> Integers:
+    """Cut rounds into blocks: days if there are enough of them, otherwise consecutive rounds.
+
+    Parameters
+    ----------
+    times : float array, shape (n_rounds,), or None
+        Times of the rounds in seconds.
+    n_rounds : int
+    length : int
+        Smallest number of rounds per block; at least √n_rounds is used.
+
+    Returns
+    -------
+    int array, shape (n_rounds,)
+        The block of each round, ascending from 0.
+    """
+    rounds = max(length, ceil(n_rounds / max(1, isqrt(n_rounds))))
+    if times is not None:
+        day = np.maximum.accumulate((times - times[0]) // DAY)
+        block = np.unique(day, return_inverse=True)[1]
+        if block[-1] + 1 >= LEAST_DAYS and n_rounds >= rounds * (block[-1] + 1):
+            return block
+    return np.arange(n_rounds) // rounds
+
+
+def resampling(block: Integers, rng: np.random.Generator) -> Resampling:
+    """Draw blocks with replacement, as many as there are."""
+    sizes = np.bincount(block).astype(np.float64)
+    draws = rng.multinomial(sizes.size, np.full(sizes.size, 1.0 / sizes.size), size=DRAWS)
+    return Resampling(block, sizes, draws.astype(np.float64))
+
+
+@dataclass(frozen=True, eq=False)
+class Weighted:
+    """Rounds with a weight for every entry, and how they are resampled."""
+
+    window: Window
+    weights: Floats
+    resampling: Resampling
+
+    def excess(self, chosen: NDArray[np.bool_]) -> Floats:
+        """Return mean weight less mean owed in some rounds, shape (n_clients,)."""
+        given = self.window.total_in(self.weights, chosen)
+        return (given - self.window.owed_in(chosen)) / max(int(chosen.sum()), 1)
+
+    def series(self, signs: Floats, lacking: float) -> Floats:
+        """Return ½ Σ_i s_i (weight − owed) of every round, shape (n_rounds,).
+
+        What the weights of a round lack of one in sum counts with the sign ``lacking``.
+        """
+        window = self.window
+        given = window.signed_by_round(signs, self.weights) - window.owed_by_round(signs)
+        if lacking:
+            total = window.sum_by_round(self.weights) - window.owed_by_round(np.ones_like(signs))
+            given -= lacking * total
+        return np.asarray(given / 2)
+
+
+def distance(weighted: Weighted) -> Estimate:
+    """Estimate the total variation between mean weights and what is owed."""
+    return _total_variation([weighted])
+
+
+def drift(early: Weighted, late: Weighted) -> Estimate:
+    """Estimate the total variation between the mean weights of two stretches.
+
+    What is owed is subtracted from either, so that being observed more is not drift.
+    """
+    return _total_variation([early, late])
+
+
+def _total_variation(parts: Sequence[Weighted]) -> Estimate:
+    """Estimate the distance of the first part's excess from the second's, or from zero."""
+    everything = [np.ones(part.window.n_rounds, dtype=bool) for part in parts]
+    excess = _contrast(parts, everything)
+    # If weights do not sum to one, the missing or surplus mass is part of the gap.
+    surplus = float(excess.sum()) if abs(excess.sum()) > ROUNDING else 0.0
+    value = float(np.abs(excess).sum() + abs(surplus)) / 2
+    most = max(1.0, value) if not surplus else np.inf
+    if excess.size == 1 and not surplus:
+        return Estimate(0.0, 0.0, 0.0)
+    if not all(part.resampling.tells for part in parts):
+        return Estimate(value, 0.0, most)
+    odd = [part.resampling.block % 2 == 1 for part in parts]
+    signs = {
+        parity: np.sign(_contrast(parts, [mask if parity else ~mask for mask in odd]))
+        for parity in (True, False)
+    }
+    lacking = float(-np.sign(surplus))
+    # Shares that happen to be exact have no sign of their own, and get a random one.
+    either = np.random.default_rng(excess.size).choice([-1.0, 1.0], excess.size)
+    own = np.where(np.abs(excess) <= ROUNDING / excess.size, either, np.sign(excess))
+    centre, below, above = 0.0, np.zeros(DRAWS), np.zeros(DRAWS)
+    for mask, part, side in zip(odd, parts, (1.0, -1.0), strict=False):
+        # A block's signs are those of the other parity.
+        lent = (part.series(signs[other], lacking) for other in (False, True))
+        crossed = np.where(mask, *lent)
+        centre += side * float(crossed.mean())
+        below += side * part.resampling.deviations(crossed)
+        above += side * part.resampling.deviations(part.series(own, lacking))
+    low = max(0.0, centre + LENT * float(np.quantile(below, TAIL)))
+    high = min(most, value + float(np.quantile(above, 1 - TAIL)))
+    return Estimate(value, min(low, value), max(high, value))
+
+
+def _contrast(parts: Sequence[Weighted], chosen: Sequence[NDArray[np.bool_]]) -> Floats:
+    excess = parts[0].excess(chosen[0])
+    return excess if len(parts) == 1 else excess - parts[1].excess(chosen[1])

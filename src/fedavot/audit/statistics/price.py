@@ -1,0 +1,184 @@
+"""What closeness to the importance costs, and where the known rules stand.
+
+A rule's gap is how far its mean weights are from what is owed, mass that they lack of one included;
+its effective cohort size is (Σ_t Σ_i Y_ti)² / (T Σ_t ‖Y_t‖²). Over the whole log a rule is fitted
+to the rounds it is measured on; in the held-out part it is not, which is the fairer figure. Online
+rules learn from every round before the present one, so their held-out figure is of the rounds there
+alone.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedavot._checks import Floats
+from fedavot._incidence import Incidence
+from fedavot.alignment import Alignment
+from fedavot.audit.decision.rules import (
+    AS_APPLIED,
+    FEDAVG,
+    FEDAVOT,
+    HORVITZ_THOMPSON,
+    ONLINE,
+    SELECT,
+    SELF_NORMALISED_IPW,
+    SOFT,
+    VARIANCE,
+)
+from fedavot.audit.findings import LawName, Point, Price, Standing
+from fedavot.audit.statistics.estimates import Resampling, Weighted, distance
+from fedavot.audit.statistics.fitting import TOLERANCE, Fitting
+from fedavot.audit.statistics.online_weights import chosen, learned
+from fedavot.audit.statistics.weighing import inverse, normalised, weights_of
+from fedavot.audit.statistics.window import Window
+from fedavot.solve import align
+
+SOFTNESS = (
+    *(0.01, 0.015, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7),
+    *(1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0),
+)
+"""Steps of about a half, from where weights are all but exact to where they are all but even; of a
+large log every fourth."""
+MOST_FOR_VARIANCE = 200_000
+"""Entries of distinct cohorts beyond which the plan of least variance is left out, for time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The log, and its two parts: laws are fitted to the first and judged on the second.
+
+    Attributes
+    ----------
+    fitted, whole : Fitting
+        The first part, and all of it.
+    held_out : Window
+        The last part.
+    resampling : Resampling
+        Of the held-out part.
+    applied : float array, shape (n_entries,), or None
+        The weights that were really used, where the log tells.
+    choice : Incidence or None
+        Who could have taken part in each round of the log, where the server had a choice.
+    rng : Generator
+        Of that choice.
+    """
+
+    fitted: Fitting
+    whole: Fitting
+    held_out: Window
+    resampling: Resampling
+    applied: Floats | None
+    choice: Incidence | None
+    rng: np.random.Generator
+
+    @property
+    def log(self) -> Window:
+        """All rounds."""
+        return self.whole.window
+
+    def last_part(self, log: Window) -> Window:
+        """Return the held-out rounds of a log of as many rounds."""
+        return log.part(np.arange(log.n_rounds - self.held_out.n_rounds, log.n_rounds))
+
+
+def effective(window: Window, weights: Floats) -> float:
+    """Return how many equally weighted clients average as well; 0 if nobody has weight.
+
+    Weights that do not sum to one are taken relative to their mean sum.
+    """
+    squares = float(weights @ weights)
+    return float(weights.sum()) ** 2 / (window.n_rounds * squares) if squares > 0 else 0.0
+
+
+def gap(window: Window, weights: Floats) -> float:
+    """Return how far mean weights are from what is owed, over these rounds."""
+    excess = window.mean_weights(weights) - window.owed
+    return float(np.abs(excess).sum() + abs(excess.sum())) / 2
+
+
+def curve(fitting: Fitting) -> tuple[Point, ...]:
+    """Return gap and effective cohort size over softness, exact alignment first."""
+    window, name = fitting.window, fitting.laws()[0]
+    points = []
+    for softness in (0.0, *(SOFTNESS if name == "explicit" else SOFTNESS[2::4])):
+        aligned = fitting.align(name, softness=softness)
+        weights = weights_of(aligned, window)
+        points.append(Point(softness, gap(window, weights), effective(window, weights)))
+    return tuple(points)
+
+
+def price(split: Split, *, law: LawName, points: tuple[Point, ...], softness: float) -> Price:
+    """Place every rule on the curve, over the log and in the held-out part.
+
+    Parameters
+    ----------
+    split : Split
+        The log and its parts.
+    law : LawName
+        Which law FedAVOT is fitted by.
+    points : tuple of Point
+        The curve.
+    softness : float
+        Of the soft alignment.
+    """
+    fittings = (split.whole, split.fitted)
+    windows = (split.log, split.held_out)
+    seen = [fitting.seen() for fitting in fittings]
+
+    def ipw(part: int) -> Floats:
+        return inverse(windows[part], seen[part])
+
+    rows = [
+        _standing(FEDAVG, split, split.log.plain(), split.held_out.plain()),
+        _standing(HORVITZ_THOMPSON, split, ipw(0), ipw(1)),
+        _standing(
+            SELF_NORMALISED_IPW, split, *(normalised(windows[part], ipw(part)) for part in (0, 1))
+        ),
+    ]
+    for name, amount in ((FEDAVOT, 0.0), (SOFT, softness)):
+        rows.append(_aligned(name, split, *(f.align(law, softness=amount) for f in fittings)))
+    if has_least_variance(split.whole):
+        rows.append(_aligned(VARIANCE, split, *map(_least_variance, fittings)))
+    rows.append(_running(ONLINE, split, split.log, learned(split.log)))
+    if split.choice is not None:
+        asked, weights = chosen(split.log, split.choice, split.rng)
+        rows.append(_running(SELECT, split, asked, weights))
+    if split.applied is not None:
+        rows.append(_running(AS_APPLIED, split, split.log, split.applied))
+    return Price(points, tuple(rows))
+
+
+def has_least_variance(fitting: Fitting) -> bool:
+    """Return whether the rounds are few enough, or alike enough, for a plan of least variance."""
+    return not fitting.window.large and fitting.distinct_entries <= MOST_FOR_VARIANCE
+
+
+def _least_variance(fitting: Fitting) -> Alignment:
+    window = fitting.window
+    return align(window.owed, fitting.law("explicit"), objective="variance", tol=TOLERANCE)
+
+
+def _aligned(name: str, split: Split, now: Alignment, before: Alignment) -> Standing:
+    return _standing(name, split, weights_of(now, split.log), weights_of(before, split.held_out))
+
+
+def _running(name: str, split: Split, log: Window, weights: Floats) -> Standing:
+    """Place a rule that has one set of weights, its last ones made without the rounds to come."""
+    last = split.last_part(log)
+    late = weights[weights.size - last.incidence.members.size :]
+    return _placed(name, log, weights, Weighted(last, late, split.resampling))
+
+
+def _standing(name: str, split: Split, weights: Floats, held_out: Floats) -> Standing:
+    return _placed(name, split.log, weights, Weighted(split.held_out, held_out, split.resampling))
+
+
+def _placed(name: str, log: Window, weights: Floats, held_out: Weighted) -> Standing:
+    return Standing(
+        rule=name,
+        gap=gap(log, weights),
+        effective_cohort_size=effective(log, weights),
+        held_out_gap=distance(held_out),
+        held_out_effective_cohort_size=effective(held_out.window, held_out.weights),
+        largest_sum_of_weights=float(log.sum_by_round(weights).max()),
+    )

@@ -1,0 +1,1 @@
+"""What is kept: the log, the checkpoint and the memory."""

@@ -1,0 +1,168 @@
+"""Checkpoints: the state of a Flower run in one file, written atomically after every round.
+
+Flower itself cannot resume a run. A checkpoint holds the model, the state of the wrapped strategy,
+the aligner, Python's and NumPy's global random states (from which Flower samples nodes and draws
+noise), and the metrics so far. The state of a wrapped strategy is every attribute that changed
+since the run began and is a number, text, array, record or container of these. Attributes that did
+not change are settings and come from the code, so that they can be changed for the rest of a run. A
+strategy with any other kind of state must provide ``state_dict`` and ``restore``.
+"""
+
+import copy
+import functools
+import json
+import random
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from flwr.serverapp.strategy import Strategy
+
+from fedavot._files import ARCHIVE_FAILURES, SEALED_FROM, note_unsealed, read_archive, write_archive
+from fedavot.errors import CheckpointError, FileFormatError
+from fedavot.flower.kept.packing import Arrays, Packer, is_same, unpack
+from fedavot.flower.worth.records import view
+from fedavot.flower.wrapped import layers
+
+FILE = "checkpoint.npz"
+FORMAT = "fedavot-flower-checkpoint"
+VERSION = 2
+
+CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, functools.partial)
+"""Types of attributes that are code rather than state, and are not saved."""
+
+
+@dataclass
+class Checkpoint:
+    """The state of a run after a round: arrays, and everything else as JSON in ``meta``."""
+
+    meta: dict[str, Any]
+    arrays: Arrays = field(default_factory=dict)
+
+    def save(self, folder: Path) -> None:
+        """Write the checkpoint file, atomically."""
+        text = json.dumps({"format": FORMAT, "version": VERSION, **self.meta})
+        meta = np.frombuffer(text.encode(), dtype=np.uint8)
+        write_archive(folder / FILE, {"meta": meta, **self.arrays})
+
+    @classmethod
+    def load(cls, folder: Path) -> "Checkpoint":
+        """Read the file that :meth:`save` wrote."""
+        path = folder / FILE
+        try:
+            arrays, sealed = read_archive(path)
+            meta = dict(json.loads(arrays.pop("meta").tobytes()))
+        except ARCHIVE_FAILURES as cause:
+            raise FileFormatError(f"{path} is not a checkpoint, or is truncated: {cause}") from None
+        version = meta.get("version")
+        if meta.get("format") != FORMAT or type(version) is not int or not 1 <= version <= VERSION:
+            raise FileFormatError(
+                f"{path} holds {meta.get('format')!r} version {version!r}, not {FORMAT!r} version "
+                f"{VERSION}"
+            )
+        if sealed != (version >= SEALED_FROM):
+            raise FileFormatError(
+                f"{path} has {'a' if sealed else 'no'} checksum, unlike checkpoints of version "
+                f"{version}; it was damaged or edited: start in another folder"
+            )
+        if not sealed:
+            note_unsealed(path, stacklevel=3)
+        return cls(meta, arrays)
+
+
+def settings(strategy: Strategy) -> list[dict[str, Any]]:
+    """Return the attributes of every layer before a run; what changes later is state."""
+    return [copy.deepcopy(dict(_attributes(layer))) for layer in layers(strategy)]
+
+
+def refuse_unsaveable(strategy: Strategy) -> None:
+    """Raise if a layer has state that a checkpoint cannot hold."""
+    for layer in layers(strategy):
+        if not hasattr(layer, "state_dict"):
+            for name, value in _attributes(layer):
+                Packer().pack(value, f"{type(layer).__name__}.{name}")
+
+
+def pack_strategy(strategy: Strategy, before: list[dict[str, Any]]) -> tuple[Any, Arrays]:
+    """Return the attributes of a strategy that changed since ``before``, as JSON and arrays."""
+    packer = Packer()
+    packed = []
+    for layer, old in zip(layers(strategy), before, strict=True):
+        label = type(layer).__name__
+        if hasattr(layer, "state_dict"):
+            state = packer.pack(layer.state_dict(), f"{label}.state_dict()")
+            packed.append({"class": label, "own": state})
+            continue
+        changed = {
+            name: packer.pack(value, f"{label}.{name}")
+            for name, value in _attributes(layer)
+            if name not in old or not is_same(value, old[name])
+        }
+        packed.append({"class": label, "attributes": changed})
+    return packed, packer.arrays
+
+
+def unpack_strategy(strategy: Strategy, packed: Any, arrays: Arrays) -> None:
+    """Restore in a strategy the state that :func:`pack_strategy` returned."""
+    own = list(layers(strategy))
+    names = [type(layer).__name__ for layer in own]
+    if names != [state["class"] for state in packed]:
+        saved = " around ".join(state["class"] for state in packed)
+        raise CheckpointError(
+            f"the checkpoint was written by {saved}, but the strategy is {' around '.join(names)}"
+        )
+    for layer, state in zip(own, packed, strict=True):
+        if "own" in state:
+            layer.restore(unpack(state["own"], arrays))  # type: ignore[attr-defined]
+            continue
+        for name, value in state["attributes"].items():
+            setattr(layer, name, unpack(value, arrays))
+
+
+def pack_model(model: ArrayRecord) -> tuple[list[str], Arrays]:
+    """Return the names of a model's arrays, and the arrays numbered for the file."""
+    arrays = {f"model/{number}": view(array) for number, array in enumerate(model.values())}
+    return list(model), arrays
+
+
+def unpack_model(names: list[str], arrays: Arrays, like: ArrayRecord) -> ArrayRecord:
+    """Return the model of a checkpoint; raise if its arrays are not those of ``like``."""
+    saved = {name: arrays[f"model/{number}"] for number, name in enumerate(names)}
+    wanted = {key: (tuple(array.shape), array.dtype) for key, array in like.items()}
+    found = {key: (array.shape, str(array.dtype)) for key, array in saved.items()}
+    if found != wanted:
+        differing = sorted(found.keys() ^ wanted.keys()) or [
+            key for key in wanted if found[key] != wanted[key]
+        ]
+        key = differing[0]
+        raise CheckpointError(
+            f"the checkpoint holds another model: array {key!r} is {found.get(key, 'missing')} "
+            f"in the checkpoint and {wanted.get(key, 'missing')} in this run"
+        )
+    return ArrayRecord({key: Array(np.asarray(saved[key])) for key in wanted})
+
+
+def rng_states() -> dict[str, Any]:
+    """Return the states of the global random generators that Flower uses."""
+    version, internal, gauss = random.getstate()
+    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002
+    numbers = [kind, np.asarray(keys).tolist(), position, has_gauss, cached]
+    return {"python": [version, list(internal), gauss], "numpy": numbers}
+
+
+def set_rng_states(state: Mapping[str, Any]) -> None:
+    """Restore what :func:`rng_states` returned."""
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))  # noqa: NPY002
+
+
+def _attributes(layer: Strategy) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(layer).items():
+        if name != "strategy" and not isinstance(value, CODE):
+            yield name, value

@@ -1,0 +1,1 @@
+"""Who is who: client names, and the nodes that are admitted."""

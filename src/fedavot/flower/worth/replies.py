@@ -1,0 +1,282 @@
+"""Sort the replies of a round: usable updates, failures, late clients and excluded updates.
+
+In Flower a client can fail to reply in three ways: the client replies with an error, the SuperLink
+replies with an error because the node is dead, or no reply arrives before the timeout. In all three
+the client was asked and did not reply. An update is used only if it has the arrays and shapes of
+the model, is finite, and has a norm in proportion to those of earlier updates.
+
+Arrays are read in the reply without a copy, in blocks that fit into a cache.
+"""
+
+import logging
+import os
+import reprlib
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, Message, Metadata
+from numpy.typing import NDArray
+
+from fedavot._checks import enumerated
+from fedavot.flower.worth.records import form_of, is_float, metrics_of, same_kind, view
+
+_log = logging.getLogger("flwr")
+
+PIECE = 1 << 16
+"""Number of array entries per block."""
+
+WORTH_WORKERS = 1 << 22
+"""Total number of entries above which threads pay off; NumPy releases the interpreter's lock."""
+
+MOST_WORKERS = 4
+
+LARGEST_LOSS = 1e12
+"""Largest loss that is accepted."""
+
+RECENT = 100
+"""Number of accepted norms whose median a new norm is compared with."""
+
+FEWEST = 3
+"""Smallest number of norms for which the norm limit applies."""
+
+EXPIRED = (3, 4)
+"""Flower's error codes MESSAGE_UNAVAILABLE and REPLY_MESSAGE_UNAVAILABLE."""
+
+Views = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sorted:
+    """The replies of a round by client name, in the order of the names."""
+
+    usable: dict[str, Message]
+    failed: dict[str, str]
+    late: list[str]
+    excluded: dict[str, str]
+
+
+@dataclass
+class Inspector:
+    """Separate usable updates from the others.
+
+    Attributes
+    ----------
+    norm_limit : float or None
+        Largest norm of an update, as a multiple of the median of recent norms.
+    weighted_by : str
+        Metric that holds the weights. A reply may lack it, because it is overwritten.
+    needed : str or None
+        Metric that every usable update must have.
+    norms : deque of float
+        Norms of the last accepted updates.
+    """
+
+    norm_limit: float | None
+    weighted_by: str
+    needed: str | None = None
+    norms: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+
+    def sort(
+        self, replies: Iterable[Message], asked: Mapping[str, Metadata], model: ArrayRecord
+    ) -> Sorted:
+        """Sort the replies to the messages of a round, one message per client.
+
+        Parameters
+        ----------
+        replies : iterable of Message
+            Replies in any order.
+        asked : mapping from client name to Metadata
+            Metadata of the message sent to each client.
+        model : ArrayRecord
+            The model that was sent, from which updates are measured.
+        """
+        by_node = {sent.dst_node_id: name for name, sent in asked.items()}
+        by_message = {sent.message_id: name for name, sent in asked.items() if sent.message_id}
+        replied: dict[str, Message] = {}
+        failed: dict[str, str] = {}
+        for reply in replies:
+            about = reply.metadata
+            name = by_node.get(about.src_node_id)
+            if name and asked[name].message_id not in ("", about.reply_to_message_id):
+                continue  # a reply to another message
+            if name is None and reply.has_error() and reply.error.code not in EXPIRED:
+                # The SuperLink reports that a node is dead; updates never come this way. If a
+                # message has expired, the SuperLink reports it as unavailable: the client is late.
+                name = by_message.get(about.reply_to_message_id)
+            if name is None:
+                continue
+            if reply.has_error():
+                failed[name] = f"error {reply.error.code}: {brief(reply.error.reason)}"
+            else:
+                replied[name] = reply
+        failed = {name: failed[name] for name in sorted(failed) if name not in replied}
+        usable = {name: replied[name] for name in sorted(replied)}
+        excluded = self._unusable(usable, model)
+        for name in excluded:
+            del usable[name]
+        silent = sorted(asked.keys() - replied.keys() - failed.keys())
+        return Sorted(usable=usable, failed=failed, late=silent, excluded=excluded)
+
+    def _unusable(self, replies: Mapping[str, Message], model: ArrayRecord) -> dict[str, str]:
+        """Return why some replies cannot be used, and keep the norms of the others."""
+        start = {key: view(array) for key, array in model.items()}
+        excluded: dict[str, str] = {}
+        arrays: dict[str, Views] = {}
+        for name, reply in replies.items():
+            try:
+                metrics = _only(reply.content.metric_records, "metric")
+                if self.needed is not None and not is_loss(metrics.get(self.needed)):
+                    raise ValueError(
+                        f"its metric {self.needed!r} is {reprlib.repr(metrics.get(self.needed))}; "
+                        f"it must be a number from 0 to {LARGEST_LOSS:g}"
+                    )
+                arrays[name] = _like(_only(reply.content.array_records, "array"), start)
+            except ValueError as cause:
+                excluded[name] = brief(str(cause))
+        norms = _norms(arrays, start)
+        for name in [name for name, norm in norms.items() if not np.isfinite(norm)]:
+            wrong = [key for key, values in arrays[name].items() if not np.isfinite(values).all()]
+            found = f"array {wrong[0]!r} is not finite" if wrong else "its update is not finite"
+            excluded[name] = found
+            del norms[name]
+        excluded |= self._out_of_proportion(norms, start)
+        self.norms.extend(norm for name, norm in norms.items() if name not in excluded)
+        return excluded
+
+    def _out_of_proportion(self, norms: Mapping[str, float], start: Views) -> dict[str, str]:
+        known = [*self.norms, *norms.values()]
+        if self.norm_limit is None or len(known) < FEWEST:
+            return {}
+        usual, what = median(known), "the median"
+        if usual == 0:  # most clients return the model unchanged
+            zeros = {key: np.zeros_like(values) for key, values in start.items()}
+            usual, what = _norms({"model": start}, zeros)["model"], "the model's norm"
+        return {
+            name: f"the norm of its update, {norm:.3g}, is more than {self.norm_limit:g} times "
+            f"{what} of {usual:.3g}"
+            for name, norm in norms.items()
+            if norm > self.norm_limit * usual > 0
+        }
+
+    def usable_evaluations(self, replies: Iterable[Message]) -> list[Message]:
+        """Return the replies to an evaluation that can be averaged, and the error replies."""
+        listed = list(replies)
+        forms = {
+            place: form_of(metrics_of(reply), but=self.weighted_by)
+            for place, reply in enumerate(listed)
+            if not reply.has_error()
+            and len(reply.content.metric_records) == 1
+            and is_weight(metrics_of(reply).get(self.weighted_by))
+        }
+        usual = max(Counter(forms.values()).items(), key=lambda item: item[1], default=((), 0))[0]
+        usable = {place for place, form in forms.items() if form == usual}
+        left = [
+            reply.metadata.src_node_id
+            for place, reply in enumerate(listed)
+            if place not in usable and not reply.has_error()
+        ]
+        if left:
+            _log.warning(
+                "FedAVOT: the evaluations of nodes %s are not used: %r is missing or not above 0, "
+                "or their metrics differ from those of the other nodes",
+                left,
+                self.weighted_by,
+            )
+        return [reply for i, reply in enumerate(listed) if reply.has_error() or i in usable]
+
+
+def is_loss(value: Any) -> bool:
+    """Return whether a metric is a loss that can be raised to a power."""
+    return isinstance(value, int | float) and 0 <= value <= LARGEST_LOSS
+
+
+def is_weight(value: Any) -> bool:
+    """Return whether a metric can be a weight in an average."""
+    return isinstance(value, int | float) and 0 < value < np.inf
+
+
+def _only(records: Mapping[str, Any], what: str) -> Any:
+    if len(records) != 1:
+        raise ValueError(f"it has {len(records)} {what} records; exactly one is expected")
+    return next(iter(records.values()))
+
+
+def _like(record: ArrayRecord, start: Views) -> Views:
+    """Return the floating-point arrays of a reply; raise if they do not match the model."""
+    missing = [key for key in start if key not in record]
+    surplus = [key for key in record if key not in start]
+    if missing or surplus:
+        raise ValueError(
+            f"its arrays are not those of the model: missing {enumerated(map(repr, missing), 3)}, "
+            f"unexpected {enumerated(map(repr, surplus), 3)}"
+        )
+    views = {}
+    for key, model in start.items():
+        try:
+            values = view(record[key])
+        except Exception as cause:  # arbitrary bytes from a client can raise anything
+            raise ValueError(f"array {key!r} cannot be read: {brief(str(cause))}") from None
+        if values.shape != model.shape:
+            raise ValueError(
+                f"array {key!r} has shape {values.shape}; in the model it has {model.shape}"
+            )
+        if not same_kind(values, model):
+            raise ValueError(f"array {key!r} is {values.dtype}; in the model it is {model.dtype}")
+        if is_float(values):
+            with np.errstate(over="ignore"):
+                views[key] = values.astype(model.dtype, copy=False)
+    return views
+
+
+def _norms(arrays: Mapping[str, Views], start: Views) -> dict[str, float]:
+    """Return the norm of every update; not finite if any value is not."""
+    size = sum(model.size for model in start.values()) * len(arrays)
+    workers = min(os.cpu_count() or 1, MOST_WORKERS, len(arrays)) if size > WORTH_WORKERS else 1
+    if workers < 2:
+        return _norms_of(arrays, start)
+    names = list(arrays)
+    shares = [{name: arrays[name] for name in names[i::workers]} for i in range(workers)]
+    with ThreadPoolExecutor(workers) as pool:
+        found = pool.map(lambda share: _norms_of(share, start), shares)
+        return {name: norm for norms in found for name, norm in norms.items()}
+
+
+def _norms_of(arrays: Mapping[str, Views], start: Views) -> dict[str, float]:
+    totals = dict.fromkeys(arrays, 0.0)
+    for key, model in start.items():
+        if is_float(model):
+            there = {name: views[key].reshape(-1) for name, views in arrays.items()}
+            for name, squares in _squares(there, model.reshape(-1)).items():
+                totals[name] += squares
+    return {name: float(np.sqrt(total)) for name, total in totals.items()}
+
+
+def _squares(arrays: Mapping[str, NDArray[Any]], model: NDArray[Any]) -> dict[str, float]:
+    """Return ‖values − model‖² of each reply, block by block, so that the model stays in cache."""
+    totals = dict.fromkeys(arrays, 0.0)
+    dtype = np.result_type(model, np.float32)
+    buffer = np.empty(min(PIECE, model.size), dtype=dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for begin in range(0, model.size, PIECE):
+            start = model[begin : begin + PIECE]
+            change = buffer[: start.size]
+            for name, values in arrays.items():
+                np.subtract(values[begin : begin + PIECE], start, out=change, casting="same_kind")
+                squares = float(np.dot(change, change))
+                if not np.isfinite(squares):
+                    # The squares of finite numbers can overflow their type.
+                    squares = float(np.square(change, dtype=np.float64).sum())
+                totals[name] += squares
+    return totals
+
+
+def brief(reason: str | None) -> str:
+    """Return the last line of an error's text, printable; tracebacks end with the reason."""
+    printable = (reason or "").encode(errors="backslashreplace").decode()
+    lines = [line.strip() for line in printable.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "no reason given"
