@@ -15,13 +15,13 @@ import pytest
 
 import fedavot as fa
 from fedavot.audit.findings import Advice, Estimate
+from fedavot.audit.report.availability_words import OWED
 from fedavot.audit.report.comparison import Change
 from fedavot.audit.report.document import write_alignment, write_clients
 from fedavot.audit.report.numerals import ABSENT
 from fedavot.audit.report.outputs import write_audit
 from fedavot.audit.report.page import MOST_NAMES, TONES, page
 from fedavot.audit.report.page_tables import MOST_CLIENTS, MOST_EXTREME
-from fedavot.audit.report.telling import OWED
 from fedavot.audit.report.words import headline, sections
 
 VARIANTS = [*made.VARIANTS, odd.named, odd.many]
@@ -88,7 +88,7 @@ def page_of(variant):
 def _unillustrated(monkeypatch):
     """Leave the pictures out, where tests are about the text and pictures have tests of theirs."""
     for place in ("figures", "page"):
-        monkeypatch.setattr(f"fedavot.audit.{place}.draw", lambda findings: ())
+        monkeypatch.setattr(f"fedavot.audit.report.{place}.draw", lambda findings: ())
 
 
 def rows_of(markup, key):

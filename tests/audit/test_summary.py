@@ -8,7 +8,7 @@ from rich.console import Console
 
 from fedavot.audit.decision.rules import label
 from fedavot.audit.findings import Advice
-from fedavot.audit.report.telling import OWED
+from fedavot.audit.report.availability_words import OWED
 from fedavot.cli.summary import show
 
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from fedavot.audit.findings import Advice, Estimate, Fit, Reached
-from fedavot.audit.report.availability_words import LEAST_ROUNDS
-from fedavot.audit.report.numerals import NARROW, share
-from fedavot.audit.report.telling import OWED, amount, shown
+from fedavot.audit.report.availability_words import LEAST_ROUNDS, OWED
+from fedavot.audit.report.numerals import NARROW, amount, share, shown
 from fedavot.audit.report.words import MEANT, headline, sections
 
 KEYS = ["advice", "objective", "reach", "behaviour", "price", "log"]

@@ -18,10 +18,18 @@ from rich.text import Text
 from fedavot._checks import Integers
 from fedavot.audit.decision.rules import label, recommended
 from fedavot.audit.findings import Findings, Shares
-from fedavot.audit.report.availability_words import has_held_out
 from fedavot.audit.report.comparison import Change
-from fedavot.audit.report.numerals import NARROW, NOTHING, share
-from fedavot.audit.report.telling import ISOLATE, ISOLATED, count, ends, owes_otherwise, shown, size
+from fedavot.audit.report.numerals import (
+    ISOLATE,
+    ISOLATED,
+    NARROW,
+    NOTHING,
+    count,
+    ends,
+    share,
+    shown,
+    size,
+)
 from fedavot.audit.report.words import headline, sections
 
 MOST_ROWS = 12
@@ -52,7 +60,7 @@ def show(
     for key in ("objective", "reach", "behaviour", "price"):
         section, most = told[key], None
         if key == "objective":
-            most = OBJECTIVE + owes_otherwise(findings)
+            most = OBJECTIVE + findings.owes_otherwise
         _say(console, section.title, section.sentences[:most])
         if key == "objective":
             _tabulate(console, _parts(findings))
@@ -108,7 +116,7 @@ def _parts(findings: Findings) -> Table:
     parts = findings.by_group or findings.by_client
     names = findings.groups if grouped else findings.clients
     chosen = _furthest(parts)
-    wanted = "owed" if owes_otherwise(findings) else "importance"
+    wanted = "owed" if findings.owes_otherwise else "importance"
     headings = (wanted, "plain\naverage", "closest\npossible", "rounds\nwith it")
     table = _table("group" if grouped else "client", *headings)
     for at in chosen.tolist():
@@ -136,7 +144,7 @@ def _furthest(parts: Shares) -> Integers:
 
 def _rules(findings: Findings) -> Table:
     """Return how every rule does; the recommended one, if any, is marked."""
-    best, judged = recommended(findings.advice), has_held_out(findings)
+    best, judged = recommended(findings.advice), findings.has_held_out
     held_out = ("gap,\nheld out", "95 % interval") if judged else ()
     table = _table("rule", "gap", "effective\ncohort size", *held_out)
     for one in findings.price.standings:

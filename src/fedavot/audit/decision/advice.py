@@ -11,8 +11,7 @@ from math import ceil
 from fedavot.audit.decision.evidence import GAIN, KNOWN, NEARER, Evidence
 from fedavot.audit.decision.rules import AS_APPLIED, FEDAVG, FEDAVOT, ONLINE, SELECT, SOFT
 from fedavot.audit.findings import Advice, Standing
-from fedavot.audit.report.numerals import share
-from fedavot.audit.report.telling import count, size
+from fedavot.audit.report.numerals import count, share, size
 
 NOISE = 0.8
 """With c reports per client, noise moves mean weights by about 0.4 / √c in total variation. For

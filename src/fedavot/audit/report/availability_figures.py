@@ -23,8 +23,7 @@ from fedavot.audit.report.canvas import (
     new_figure,
     short,
 )
-from fedavot.audit.report.numerals import number, share
-from fedavot.audit.report.telling import interval, shown
+from fedavot.audit.report.numerals import interval, number, share, shown
 
 MOST_POINTS = 300
 """Points of a scatter plot: more would be larger than the rest of the page."""

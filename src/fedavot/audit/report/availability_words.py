@@ -7,8 +7,16 @@ import numpy as np
 
 from fedavot._checks import Floats
 from fedavot.audit.findings import Estimate, Findings, Fit
-from fedavot.audit.report.numerals import share
-from fedavot.audit.report.telling import amount, count, interval, listed, size, stretch, told_name
+from fedavot.audit.report.numerals import (
+    amount,
+    count,
+    interval,
+    listed,
+    share,
+    size,
+    stretch,
+    told_name,
+)
 
 LAWS = {
     "explicit": "cohorts like those in the log",
@@ -16,6 +24,11 @@ LAWS = {
     "mixture": "clients that are available independently, given the time of day",
 }
 """What each law assumes about availability, within a sentence."""
+OWED = (
+    "What a client is owed is its importance, counted only in rounds in which its state is known; "
+    "in the other rounds it is owed nothing, and the other clients share its importance."
+)
+"""What owed means."""
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 NOTEWORTHY = 1.2
 """Ratio to independent clients below which a difference may be chance."""
@@ -62,14 +75,8 @@ def behaviour(findings: Findings) -> Iterator[str]:
             yield _dispersion(found.dispersion)
     if isfinite(found.drift.value):
         yield _drift(found.drift, findings.tolerance)
-    if has_held_out(findings):
+    if findings.has_held_out:
         yield from _laws(findings.fit)
-
-
-def has_held_out(findings: Findings) -> bool:
-    """Return whether rounds are held out that weights were not fitted to."""
-    fit = findings.fit
-    return fit.held_out_rounds > 0 and fit.fitted_rounds + fit.held_out_rounds <= findings.rounds
 
 
 def _constant(findings: Findings) -> str:

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers
-from fedavot.audit.report.numerals import NARROW, NOTHING, count
-from fedavot.audit.report.telling import shown
+from fedavot.audit.report.numerals import NARROW, NOTHING, count, shown
 
 COLOURS = {
     "ink": "#1b1f24",

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from fedavot.audit.findings import Findings
 from fedavot.audit.report.availability_words import LAWS
 from fedavot.audit.report.document import findings_document
-from fedavot.audit.report.numerals import NARROW, share
-from fedavot.audit.report.telling import amount, count, listed, shown, size
+from fedavot.audit.report.numerals import NARROW, amount, count, listed, share, shown, size
 
 NAMED = 5
 """How many clients are named before the rest are counted."""

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 from fedavot.audit.decision.rules import label, recommended
 from fedavot.audit.findings import Estimate, Findings
 from fedavot.audit.report.availability_figures import drift, hours, weekdays
-from fedavot.audit.report.availability_words import has_held_out
 from fedavot.audit.report.canvas import (
     COLOURS,
     Picture,
@@ -32,8 +31,7 @@ from fedavot.audit.report.canvas import (
     short,
 )
 from fedavot.audit.report.labels import place_labels
-from fedavot.audit.report.numerals import NARROW, NOTHING, number, share
-from fedavot.audit.report.telling import interval, owes_otherwise, shown, stretch
+from fedavot.audit.report.numerals import NARROW, NOTHING, interval, number, share, shown, stretch
 
 LAWS = {
     "explicit": "rounds of the log",
@@ -79,7 +77,7 @@ def _shares(findings: Findings) -> Picture:
     grouped = findings.by_group is not None
     data = findings.by_group or findings.by_client
     names = findings.groups if grouped else findings.clients
-    wanted = "owed" if owes_otherwise(findings) else "importance"
+    wanted = "owed" if findings.owes_otherwise else "importance"
     excess = data.implied - data.owed
     rows = extremes(excess)
     figure, axes = new_figure(height_of(rows.size))
@@ -123,7 +121,7 @@ def _shares(findings: Findings) -> Picture:
 
 def _held_out(findings: Findings) -> Picture | None:
     """Draw the gaps of laws and rules in the held-out part of the log."""
-    if not has_held_out(findings):
+    if not findings.has_held_out:
         return None
     best = recommended(findings.advice)
     laws = [(LAWS.get(one.law, one.law), one.held_out_gap) for one in findings.fit.scores]

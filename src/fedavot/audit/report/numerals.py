@@ -1,10 +1,20 @@
-"""Numbers as people read them: shares in per cent, amounts to three digits, days by name."""
+"""Numbers and names as people read them: shares in per cent, counts with their nouns, safe names.
+
+A number has one form wherever it stands, in a sentence, a table or a picture. Names come from logs:
+they are shown without control characters, and cannot turn the direction of the text around them.
+"""
 
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
+from unicodedata import bidirectional
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from fedavot._checks import enumerated
+from fedavot.audit.findings import Estimate
 
 NARROW = "\u202f"
 """A narrow space that does not break, between a number and its unit, and between thousands."""
@@ -12,6 +22,12 @@ NOTHING = 1e-8
 """A share that is nothing but rounding."""
 ABSENT = "–"
 """In the place of a number that is not known."""
+LONGEST = 48
+"""Characters of a name that are shown; the files have all of them."""
+JOINERS = "\u200c\u200d"
+"""Invisible characters that names in some scripts, and emoji, are written with."""
+ISOLATE, ISOLATED = "\u2068", "\u2069"
+"""Characters that keep the writing direction of a name from affecting the text around it."""
 
 
 def share(value: float, digits: int | None = None) -> str:
@@ -54,17 +70,8 @@ def number(value: float) -> str:
     if math.isinf(value):
         return "∞"
     if abs(value) >= 99.95:
-        return count(round(value))
+        return _whole(round(value))
     return f"{value:.3g}".replace("-", "−")
-
-
-def count(value: int) -> str:
-    r"""Return a whole number with its thousands apart.
-
-    >>> count(999), count(1234567)
-    ('999', '1\u202f234\u202f567')
-    """
-    return f"{value:,}".replace(",", NARROW)
 
 
 def day(seconds: float) -> str:
@@ -75,3 +82,97 @@ def day(seconds: float) -> str:
     """
     date = datetime.fromtimestamp(seconds, UTC)
     return f"{date.day} {date:%b %Y}"
+
+
+def amount(value: float) -> str:
+    """Return a ratio with two decimals, or with one significant digit if it is small.
+
+    >>> amount(0.283), amount(0.0031), amount(1e-9), amount(3.574), amount(49.7)
+    ('0.28', '0.003', '0', '3.57', '49.7')
+    """
+    if not math.isfinite(value):
+        return "unknown" if math.isnan(value) else "∞"
+    if abs(value) < 0.01:
+        return number(round(value, 4 if abs(value) < 0.001 else 3))
+    return f"{value:.2f}" if abs(value) < 9.995 else size(value)
+
+
+def size(value: float) -> str:
+    r"""Return a number of clients or rounds that need not be whole.
+
+    >>> size(2.36), size(1234.5)
+    ('2.4', '1\u202f234')
+    """
+    return f"{value:.1f}" if abs(value) < 99.95 else number(value)
+
+
+def interval(found: Estimate, told: Callable[[float], str] = share) -> str:
+    r"""Return the interval of an estimate.
+
+    >>> interval(Estimate(0.28, 0.25, 0.31))
+    '95\u202f% interval 25\u202f% to 31\u202f%'
+    """
+    return f"95{NARROW}% interval {ends(found, told)}"
+
+
+def ends(found: Estimate, told: Callable[[float], str] = share) -> str:
+    r"""Return the two ends of an interval, or its lower end if it has no upper one.
+
+    >>> ends(Estimate(0.28, 0.25, 0.31)), ends(Estimate(4.0, 1.5, float("inf")), amount)
+    ('25\u202f% to 31\u202f%', '1.50 upwards')
+    """
+    high = f"to {told(found.high)}" if math.isfinite(found.high) else "upwards"
+    return f"{told(found.low)} {high}"
+
+
+def stretch(place: str, rounds: int) -> str:
+    """Return the words for the first or the last rounds of a log.
+
+    >>> stretch("first", 200), stretch("last", 1)
+    ('the first 200 rounds', 'the last round')
+    """
+    return f"the {place} round" if rounds == 1 else f"the {place} {count(rounds, 'round')}"
+
+
+def count(amount_of: int, what: str = "") -> str:
+    r"""Return a whole number with its noun in the singular or the plural.
+
+    >>> count(1, "round"), count(12, "round"), count(1234567)
+    ('1 round', '12 rounds', '1\u202f234\u202f567')
+    """
+    words = f"{_whole(amount_of)} {what}" if what else _whole(amount_of)
+    return f"{words}s" if what and amount_of != 1 else words
+
+
+def _whole(value: int) -> str:
+    return f"{value:,}".replace(",", NARROW)
+
+
+listed = partial(enumerated, number=_whole)
+"""`enumerated` with numbers as everywhere in a report."""
+
+
+def shown(name: str, longest: int = LONGEST) -> str:
+    r"""Return a name without control characters, cut if it is long.
+
+    >>> shown("phone-1"), shown("\x1b[2Jphone"), shown("aaaaaaaa", 4)
+    ('phone-1', '\\x1b[2Jphone', 'aaa…')
+    """
+    safe = "".join(
+        letter
+        if letter.isprintable() or letter in JOINERS
+        else letter.encode("unicode_escape", "surrogatepass").decode()
+        for letter in name[: longest + 1]
+    )
+    return safe if len(safe) <= longest else f"{safe[: longest - 1]}…"
+
+
+def told_name(name: str) -> str:
+    r"""Return a name for a sentence that runs from left to right, even if the name does not.
+
+    >>> told_name("phone-1"), told_name("\u05d0") == "\u2068\u05d0\u2069"
+    ('phone-1', True)
+    """
+    safe = shown(name)
+    turns = any(bidirectional(letter) in ("R", "AL", "AN") for letter in safe)
+    return f"{ISOLATE}{safe}{ISOLATED}" if turns else safe

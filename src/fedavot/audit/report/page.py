@@ -15,12 +15,11 @@ from fedavot._checks import Integers
 from fedavot._files import PathLike
 from fedavot.audit.decision.rules import AS_APPLIED, FEDAVG, ONLINE, SELECT, label
 from fedavot.audit.findings import Findings, Reach, Reached
-from fedavot.audit.report.availability_words import has_held_out
 from fedavot.audit.report.canvas import Picture
 from fedavot.audit.report.comparison import Change
 from fedavot.audit.report.figures import draw
 from fedavot.audit.report.markup import name, paragraphs, text
-from fedavot.audit.report.numerals import count, day, number, share
+from fedavot.audit.report.numerals import count, day, interval, number, share
 from fedavot.audit.report.page_help import method, usage
 from fedavot.audit.report.page_tables import (
     MOST_CLIENTS,
@@ -33,7 +32,6 @@ from fedavot.audit.report.page_tables import (
     rules_table,
 )
 from fedavot.audit.report.svg import inline
-from fedavot.audit.report.telling import interval
 from fedavot.audit.report.words import headline, sections
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -196,7 +194,7 @@ def _parts(
     told = sections(findings)
     lead = {key: paragraphs(section.sentences) for key, section in told.items()}
     more = _pictures(drawn, "weekdays", "drift", "held-out")
-    laws = laws_table(findings) if findings.fit.scores and has_held_out(findings) else ""
+    laws = laws_table(findings) if findings.fit.scores and findings.has_held_out else ""
     briefs = ("Objective", "Reach", "Availability", "Price")
     contents = (
         _beside(lead["objective"], _pictures(drawn, "shares")) + _objective(findings),

@@ -13,9 +13,9 @@ from fedavot.audit.decision.rules import (
     label,
 )
 from fedavot.audit.findings import Advice, Findings
-from fedavot.audit.report.availability_words import has_held_out
+from fedavot.audit.report.availability_words import OWED
 from fedavot.audit.report.markup import text
-from fedavot.audit.report.telling import OWED, owes_otherwise, stretch
+from fedavot.audit.report.numerals import stretch
 from fedavot.online import STEP
 
 GLOSSARY = {
@@ -115,10 +115,10 @@ def method(findings: Findings) -> str:
         f"{stretch('first', fit.fitted_rounds)}, and judged on "
         f"{stretch('last', fit.held_out_rounds)}. Weights learned during training depend on the "
         "rounds before each round.</li>"
-        if has_held_out(findings)
+        if findings.has_held_out
         else ""
     )
-    unused = {"" if judged else "Held out", "" if owes_otherwise(findings) else "Owed"}
+    unused = {"" if judged else "Held out", "" if findings.owes_otherwise else "Owed"}
     explained = {
         **{term: words for term, words in GLOSSARY.items() if term not in unused},
         **{_heading(rule): words for rule, words in RULE_GLOSSARY.items() if rule in rules},

@@ -7,11 +7,10 @@ import numpy as np
 from fedavot._checks import Floats, Integers
 from fedavot.audit.decision.rules import label, recommended
 from fedavot.audit.findings import Estimate, Findings, Shares
-from fedavot.audit.report.availability_words import LAWS, has_held_out
+from fedavot.audit.report.availability_words import LAWS
 from fedavot.audit.report.comparison import Change
 from fedavot.audit.report.markup import Cell, Column, figures, name, table, text, words
 from fedavot.audit.report.numerals import ABSENT, NARROW, digits_of, number, share
-from fedavot.audit.report.telling import owes_otherwise
 
 MOST_CLIENTS = 500
 """Rows of the tables of clients and groups: more would be slow to open, and are in the files."""
@@ -81,7 +80,7 @@ def rules_table(findings: Findings) -> str:
         Column("Gap", _percents([one.gap for one in standings])),
         Column("Effective cohort", _sizes([one.effective_cohort_size for one in standings])),
     ]
-    if has_held_out(findings):
+    if findings.has_held_out:
         later = _sizes([one.held_out_effective_cohort_size for one in standings])
         columns += [
             Column(
@@ -143,7 +142,7 @@ def _shares(findings: Findings, shares: Shares, rows: Integers, inclusion: str) 
     owed, implied = shares.owed[rows], shares.implied[rows]
     digits = _digits(owed, implied)
     columns = [_wanted(findings, owed, digits)]
-    if owes_otherwise(findings):
+    if findings.owes_otherwise:
         columns.insert(0, Column("Importance", _percents(shares.importance[rows], digits)))
     return [
         *columns,
@@ -172,7 +171,7 @@ def _brief(findings: Findings, rows: Integers) -> list[Column]:
 
 def _wanted(findings: Findings, owed: Floats, digits: int) -> Column:
     """Return the column that the plain average is compared with."""
-    if not owes_otherwise(findings):
+    if not findings.owes_otherwise:
         return Column("Importance", _percents(owed, digits))
     note = "The importance, counted only in rounds in which its state is known"
     return Column("Owed", _percents(owed, digits), note)

@@ -24,19 +24,18 @@ from fedavot.audit.decision.rules import (
     label,
 )
 from fedavot.audit.findings import Advice, Findings, Standing
-from fedavot.audit.report.availability_words import LAWS, behaviour, has_held_out
-from fedavot.audit.report.numerals import NOTHING, share
-from fedavot.audit.report.reach_words import reach
-from fedavot.audit.report.telling import (
-    OWED,
+from fedavot.audit.report.availability_words import LAWS, OWED, behaviour
+from fedavot.audit.report.numerals import (
+    NOTHING,
     amount,
     count,
     interval,
     listed,
-    owes_otherwise,
+    share,
     size,
     told_name,
 )
+from fedavot.audit.report.reach_words import reach
 
 MEANT = {
     FEDAVG: "the plain average",
@@ -146,7 +145,7 @@ def _objective(findings: Findings) -> Iterator[str]:
         f"wrong clients. This gap ({interval(gap)}) is {side} the tolerance of "
         f"{share(findings.tolerance)}."
     )
-    if owes_otherwise(findings):
+    if findings.owes_otherwise:
         yield OWED
     by_group, by_client = findings.by_group, findings.by_client
     if by_group is not None:
@@ -219,7 +218,7 @@ def _made_for_rates(findings: Findings, exact: Standing) -> Iterator[str]:
     law, least = findings.fit.law, findings.price.curve[0].gap
     unseen = {score.law: share(score.held_out_gap.value) for score in findings.fit.scores}
     made_for_rounds = law == "explicit" or "explicit" not in unseen
-    if made_for_rounds or not has_held_out(findings) or exact.gap < least + 0.005:
+    if made_for_rounds or not findings.has_held_out or exact.gap < least + 0.005:
         return
     yield (
         f"Weights fitted to these very rounds would have a gap of {share(least)}. FedAVOT is "
