@@ -425,7 +425,7 @@ def test_the_code_on_the_page_does_what_was_recommended(advice, tmp_path, monkey
     assert ran["strategy"].importance == pytest.approx(
         dict(zip(findings.clients, findings.by_client.importance.tolist(), strict=True))
     )
-    assert ("memory=True" in flower) == (advice.action == "use memory")
+    assert ('memory="server"' in flower) == (advice.action == "use memory")
     assert ("cohort_size=4" in flower) == (advice.rule == "fedavot-select")
     assert ("alignment.json" in flower) != advice.online
     assert (

@@ -82,10 +82,10 @@ KINDS = {
     ),
     "selection": lambda: (everybody(), {"weighting": Weighting(cohort_size=3, seed=5)}),
     "soft": lambda: (everybody(), {"weighting": Weighting(softness=0.5)}),
-    "memory": lambda: (everybody(), {"weighting": Weighting(memory=True), "importance": LISTED}),
+    "memory": lambda: (everybody(), {"memory": "server", "importance": LISTED}),
     "memory of a growing roster": lambda: (
         everybody(FedAvgM, server_momentum=0.5),
-        {"weighting": Weighting(memory=True, softness=0.2), "importance": "examples"},
+        {"memory": "server", "weighting": Weighting(softness=0.2), "importance": "examples"},
     ),
     "selection by counts": lambda: (
         everybody(),

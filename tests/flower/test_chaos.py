@@ -62,7 +62,7 @@ class Chaos:
     "options",
     [
         {},
-        {"importance": "examples", "weighting": Weighting(memory=True)},
+        {"importance": "examples", "memory": "server"},
         {"weighting": Weighting(cohort_size=2, softness=0.2)},
     ],
     ids=["uniform", "memory by counts", "soft selection"],

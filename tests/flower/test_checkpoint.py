@@ -232,7 +232,7 @@ def resumed(folder, inner=None, **options):
         ({"importance": LISTED, "weighting": Weighting(softness=0.1)}, r"softness .*0\.0.*0\.1"),
         # What a client is owed is counted in steps: with another the potentials would jump.
         ({"importance": LISTED, "weighting": Weighting(step=0.5)}, r"step .*2\.0.*0\.5"),
-        ({"importance": LISTED, "weighting": Weighting(memory=True)}, "without memory"),
+        ({"importance": LISTED, "memory": "server"}, "without memory"),
         ({"weighting": aligned()}, r"client '0' .*1\.0.*0\.1666"),
     ],
 )
@@ -470,7 +470,7 @@ def test_metrics_that_are_no_numbers_come_back(tmp_path):
 
 def test_memory_without_a_folder_is_refused():
     with pytest.raises(OptionError, match="memory needs a folder"):
-        FedAVOT(everybody(), weighting=Weighting(memory=True))
+        FedAVOT(everybody(), memory="server")
 
 
 def test_inside_another_wrapper_there_is_a_log_and_no_checkpoint(tmp_path):

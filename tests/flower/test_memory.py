@@ -47,7 +47,7 @@ def place(client, shape):
 
 def remembering(folder, inner=None, **options):
     options = {"importance": IMPORTANCE} | options
-    return FedAVOT(inner or everybody(), folder=folder, weighting=Weighting(memory=True), **options)
+    return FedAVOT(inner or everybody(), folder=folder, memory="server", **options)
 
 
 def by_formula(start, cohorts, weights, importances, rate):
@@ -116,18 +116,18 @@ def test_memory_removes_the_bias_that_weights_cannot(tmp_path):
     rng = np.random.default_rng(0)
     cohorts = [[0, 1, 2] if rng.random() < 0.3 else [1, 2] for _ in range(150)]
     ends = {}
-    for memory in (False, True):
+    for memory in (None, "server"):
         strategy = FedAVOT(
             everybody(),
             importance=importance,
-            weighting=Weighting(memory=memory),
+            memory=memory,
             folder=tmp_path / str(memory),
         )
         grid = federation(3, towards(0.3), fate=only(cohorts))
         result = strategy.start(grid, record_of({"w": np.zeros(3)}), len(cohorts))
         ends[memory] = np.abs(arrays_of(result.arrays)["w"] - target).max()
-    assert ends[True] < 1e-3
-    assert ends[False] > 0.05
+    assert ends["server"] < 1e-3
+    assert ends[None] > 0.05
 
 
 def test_an_excluded_update_is_not_remembered(tmp_path):
@@ -401,7 +401,8 @@ def test_memory_goes_with_a_selection(tmp_path):
     strategy = FedAVOT(
         everybody(),
         importance=IMPORTANCE,
-        weighting=Weighting(memory=True, cohort_size=2),
+        memory="server",
+        weighting=Weighting(cohort_size=2),
         folder=tmp_path,
         on_round=seen.append,
     )

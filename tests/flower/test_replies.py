@@ -251,12 +251,12 @@ def test_records_whose_usual_names_are_the_same_do_not_stop_the_round():
 
 
 @pytest.mark.parametrize("dtype", ["nonsense", "object", "int64", "float16", ""])
-@pytest.mark.parametrize("memory", [False, True])
+@pytest.mark.parametrize("memory", [None, "server"])
 def test_the_declared_type_of_an_array_does_not_matter(tmp_path, dtype, memory):
     truth = npy(MODEL["w"] + np.float32(0.2))
     seen, arrays = run(
         put("w", raw(truth, dtype, (7, 7))),
-        weighting=Weighting(memory=memory),
+        memory=memory,
         folder=tmp_path,
     )
     assert seen[0].replied == ["0", "1", "2", "3"]

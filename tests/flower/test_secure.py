@@ -436,7 +436,6 @@ def test_evaluation_is_left_to_the_wrapped_strategy():
         (aligned(levels=np.array([0, 0, 1, 1, 1])), "the alignment has 2 levels"),
         (aligned(objective="variance"), "the alignment's objective is 'variance'"),
         ({"weighting": Weighting(cohort_size=2)}, "leave out cohort_size"),
-        ({"weighting": Weighting(memory=True)}, "memory needs single updates"),
         ({"importance": "examples"}, "importance 'examples' needs the clients' example counts"),
     ],
 )

@@ -27,9 +27,6 @@ class Weighting:
         Names of the alignment's clients, in its order; the alignment's own names by default.
     softness : float
         Above 0, weights are more even, at the price of a gap to the importance.
-    memory : bool
-        Whether the last update of every client stands in for it while it is absent. Needs disk
-        space for one model per client.
     cohort_size : int or None
         Number of available clients to ask in each round. They are chosen so that the aggregate is
         unbiased for that of all available clients, provided that those chosen reply; the online
@@ -44,7 +41,6 @@ class Weighting:
     alignment: Alignment | None = None
     clients: Sequence[str] | None = None
     softness: float = 0.0
-    memory: bool = False
     cohort_size: int | None = None
     step: float = STEP
     seed: int = 0
@@ -83,14 +79,14 @@ class Weighting:
             )
 
     @classmethod
-    def load(cls, path: PathLike, *, memory: bool = False, cohort_size: int | None = None) -> Self:
+    def load(cls, path: PathLike, *, cohort_size: int | None = None) -> Self:
         """Take the weights from a saved alignment whose clients have names, such as an audit's.
 
         Parameters
         ----------
         path : path
             File written by `Alignment.save`.
-        memory, cohort_size
+        cohort_size
             As above.
         """
         alignment = Alignment.load(path)
@@ -99,7 +95,7 @@ class Weighting:
                 f"{path} has no client names; load it with Alignment.load and pass alignment= and "
                 "clients= to Weighting"
             )
-        return cls(alignment=alignment, memory=memory, cohort_size=cohort_size)
+        return cls(alignment=alignment, cohort_size=cohort_size)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,23 +8,29 @@ strategy, casts the result to the number types of the model and writes the log. 
 
 Server optimisers, momentum, differential privacy and whatever else the wrapped strategy does with
 an average apply to this weighted average. Evaluation is left to the wrapped strategy.
+
+The wrapped strategy is not changed. :meth:`FedAVOT.start` runs its own ``start`` on a facade, whose
+``configure_train``, ``aggregate_train`` and the like are FedAVOT's, and whose ``super().start`` is
+the loop that can resume. Other attributes and methods of the wrapped strategy are reached through
+FedAVOT under their own names.
 """
 
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from fedavot._checks import one_of
 from fedavot._files import PathLike
 from fedavot.errors import OptionError
 from fedavot.flower.kept.folder import Parts, RunFolder
 from fedavot.flower.kept.log import OnRound, as_callbacks
-from fedavot.flower.loop import EvaluateFn, Loop
+from fedavot.flower.loop import Loop, loop_class
 from fedavot.flower.options import Admission, Weighting
 from fedavot.flower.rounds import OpenRound
 from fedavot.flower.who.admission import AdmittedGrid
@@ -33,19 +39,27 @@ from fedavot.flower.worth.records import metrics_of, put_weights, refuse_other_k
 from fedavot.flower.worth.replies import Inspector, Sorted, brief
 from fedavot.flower.worth.weigher import Importance, Weigher
 from fedavot.flower.wrapped import (
-    asking_everyone,
+    EVERYONE,
+    facade,
     is_flowers_own,
     layers,
     least_available,
     missing_noise,
     needed_metric,
     noisy_layers,
+    weighted,
     weighted_by,
 )
 
 _log = logging.getLogger("flwr")
 
 Aggregate = tuple[ArrayRecord | None, MetricRecord | None]
+
+HOOKS = (
+    *("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate"),
+    "summary",
+)
+"""Methods of FedAVOT that the facade of the wrapped strategy has in place of its own."""
 
 
 class FedAVOT(Strategy):
@@ -59,6 +73,9 @@ class FedAVOT(Strategy):
     importance : "uniform", "examples", mapping or path
         Importance of each client: equal; the number of examples that it reports first; by client
         name, on any scale; or a .csv or .json file (see `fedavot.importance.read_mapping`).
+    memory : "server" or None
+        Whether the last update of every client stands in for it while it is absent: "server" keeps
+        one model per client in the folder.
     weighting : Weighting, optional
         How weights are found. By default an online aligner learns them from who replies.
     admission : Admission, optional
@@ -85,6 +102,7 @@ class FedAVOT(Strategy):
         strategy: Strategy,
         *,
         importance: Importance = "uniform",
+        memory: Literal["server"] | None = None,
         weighting: Weighting | None = None,
         admission: Admission | None = None,
         folder: PathLike | None = None,
@@ -99,6 +117,11 @@ class FedAVOT(Strategy):
         self._weighting = weighting or Weighting()
         self._admission = admission or Admission()
         self._key = weighted_by(strategy)
+        chosen = self._weighting.cohort_size is not None
+        self._inner = weighted(strategy, **(EVERYONE if chosen else {}))
+        hooks = {name: getattr(self, name) for name in HOOKS}
+        self._facade = facade(strategy, loop_class(self._run), **hooks)
+        self._memory = None if memory is None else one_of(memory, ("server",), what="memory")
         self._copies = not is_flowers_own(strategy)
         self._weigher = Weigher(importance, self._weighting, unlisted=self._admission.unlisted)
         self._names = Names(self._admission.identity, self._admission.key)
@@ -112,13 +135,26 @@ class FedAVOT(Strategy):
         self._files: RunFolder | None = None
         self._ran = False
         self._timeout: float | None = None
-        if (resume or self._weighting.memory) and folder is None:
+        if (resume or memory) and folder is None:
             raise OptionError(f"{'resume' if resume else 'memory'} needs a folder; pass folder=...")
-        if self._weighting.memory and noisy_layers(strategy):
+        if memory and noisy_layers(strategy):
             raise OptionError(
                 "memory releases every update again in each round, which the noise of one round "
                 "does not cover; use either memory or differential privacy"
             )
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the wrapped strategy; its methods run on the facade."""
+        if name.startswith("__") or "_facade" not in vars(self):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(self._facade, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of the wrapped strategy, unless it is one of FedAVOT's own."""
+        if name.startswith("_") or name == "strategy":
+            super().__setattr__(name, value)
+        else:
+            setattr(self.strategy, name, value)
 
     @property
     def importance(self) -> dict[str, float]:
@@ -141,7 +177,7 @@ class FedAVOT(Strategy):
         _log.info("\t├──> FedAVOT settings:")
         _log.info("\t│\t├── Importance: %s%s", self._weigher.kind, known)
         _log.info("\t│\t├── Weights from: %s%s", source, soft)
-        _log.info("\t│\t├── Memory: %s", "yes" if weighting.memory else "no")
+        _log.info("\t│\t├── Memory: %s", self._memory or "none")
         _log.info("\t│\t├── Clients asked: %s", cohort)
         _log.info("\t│\t├── Identity: %s (key %r)", admission.identity, admission.key)
         _log.info("\t│\t└── Folder: %s", self._folder or "none: no log, no checkpoint")
@@ -158,13 +194,10 @@ class FedAVOT(Strategy):
         self._open_files(arrays, checkpoints=False)
         shares: dict[str, float] = {}
         nodes = AdmittedGrid(grid, self._names, self._weigher)
-        if self._weighting.cohort_size is None:
-            messages = list(self.strategy.configure_train(server_round, arrays, config, nodes))
-        else:
+        if self._weighting.cohort_size is not None:
             rng = np.random.default_rng([self._weighting.seed, server_round])
             shares = nodes.choose(rng, least_available(self.strategy))
-            with asking_everyone(self.strategy):
-                messages = list(self.strategy.configure_train(server_round, arrays, config, nodes))
+        messages = list(self._inner.configure_train(server_round, arrays, config, nodes))
         self._limit(messages)
         asked = {nodes.name_of(it.metadata.dst_node_id): it.metadata for it in messages}
         available = sorted(set(nodes.shown.values()))
@@ -215,7 +248,7 @@ class FedAVOT(Strategy):
         """Let the wrapped strategy evaluate on admitted nodes."""
         self._close_unanswered()
         nodes = AdmittedGrid(grid, self._names, self._weigher)
-        messages = list(self.strategy.configure_evaluate(server_round, arrays, config, nodes))
+        messages = list(self._inner.configure_evaluate(server_round, arrays, config, nodes))
         self._limit(messages)
         return messages
 
@@ -224,27 +257,23 @@ class FedAVOT(Strategy):
     ) -> MetricRecord | None:
         """Let the wrapped strategy aggregate the usable evaluation metrics."""
         kept = self._inspector.usable_evaluations(replies)
-        return self.strategy.aggregate_evaluate(server_round, kept)
+        return self._inner.aggregate_evaluate(server_round, kept)
 
-    def start(
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord,
-        num_rounds: int = 3,
-        timeout: float = 3600,
-        train_config: ConfigRecord | None = None,
-        evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: EvaluateFn | None = None,
-    ) -> Result:
-        """Run the rounds; if ``resume``, continue from the checkpoint if there is one.
+    def start(self, grid: Grid, initial_arrays: ArrayRecord, *args: Any, **options: Any) -> Result:
+        """Run the wrapped strategy's ``start``; if ``resume``, from the checkpoint if there is one.
 
         Parameters
         ----------
-        grid, initial_arrays, timeout, train_config, evaluate_config, evaluate_fn
-            As in Flower. With a checkpoint, ``initial_arrays`` only gives the names, shapes and
-            types that the model must have. Messages expire after ``timeout`` seconds.
-        num_rounds : int
-            Number of the last round, counted from the first start of the run.
+        grid : Grid
+            As in Flower.
+        initial_arrays : ArrayRecord
+            The first model. With a checkpoint, it only gives the names, shapes and types that the
+            model must have.
+        *args, **options
+            As in the wrapped strategy's ``start``; in Flower's own ``num_rounds``, ``timeout``,
+            ``train_config``, ``evaluate_config`` and ``evaluate_fn``. ``num_rounds`` is the number
+            of the last round, counted from the first start of the run. Messages expire after
+            ``timeout`` seconds.
 
         Returns
         -------
@@ -253,29 +282,30 @@ class FedAVOT(Strategy):
         """
         if self._ran or self._files is not None:
             raise OptionError("this FedAVOT was started before; create a new one for a new run")
-        _log.info("Starting FedAVOT strategy around %s:", type(self.strategy).__name__)
-        self.summary()
-        refuse_other_kinds(initial_arrays)
-        self._open_files(initial_arrays, checkpoints=True)
-        self._ran, self._timeout = True, timeout
-        loop = Loop(
-            strategy=self,
-            grid=grid,
-            timeout=timeout,
-            train_config=train_config or ConfigRecord(),
-            evaluate_config=evaluate_config or ConfigRecord(),
-            evaluate_fn=evaluate_fn,
-            folder=self._files,
-            releases=bool(noisy_layers(self.strategy)),
-        )
         try:
-            result = loop.conduct(initial_arrays, num_rounds=num_rounds, resume=self._resume)
+            result = self._facade.start(grid, initial_arrays, *args, **options)
         finally:
             if self._files is not None:
                 self._files.close()
         if unseen := self._weigher.unseen_message():
             _log.warning("FedAVOT: %s", unseen)
-        return result
+        return result  # type: ignore[no-any-return]  # a user's start may return anything
+
+    def _run(self, loop: Loop) -> Result:
+        """Run the rounds, beneath the wrapped strategy's own ``start``."""
+        if self._ran:
+            raise OptionError("this FedAVOT was started before; create a new one for a new run")
+        _log.info("Starting FedAVOT strategy around %s:", type(self.strategy).__name__)
+        self.summary()
+        refuse_other_kinds(loop.initial_arrays)
+        self._open_files(loop.initial_arrays, checkpoints=True)
+        self._ran, self._timeout = True, loop.timeout
+        return loop.conduct(
+            self,
+            self._files,
+            resume=self._resume,
+            releases=bool(noisy_layers(self.strategy)),
+        )
 
     def _open_files(self, model: ArrayRecord, *, checkpoints: bool) -> None:
         """Open the files in the folder, before any training."""
@@ -283,12 +313,12 @@ class FedAVOT(Strategy):
             return
         if self._resume and not checkpoints:
             raise OptionError(
-                "resume needs FedAVOT as the outermost strategy, because FedAVOT.start() resumes; "
-                "use FedAVOT(DifferentialPrivacy...(FedAvg(...)))"
+                "resume needs the loop of FedAVOT.start(): use FedAVOT as the outermost strategy, "
+                f"and let start() of {type(self.strategy).__name__} call super().start()"
             )
         parts = Parts(self.strategy, self._weigher, self._names, self._inspector)
         files = RunFolder(self._folder, parts, checkpoints=checkpoints)
-        files.open(model, memory=self._weighting.memory, resume=self._resume)
+        files.open(model, memory=self._memory is not None, resume=self._resume)
         self._files = files
 
     def _limit(self, messages: list[Message]) -> None:
@@ -317,7 +347,7 @@ class FedAVOT(Strategy):
         if self._files is not None and self._files.memory is not None:
             indices = self._weigher.indices(list(found.usable))
             self._files.memory.replace(replies, indices, self._weigher.amounts, model)
-        return self.strategy.aggregate_train(server_round, replies)
+        return self._inner.aggregate_train(server_round, replies)
 
     def _finish(
         self,

@@ -8,11 +8,13 @@ does not; here its step gets weights,
 
 which is FedAVOT for q = 0 and Flower's QFedAvg for equal weights. Medians, trimmed means, Krum and
 trees do not use weights and are refused.
+
+A strategy is never changed. Where it has to behave differently, it is seen through a facade: an
+object that shares its attributes and extends its class.
 """
 
+import types
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,7 +38,7 @@ EPSILON = 1e-10
 def layers(strategy: Strategy) -> Iterator[Strategy]:
     """Yield a strategy and the strategies it wraps, outermost first."""
     inner: Any = strategy
-    while inner is not None:
+    while isinstance(inner, Strategy):
         yield inner
         inner = getattr(inner, "strategy", None)
 
@@ -47,7 +49,7 @@ def weighted_by(strategy: Strategy) -> str:
     Parameters
     ----------
     strategy : Strategy
-        The wrapped strategy. If it is or wraps a QFedAvg, the step of that gets weights.
+        The wrapped strategy.
     """
     if not isinstance(strategy, Strategy):
         raise OptionError(
@@ -62,8 +64,6 @@ def weighted_by(strategy: Strategy) -> str:
             f"{type(leaf).__name__} does not average by weight, so FedAVOT cannot wrap it; wrap "
             "FedAvg, FedAvgM, FedProx, FedAdagrad, FedAdam, FedYogi or QFedAvg"
         )
-    if isinstance(leaf, QFedAvg):
-        vars(leaf)["aggregate_train"] = partial(_q_fedavg, leaf)
     return str(key)
 
 
@@ -73,19 +73,64 @@ def is_flowers_own(strategy: Strategy) -> bool:
     return all(type(layer).__module__.startswith(ours) for layer in layers(strategy))
 
 
-@contextmanager
-def asking_everyone(strategy: Strategy) -> Iterator[None]:
-    """Make a strategy ask every node that it sees, because the cohort is already chosen."""
-    *_, leaf = layers(strategy)
-    everyone = {"fraction_train": 1.0, "min_train_nodes": 0, "min_available_nodes": 0}
-    before = {name: getattr(leaf, name) for name in everyone if hasattr(leaf, name)}
-    try:
-        for name in before:
-            setattr(leaf, name, everyone[name])
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(leaf, name, value)
+class _Fixed:
+    """An attribute that reads as a fixed value; what is written to it is kept beneath."""
+
+    def __init__(self, name: str, value: Any) -> None:
+        self._name, self._value = name, value
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self._value
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        vars(instance)[self._name] = value
+
+
+def facade(strategy: Strategy, /, *beneath: type, **fixed: Any) -> Any:
+    """Return an object that shares the attributes of a strategy, with some of them fixed.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        The strategy, which is not changed.
+    *beneath : type
+        Classes whose methods come after those of a user's class and before those that they
+        override in Flower's, so that ``super()`` in the user's class reaches them.
+    **fixed : Any
+        Attributes and methods that read otherwise than in the strategy.
+    """
+    kind = type(strategy)
+    slots = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
+    if slots:
+        raise OptionError(
+            f"{kind.__name__} declares __slots__ ({slots[0]!r}), which a wrapper cannot share; "
+            "remove __slots__"
+        )
+    bases = beneath if any(issubclass(it, kind) for it in beneath) else (kind, *beneath)
+    content = {name: _Fixed(name, value) for name, value in fixed.items()}
+    content |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    seen = types.new_class(kind.__name__, bases, exec_body=lambda body: body.update(content))
+    shared = object.__new__(seen)
+    shared.__dict__ = vars(strategy)
+    return shared
+
+
+def weighted(strategy: Strategy, /, **fixed: Any) -> Strategy:
+    """Return a strategy that averages by weight, with some attributes of the innermost one fixed.
+
+    It is the strategy itself unless QFedAvg is to step by weight or attributes are given.
+    """
+    inner = getattr(strategy, "strategy", None)
+    if isinstance(inner, Strategy):
+        seen = weighted(inner, **fixed)
+        return strategy if seen is inner else facade(strategy, strategy=seen)
+    beneath = (_WeightedQ,) if isinstance(strategy, QFedAvg) else ()
+    present = {name: value for name, value in fixed.items() if hasattr(strategy, name)}
+    return facade(strategy, *beneath, **present) if beneath or present else strategy
+
+
+EVERYONE = {"fraction_train": 1.0, "min_train_nodes": 0, "min_available_nodes": 0}
+"""Settings with which a strategy asks every node that it sees, for a cohort already chosen."""
 
 
 def least_available(strategy: Strategy) -> int:
@@ -121,28 +166,32 @@ def missing_noise(strategy: Strategy, largest: float) -> str | None:
     return None
 
 
-def _q_fedavg(
-    leaf: Any, server_round: int, replies: Iterable[Message]
-) -> tuple[ArrayRecord | None, MetricRecord | None]:
-    """Aggregate as QFedAvg does, with weights."""
-    contents = [reply.content for reply in replies if not reply.has_error()]
-    if not contents:
-        return None, None
-    start = {key: view(array).astype(np.float64) for key, array in leaf.current_arrays.items()}
-    smoothness = 1.0 / leaf.client_learning_rate
-    descent = {key: np.zeros_like(values) for key, values in start.items()}
-    total = 0.0
-    for content in contents:
-        metrics: Any = next(iter(content.metric_records.values()))
-        loss = float(metrics[leaf.train_loss_key]) + EPSILON
-        weight = float(metrics[leaf.weighted_by_key])
-        arrays = next(iter(content.array_records.values()))
-        gradient = {key: smoothness * (start[key] - view(arrays[key])) for key in start}
-        squared = sum(float(np.vdot(values, values)) for values in gradient.values())
-        for key, values in gradient.items():
-            descent[key] += weight * loss**leaf.q * values
-        curvature = leaf.q * loss ** (leaf.q - 1) * squared + smoothness * loss**leaf.q
-        total += weight * curvature
-    model = {key: start[key] - descent[key] / total for key in start}
-    metrics_out = leaf.train_metrics_aggr_fn(contents, leaf.weighted_by_key)
-    return ArrayRecord({key: Array(np.asarray(v)) for key, v in model.items()}), metrics_out
+class _WeightedQ(QFedAvg):
+    """QFedAvg whose step has weights."""
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Aggregate as QFedAvg does, with weights."""
+        valid, _ = self._check_and_log_replies(replies, is_train=True)
+        contents = [reply.content for reply in valid]
+        if not contents or self.current_arrays is None:
+            return None, None
+        begin = {key: view(array).astype(np.float64) for key, array in self.current_arrays.items()}
+        smoothness = 1.0 / self.client_learning_rate
+        descent = {key: np.zeros_like(values) for key, values in begin.items()}
+        total = 0.0
+        for content in contents:
+            metrics: Any = next(iter(content.metric_records.values()))
+            loss = float(metrics[self.train_loss_key]) + EPSILON
+            weight = float(metrics[self.weighted_by_key])
+            arrays = next(iter(content.array_records.values()))
+            gradient = {key: smoothness * (begin[key] - view(arrays[key])) for key in begin}
+            squared = sum(float(np.vdot(values, values)) for values in gradient.values())
+            for key, values in gradient.items():
+                descent[key] += weight * loss**self.q * values
+            curvature = self.q * loss ** (self.q - 1) * squared + smoothness * loss**self.q
+            total += weight * curvature
+        model = {key: begin[key] - descent[key] / total for key in begin}
+        record = ArrayRecord({key: Array(np.asarray(values)) for key, values in model.items()})
+        return record, self.train_metrics_aggr_fn(contents, self.weighted_by_key)

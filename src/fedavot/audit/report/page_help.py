@@ -149,8 +149,6 @@ def _flower(advice: Advice, size: int, folder: Path) -> str:
     """Return the code for a Flower server."""
     memory = advice.action == "use memory"
     options = []
-    if memory:
-        options.append("memory=True")
     if advice.rule == SELECT:
         options.append(f"cohort_size={size}")
     if advice.online and advice.softness > 0:
@@ -162,7 +160,7 @@ def _flower(advice: Advice, size: int, folder: Path) -> str:
         given = ", ".join([_literal(folder / "alignment.json"), *options])
         arguments = [f"weighting=Weighting.load({given})"]
     if memory:
-        arguments.append('folder="run"')
+        arguments += ['memory="server"', 'folder="run"']
     names = "FedAVOT, Weighting" if any("Weighting" in one for one in arguments) else "FedAVOT"
     lines = "".join(f"    {one},\n" for one in ["FedAvg()", *arguments])
     return (

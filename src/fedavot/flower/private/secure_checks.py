@@ -34,8 +34,6 @@ def check_weighting(weighting: Weighting, importance: Importance) -> None:
             "the weights of a chosen cohort do not follow from one number per client; leave out "
             "cohort_size under secure aggregation"
         )
-    if weighting.memory:
-        raise OptionError("memory needs single updates, which secure aggregation hides")
     if importance == "examples":
         raise OptionError(
             "importance 'examples' needs the clients' example counts, which secure aggregation "

@@ -1,0 +1,265 @@
+"""Strategies that users wrote run inside FedAVOT as they run without it."""
+
+import copy
+import random
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, MetricRecord
+from flwr.serverapp.strategy import FedAvg, QFedAvg, Result, Strategy
+from grid import arrays_of, everybody, federation, only, record_of, rounds_in
+from runs import fixed
+
+from fedavot.errors import OptionError
+from fedavot.flower import FedAVOT, Weighting
+
+AGREE = 1e-12
+MODEL = {"w": np.linspace(-1, 1, 4), "b": np.zeros(2)}
+COHORTS = [[0, 1, 2], [1, 2], [0, 2], [1], [0, 1, 2]]
+IMPORTANCE = {"0": 5.0, "1": 3.0, "2": 2.0}
+
+
+def update(arrays, config, node):
+    client = int(node["partition-id"])
+    new = {key: value + 0.3 * (np.cos(client) - value) for key, value in arrays.items()}
+    return new, {"num-examples": 10 + client, "train_loss": 0.5 + client}
+
+
+def grid_of(**options):
+    return federation(3, update, **({"fate": only(COHORTS)} | options))
+
+
+def avot(inner, **options):
+    return FedAVOT(inner, importance=IMPORTANCE, **options)
+
+
+def plain_run(n_rounds=5, **options):
+    """Return the result of FedAVOT around FedAvg, and the rounds."""
+    seen = []
+    strategy = avot(everybody(), on_round=seen.append, **options)
+    return strategy.start(grid_of(), record_of(MODEL), n_rounds), seen
+
+
+def same_model(left, right):
+    assert arrays_of(left).keys() == arrays_of(right).keys()
+    for key, value in arrays_of(left).items():
+        np.testing.assert_array_equal(value, arrays_of(right)[key])
+
+
+class Calling(FedAvg):
+    """A strategy whose start prepares something and then calls Flower's, with other defaults."""
+
+    def __init__(self, **options):
+        super().__init__(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1, **options)
+        self.events = []
+
+    def start(self, grid, initial_arrays, num_rounds=2, *, project="none", **options):  # type: ignore[override]
+        self.events.append(project)
+        result = super().start(grid, initial_arrays, num_rounds=num_rounds, **options)
+        self.events.append(len(result.train_metrics_clientapp))
+        return result
+
+
+class OwnLoop(FedAvg):
+    """A strategy with a training loop of its own, as in Flower's advanced examples."""
+
+    def __init__(self, **options):
+        super().__init__(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1, **options)
+        self.models = []
+
+    def start(self, grid, initial_arrays, num_rounds=3, timeout=3600, train_config=None):  # type: ignore[override]
+        config, arrays = train_config or ConfigRecord(), initial_arrays
+        result = Result()
+        for number in range(1, num_rounds + 1):
+            messages = self.configure_train(number, arrays, config, grid)
+            replies = grid.send_and_receive(messages=messages, timeout=timeout)
+            found, metrics = self.aggregate_train(number, replies)
+            arrays = arrays if found is None else found
+            result.train_metrics_clientapp[number] = metrics
+            self.models.append(arrays)
+        result.arrays = arrays
+        return result
+
+
+def test_a_start_that_calls_flowers_gets_its_own_parameters_and_our_weights():
+    inner, seen = Calling(), []
+    strategy = avot(inner, on_round=seen.append)
+    result = strategy.start(grid_of(), record_of(MODEL), project="trial", timeout=5.0)
+    expected, records = plain_run(2)
+    assert inner.events == ["trial", 2]
+    assert [it.weights for it in seen] == [it.weights for it in records]
+    same_model(result.arrays, expected.arrays)
+
+
+def test_a_start_that_calls_flowers_resumes(tmp_path):
+    for n_rounds in (2, 5):
+        inner = Calling()
+        strategy = avot(inner, folder=tmp_path, resume=True)
+        result = strategy.start(grid_of(), record_of(MODEL), n_rounds)
+    same_model(result.arrays, plain_run()[0].arrays)
+    assert sorted(result.train_metrics_clientapp) == [1, 2, 3, 4, 5]
+    assert [line["round"] for line in rounds_in(tmp_path)] == [1, 2, 3, 4, 5]
+
+
+def test_a_loop_of_the_users_own_runs_with_our_weights(tmp_path):
+    inner = OwnLoop()
+    result = avot(inner, folder=tmp_path).start(grid_of(), record_of(MODEL), 5)
+    expected, records = plain_run()
+    same_model(result.arrays, expected.arrays)
+    assert len(inner.models) == 5
+    assert [line["weights"] for line in rounds_in(tmp_path)] == [it.weights for it in records]
+    assert not (tmp_path / "checkpoint.npz").exists()
+
+
+def test_a_loop_of_the_users_own_is_not_resumed(tmp_path):
+    grid = grid_of()
+    with pytest.raises(OptionError, match=r"OwnLoop.*super\(\)\.start"):
+        avot(OwnLoop(), folder=tmp_path, resume=True).start(grid, record_of(MODEL), 5)
+    assert [it for it in grid.sent if it.metadata.message_type == "train"] == []
+
+
+def test_a_start_that_calls_the_base_class_by_name_runs_flowers_loop_with_our_weights():
+    class Direct(Calling):
+        def start(self, *args, **options):
+            return Strategy.start(self, *args, **options)
+
+    result = avot(Direct()).start(grid_of(), record_of(MODEL), 5)
+    same_model(result.arrays, plain_run()[0].arrays)
+
+
+class Rounds(FedAvg):
+    """A strategy that overrides every step of a round."""
+
+    def __init__(self):
+        super().__init__(min_train_nodes=1, min_available_nodes=1, min_evaluate_nodes=1)
+        self.steps = []
+        self.seen = None
+
+    def configure_train(self, server_round, arrays, config, grid):
+        self.steps.append("configure_train")
+        config["lr"] = 0.1 / server_round
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(self, server_round, replies):
+        self.steps.append("aggregate_train")
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        return arrays, MetricRecord({**metrics, "own": 1.0})
+
+    def configure_evaluate(self, server_round, arrays, config, grid):
+        self.steps.append("configure_evaluate")
+        return super().configure_evaluate(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(self, server_round, replies):
+        self.steps.append("aggregate_evaluate")
+        return super().aggregate_evaluate(server_round, replies)
+
+    def evaluate(self, server_round, arrays):
+        self.seen = server_round
+        return MetricRecord({"mean": float(arrays_of(arrays)["w"].mean())})
+
+
+def test_every_step_that_a_user_overrides_is_taken():
+    inner = Rounds()
+    strategy = avot(inner)
+    heard = []
+
+    def listen(arrays, config, node):
+        heard.append(config["lr"])
+        return update(arrays, config, node)
+
+    grid = federation(3, listen, fate=only(COHORTS))
+    result = strategy.start(grid, record_of(MODEL), 2, evaluate_fn=strategy.evaluate)
+    each = ["configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate"]
+    assert inner.steps == each * 2
+    assert heard == [0.1] * 3 + [0.05] * 2
+    assert result.train_metrics_clientapp[2]["own"] == 1.0
+    assert inner.seen == 2
+    same_model(result.arrays, plain_run(2)[0].arrays)
+
+
+def test_attributes_and_methods_are_reached_through_ours():
+    class Own(Calling):
+        rounds_asked = 4
+        scale = 1.0
+
+        def schedule(self, number):
+            return self.scale / number
+
+        def run(self, grid):
+            return self.start(grid, record_of(MODEL), self.rounds_asked)
+
+    inner = Own()
+    inner.scale = 3.0
+    strategy = avot(inner)
+    assert strategy.scale == 3.0
+    assert strategy.schedule(2) == 1.5
+    strategy.scale = 5.0
+    assert inner.scale == 5.0
+    strategy.fraction_train = 0.5
+    assert inner.fraction_train == 0.5
+    inner.fraction_train = 1.0
+    result = strategy.run(grid_of())
+    same_model(result.arrays, plain_run(4)[0].arrays)
+
+
+def test_an_attribute_that_neither_has_is_missing():
+    strategy = avot(everybody())
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+        _ = strategy.nothing_of_the_kind
+    assert copy.copy(strategy).importance == strategy.importance
+
+
+def test_what_a_start_sets_stays_on_the_users_object():
+    class Setting(Calling):
+        def start(self, *args, **options):
+            self.began = True
+            return super().start(*args, **options)
+
+        def aggregate_train(self, server_round, replies):
+            self.last = server_round
+            return super().aggregate_train(server_round, replies)
+
+    inner = Setting()
+    avot(inner).start(grid_of(), record_of(MODEL), 3)
+    assert (inner.began, inner.last) == (True, 3)
+    assert type(inner) is Setting
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("options", [{}, {"weighting": Weighting(cohort_size=2)}])
+def test_the_users_objects_are_not_changed(wrapped, options):
+    leaf = everybody(QFedAvg, client_learning_rate=0.3, fraction_train=0.7)
+    before = dict(vars(leaf))
+    inner = fixed(leaf, noise=0.0) if wrapped else leaf
+    during = []
+
+    def look(record):
+        during.append({name: vars(leaf)[name] for name in before if name != "current_arrays"})
+
+    random.seed(1)
+    avot(inner, on_round=look, **options).start(federation(3, update), record_of(MODEL), 2)
+    assert vars(leaf).keys() == before.keys()
+    assert all(state == {k: v for k, v in before.items() if k in state} for state in during)
+
+
+def test_a_users_qfedavg_keeps_its_own_step():
+    class Halved(QFedAvg):
+        def aggregate_train(self, server_round, replies):
+            arrays, metrics = super().aggregate_train(server_round, replies)
+            return record_of({k: v / 2 for k, v in arrays_of(arrays).items()}), metrics
+
+    models = []
+    for kind in (QFedAvg, Halved):
+        strategy = avot(everybody(kind, client_learning_rate=0.3))
+        models.append(strategy.start(grid_of(), record_of(MODEL), 1).arrays)
+    whole, half = (arrays_of(model) for model in models)
+    for key, value in whole.items():
+        np.testing.assert_allclose(half[key], value / 2, rtol=AGREE)
+
+
+def test_a_class_with_slots_is_refused():
+    class Slotted(FedAvg):
+        __slots__ = ("kept",)
+
+    with pytest.raises(OptionError, match="__slots__.*'kept'"):
+        avot(everybody(Slotted))
