@@ -64,9 +64,9 @@ class Federation:
         for client in asked:
             request = self.server.request(client)
             held = self.clients[client]
-            end = trained(client, self.model, step, flat(held.correction(request)))
-            update = parts(end - self.model)
-            told[client] = held.answer(request, update, span=LOCAL_STEPS * step)
+            path = held.correction(request)
+            update = parts(trained(client, self.model, step, flat(path)) - self.model)
+            told[client] = held.answer(request, update, span=LOCAL_STEPS * step, path=path)
         return told
 
     def close(self, replies, step, accepted=None):
@@ -167,9 +167,10 @@ def test_a_client_that_is_asked_again_in_the_same_round_says_the_same():
     assert one.products == other.products
 
 
+@pytest.mark.parametrize("constants", [{"trust": 1.0}, {"trust": 0.5}, {}], ids=str)
 @pytest.mark.parametrize("kept", ["nothing", "an old memory"])
-def test_a_client_that_lost_its_memory_counts_as_never_seen(kept):
-    federation = Federation(trust=1.0)
+def test_the_mean_stands_for_a_memory_that_was_lost(kept, constants):
+    federation = Federation(**constants)
     before = federation.clients[0].state_dict()
     for number in range(3):
         federation.close(federation.answers([0, 1], 0.1), 0.1)
@@ -177,16 +178,124 @@ def test_a_client_that_lost_its_memory_counts_as_never_seen(kept):
             before = federation.clients[0].state_dict()
     federation.clients[0] = ClientMemory.from_state(before)
     server = federation.server
-    mean, heard = flat(server.mean), server.heard
     reply = federation.answers([0], 0.1)[0]
     assert (reply.since, reply.memory) == (0, None)
-    server.close({0: reply})
-    # What it said before stays, beside what it says now.
-    assert server.heard == pytest.approx(heard + P[0])
+    # The same round for a client that has the mean as its memory, and gain 1.
+    mean, heard, trust = flat(server.mean), server.heard, server.trust
+    said, weight = flat(reply.innovation), (server.step({0: reply})).weights[0]
+    stands = heard if constants == {} else 1.0
+    change = server.close({0: reply})
     np.testing.assert_allclose(
-        flat(server.mean), (heard * mean + P[0] * flat(reply.innovation)) / server.heard
+        flat(change), trust * stands * mean + weight * (said - trust * mean), rtol=AGREE
     )
+    assert server.heard == pytest.approx(heard)
+    np.testing.assert_allclose(flat(server.mean), mean + P[0] * (said - mean) / heard, rtol=AGREE)
     assert federation.answers([0], 0.1)[0].since == 4
+
+
+class Faded:
+    """Memories that fade, by formula: what is left of y_i counts, the rest is as never seen."""
+
+    def __init__(self, life):
+        self.y, self.mass = np.zeros((N, 6)), np.zeros(N)
+        self.left, self.seen, self.round = 0.5 ** (1 / life), np.zeros(N), 0
+
+    def change(self, cohort, said, trust, damping, share=0.5):
+        self.round += 1
+        self.y, self.mass = self.left * self.y, self.left * self.mass
+        absent = [i for i in range(N) if i not in cohort]
+        unseen = sum(P[i] * (1 - self.mass[i]) for i in absent)
+        part = (1 - trust * (1 - share)) * (1 - P[cohort].sum() - unseen) + unseen
+        change = trust * P @ self.y
+        for i in cohort:
+            weight = P[i] + part / len(cohort)
+            change = change + weight * (said[i] - trust * self.y[i])
+            absence = self.round - self.seen[i]
+            gain = absence / (absence + damping) if self.seen[i] else 1.0
+            self.y[i] += gain * (said[i] - self.y[i])
+            self.mass[i] += gain * (1 - self.mass[i])
+            self.seen[i] = self.round
+        return change
+
+
+def test_memories_fade_on_both_sides_by_formula():
+    server = ServerMemory.start(P, parts(np.zeros(6)), correction=0.0, damping=3.0, half_life=4.0)
+    clients = [ClientMemory() for _ in P]
+    formula, rng, model = Faded(4.0), np.random.default_rng(3), np.zeros(6)
+    for _ in range(40):
+        cohort = np.flatnonzero(rng.random(N) < 0.3).tolist()
+        trust = server.trust
+        said = {i: trained(i, model, 0.1, 0.0) - model for i in cohort}
+        replies = {i: clients[i].answer(server.request(i), parts(said[i])) for i in cohort}
+        change = flat(server.close(replies))
+        if cohort:
+            expected = formula.change(np.array(cohort), said, trust, 3.0)
+            np.testing.assert_allclose(change, expected, rtol=AGREE, atol=AGREE)
+            mean = P @ formula.y / (P @ formula.mass)
+            np.testing.assert_allclose(flat(server.mean), mean, rtol=AGREE, atol=AGREE)
+        else:
+            formula.round += 1
+            formula.y, formula.mass = formula.left * formula.y, formula.left * formula.mass
+        model = model + change
+    assert 0.2 < server.heard < 0.9
+
+
+def test_what_was_lost_fades():
+    off = {}
+    for life in (None, 5.0):
+        server = ServerMemory.start(
+            P, parts(np.zeros(6)), correction=0.0, damping=0.0, half_life=life
+        )
+        clients, rng = [ClientMemory() for _ in P], np.random.default_rng(0)
+        for number in range(60):
+            if number == 10:  # client 0 loses its memory, and says something else from now on
+                clients[0] = ClientMemory()
+            said = [TARGETS[i] + (number < 10) * (i == 0) for i in range(N)]
+            some = 12 <= number < 59
+            cohort = np.flatnonzero(rng.random(N) < 0.7) if some else range(N)
+            server.close({i: clients[i].answer(server.request(i), parts(said[i])) for i in cohort})
+        off[life] = np.abs(flat(server.mean) - P @ TARGETS).max()
+    assert off[None] > 0.05
+    assert off[5.0] < 0.01
+
+
+def test_a_client_that_keeps_nothing_is_used_and_not_remembered():
+    federation = Federation()
+    federation.close(federation.answers([1, 2], 0.1), 0.1)
+    server = federation.server
+    before, replies = server.state_dict(), federation.answers([0, 1], 0.1)
+    step = server.step({**replies, 0: dataclasses.replace(replies[0], keeps=False)})
+    kept = server.step(replies)
+    np.testing.assert_array_equal(flat(step.change), flat(kept.change))
+    assert step.cohort.tolist() == [1]
+    np.testing.assert_equal(server.state_dict(), before)
+    server.accept(step)
+    assert (server.accepted[0], server.masses[0]) == (0, 0.0)
+    heard = before["importance"] @ before["masses"]
+    new = P[1] * server.gains[1] * flat(replies[1].innovation)
+    np.testing.assert_allclose(flat(server.mean), flat(before["mean"]) + new / heard, rtol=AGREE)
+
+
+def test_clients_may_join_and_importance_may_change():
+    grown = ServerMemory.start([1.0], parts(np.zeros(6)), correction=0.0)
+    whole = ServerMemory.start(P, parts(np.zeros(6)), correction=0.0)
+    sides = [(grown, [ClientMemory() for _ in range(N)]), (whole, [ClientMemory() for _ in P])]
+    rng = np.random.default_rng(1)
+    for number in range(1, 30):
+        known = min(number, N)
+        grown.reach(P[:known] / P[:known].sum())
+        cohort = [i for i in range(known) if rng.random() < 0.6]
+        for server, clients in sides:
+            server.close(
+                {
+                    i: clients[i].answer(server.request(i), parts(TARGETS[i] / number))
+                    for i in cohort
+                }
+            )
+    # Memories are weighed by importance relative to one another, so the mean is the same.
+    np.testing.assert_allclose(grown.heard, whole.heard)
+    np.testing.assert_array_equal(grown.accepted, whole.accepted)
+    np.testing.assert_allclose(flat(grown.mean), flat(whole.mean), rtol=AGREE)
 
 
 def test_a_server_that_starts_anew_makes_clients_do_so():
