@@ -6,7 +6,14 @@ from logs import drawn, log_of, plain_gap
 
 import fedavot as fa
 from fedavot.audit.federation import Federation
-from fedavot.audit.statistics.estimates import Weighted, blocks_of, distance, drift, resampling
+from fedavot.audit.statistics.estimates import (
+    Weighted,
+    blocks_of,
+    chance,
+    distance,
+    drift,
+    resampling,
+)
 from fedavot.audit.statistics.window import whole
 
 SEEDS = range(100)
@@ -144,3 +151,20 @@ def test_drift_is_held_by_its_interval_and_none_is_not_taken_for_some():
         none += drift(*halves(drawn(early, even, 400, seed))).low == 0.0
     assert held >= LEAST_HELD
     assert none >= LEAST_HELD
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_chance_is_the_mean_gap_of_weights_that_have_none_in_the_long_run(name):
+    law, rounds = LAWS[name]
+    # What the plain average tends to is owed, so that all of its gap is chance.
+    owed = law.expected_weights(np.zeros(law.n_clients))
+    logs = [plain(drawn(law, owed, rounds, seed)) for seed in range(20)]
+    found = np.mean([distance(one).value for one in logs])
+    # Twenty gaps scatter by 5 %; clients that a short log never shows have no spread, some 13 %.
+    assert np.mean([chance(one) for one in logs]) == pytest.approx(found, rel=0.2)
+
+
+def test_of_a_few_rounds_chance_is_not_known():
+    law = spread(20, 0.3)
+    short = plain(drawn(law, fa.importance.uniform(20), 4, 0))
+    assert np.isnan(chance(short))

@@ -98,7 +98,7 @@ def test_an_hour_without_rounds_is_drawn_empty():
 
 
 def test_without_laws_and_rules_there_is_no_picture_of_what_was_held_out():
-    found = made.findings(fit=Fit((), "explicit", 0, 0, 0))
+    found = made.findings(fit=Fit((), "explicit", 0, 0, 0, np.nan))
     assert "held-out" not in drawn(replace(found, price=replace(found.price, standings=())))
 
 

@@ -419,7 +419,7 @@ def test_rounds_without_participants_agree_with_their_verb(rounds, verb):
 
 
 def test_without_laws_tried_none_is_told():
-    none = made.findings(fit=Fit((), "explicit", 0, 1, 0))
+    none = made.findings(fit=Fit((), "explicit", 0, 1, 0, np.nan))
     assert "described" not in told(none, "behaviour")
 
 

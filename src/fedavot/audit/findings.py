@@ -6,6 +6,7 @@ columns of clients.csv are the names of these attributes.
 """
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -165,6 +166,12 @@ class Behaviour:
     rounds_per_observation : float
         Rounds per effectively independent observation of a client: 1 if presence in one round says
         nothing about presence in the next.
+    group_after_presence, group_after_absence : float array, shape (n_groups,), or None
+        The share of rounds with any client of a group, out of those that follow a round with and
+        without any; NaN if there are none. None without groups.
+    joint_persistence : Estimate
+        Correlation, from one round to the next, of the mix of clients: 0 if no round tells about
+        the next, whichever clients are taken together.
     dispersion : float
         Variance of the number of clients in a round, relative to independent clients: 1 if they are
         independent, more if they come together, less if cohorts are capped.
@@ -180,6 +187,9 @@ class Behaviour:
     groups_by_hour: Floats | None
     dated: bool
     rounds_per_observation: float
+    group_after_presence: Floats | None
+    group_after_absence: Floats | None
+    joint_persistence: Estimate
     dispersion: float
     drift: Estimate
     implied_first_half: Floats
@@ -208,6 +218,9 @@ class Fit:
         Number of parts into which a mixture divides the day; 0 without a mixture.
     fitted_rounds, held_out_rounds : int
         Number of rounds in the first and in the last part of the log.
+    oracle_gap : float
+        The mean gap that weights without any gap in the long run would have over as many rounds as
+        are held out, by chance; NaN if the rounds are too few to tell.
     """
 
     scores: tuple[LawScore, ...]
@@ -215,6 +228,7 @@ class Fit:
     parts_of_day: int
     fitted_rounds: int
     held_out_rounds: int
+    oracle_gap: float
 
 
 class Point(NamedTuple):
@@ -499,3 +513,15 @@ class Findings:
         """Whether some clients are owed something else than their importance."""
         shares = self.by_client
         return bool(np.abs(shares.owed - shares.importance).max(initial=0.0) > ROUNDING)
+
+    @property
+    def rounds_to_judge(self) -> int | None:
+        """Roughly how many rounds would show whether fitted weights carry over; None if these do.
+
+        Enough for chance alone to leave a held-out gap of half the tolerance, to two digits.
+        """
+        needed = self.rounds * (2 * self.fit.oracle_gap / self.tolerance) ** 2
+        if not needed > self.rounds:
+            return None
+        digits: int = 10 ** max(0, len(str(ceil(needed))) - 2)
+        return ceil(needed / digits) * digits

@@ -27,6 +27,7 @@ from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence, total_by
 from fedavot.audit.federation import Federation
 from fedavot.audit.findings import Behaviour, Estimate
+from fedavot.audit.statistics.persistence import group_returns, joint_persistence
 from fedavot.audit.statistics.window import Window
 
 HOUR = 3600.0
@@ -75,7 +76,7 @@ def behave(
     """
     log = federation.participation
     present = log.eligible or log.cohorts
-    by_hour = by_weekday = groups_by_hour = None
+    by_hour = by_weekday = groups_by_hour = after = without = None
     dated = log.times is not None and is_dated(log.times)
     if log.times is not None:
         hour = ((log.times // HOUR + FIRST_HOUR * dated) % WEEK_HOURS).astype(np.int64)
@@ -85,6 +86,9 @@ def behave(
             by_weekday = _means(present, log.unknown, hour // DAY_HOURS, 7)
         if federation.group_of is not None:
             groups_by_hour = _group_means(federation, present, of_day)
+    if federation.group_of is not None:
+        n_groups = len(federation.groups)
+        after, without = group_returns(present, log.unknown, federation.group_of, n_groups)
     return Behaviour(
         of_available=log.eligible is not None,
         by_hour=by_hour,
@@ -92,6 +96,9 @@ def behave(
         groups_by_hour=groups_by_hour,
         dated=dated,
         rounds_per_observation=rounds_per_observation(window, block),
+        group_after_presence=after,
+        group_after_absence=without,
+        joint_persistence=joint_persistence(present, log.unknown),
         dispersion=dispersion(present, log.unknown),
         drift=drift,
         implied_first_half=halves[0],

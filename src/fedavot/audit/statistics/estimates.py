@@ -11,6 +11,7 @@ Each is the mean of one number per round, so its spread comes from a bootstrap o
 consecutive rounds. The interval runs from the low end of the second to the high end of the first.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, isqrt
@@ -152,6 +153,33 @@ class Weighted:
 def distance(weighted: Weighted) -> Estimate:
     """Estimate the total variation between mean weights and what is owed."""
     return _total_variation([weighted])
+
+
+def chance(weighted: Weighted) -> float:
+    """Return the mean gap that such weights would have over these rounds if they had none at all.
+
+    Over T rounds in B blocks, client i's mean excess has the variance Σ_b (e_ib − T_b ē_i)² B/(B−1)
+    / T², with e_ib for its total excess in block b of T_b rounds and ē_i for its mean. The mean of
+    half the sum of absolute values is ½ √(2/π) Σ_i σ_i if it is normal around zero.
+
+    Returns
+    -------
+    float
+        NaN if there are too few blocks to estimate spread.
+    """
+    window, blocks = weighted.window, weighted.resampling
+    if not blocks.tells:
+        return float("nan")
+    mean = weighted.excess(np.ones(window.n_rounds, dtype=bool))
+    squares = np.zeros(window.n_clients)
+    edges = np.concatenate([[0], np.cumsum(blocks.sizes)]).astype(np.int64)
+    for first, last in itertools.pairwise(edges.tolist()):
+        entries = slice(*window.incidence.offsets[[first, last]].tolist())
+        part = Weighted(window.part(np.arange(first, last)), weighted.weights[entries], blocks)
+        excess = part.excess(np.ones(last - first, dtype=bool))
+        squares += np.square((excess - mean) * (last - first))
+    spread = np.sqrt(squares * blocks.n_blocks / (blocks.n_blocks - 1)) / window.n_rounds
+    return float(spread.sum() / np.sqrt(2 * np.pi))
 
 
 def drift(early: Weighted, late: Weighted) -> Estimate:

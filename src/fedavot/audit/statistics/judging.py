@@ -10,7 +10,7 @@ import numpy as np
 from fedavot.alignment import Status
 from fedavot.audit.findings import Fit, LawName, LawScore
 from fedavot.audit.statistics.case import Case
-from fedavot.audit.statistics.estimates import Weighted, distance
+from fedavot.audit.statistics.estimates import Weighted, chance, distance
 from fedavot.audit.statistics.price import Split
 from fedavot.audit.statistics.weighing import weights_of
 
@@ -46,12 +46,14 @@ def judge(split: Split) -> Fit:
         judged = distance(Weighted(split.held_out, weights, split.resampling))
         scores.append(LawScore(name, aligned.gap, judged))
     best = min(scores, key=lambda score: score.held_out_gap.value)
+    best_weights = weights_of(split.fitted.align(best.law), split.held_out)
     return Fit(
         scores=tuple(scores),
         law=best.law,
         parts_of_day=split.fitted.parts_of_day,
         fitted_rounds=split.fitted.window.n_rounds,
         held_out_rounds=split.held_out.n_rounds,
+        oracle_gap=chance(Weighted(split.held_out, best_weights, split.resampling)),
     )
 
 
