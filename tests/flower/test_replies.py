@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fedavot import OnlineAligner
 from fedavot.errors import FedavotError
-from fedavot.flower import Admission, FedAVOT, Weighting
+from fedavot.flower import Admission, FedAVOT
 
 MODEL: dict[str, np.ndarray] = {
     "w": np.arange(6, dtype=np.float32).reshape(2, 3),

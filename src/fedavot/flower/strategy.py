@@ -28,7 +28,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from fedavot._checks import one_of
 from fedavot._files import PathLike
 from fedavot.errors import OptionError
-from fedavot.flower.kept.folder import Parts, RunFolder
+from fedavot.flower.kept.folder import Parts, Remembers, RunFolder
 from fedavot.flower.kept.log import OnRound, as_callbacks
 from fedavot.flower.loop import Loop, loop_class
 from fedavot.flower.options import Admission, Weighting
@@ -199,14 +199,16 @@ class FedAVOT(Strategy):
             shares = nodes.choose(rng, least_available(self.strategy))
         messages = list(self._inner.configure_train(server_round, arrays, config, nodes))
         self._limit(messages)
-        asked = {nodes.name_of(it.metadata.dst_node_id): it.metadata for it in messages}
+        sent = {nodes.name_of(it.metadata.dst_node_id): it for it in messages}
+        if memory := self._remembers():
+            memory.prepare(server_round, sent)
         available = sorted(set(nodes.shown.values()))
         self._open = OpenRound(
             number=server_round,
             model=arrays,
             available=available,
             refused=nodes.refused,
-            asked=asked,
+            asked={name: message.metadata for name, message in sent.items()},
             shares=shares,
         )
         return messages
@@ -231,8 +233,8 @@ class FedAVOT(Strategy):
         if too_little := missing_noise(self.strategy, max(weights, default=0.0)):
             _log.warning("FedAVOT: %s", too_little)
         arrays, metrics = self._aggregate(server_round, found, weights, open_round.model)
-        if self._files is not None and self._files.memory is not None:
-            self._files.memory.keep(aggregated=arrays is not None)
+        if memory := self._remembers():
+            memory.settle(accepted=arrays is not None)
         if arrays is None:
             found.excluded.update(dict.fromkeys(names, "the wrapped strategy aggregated nothing"))
             found.usable.clear()
@@ -321,6 +323,9 @@ class FedAVOT(Strategy):
         files.open(model, memory=self._memory is not None, resume=self._resume)
         self._files = files
 
+    def _remembers(self) -> Remembers | None:
+        return None if self._files is None else self._files.memory
+
     def _limit(self, messages: list[Message]) -> None:
         """Let messages expire with their round, so that a late node works on the current one."""
         if self._timeout is not None:
@@ -344,9 +349,10 @@ class FedAVOT(Strategy):
             return None, None
         replies = list(found.usable.values())
         put_weights(replies, weights, model, key=self._key, copies=self._copies)
-        if self._files is not None and self._files.memory is not None:
-            indices = self._weigher.indices(list(found.usable))
-            self._files.memory.replace(replies, indices, self._weigher.amounts, model)
+        if memory := self._remembers():
+            combined = memory.combine(server_round, found.usable, weights, model)
+            for reply in replies:
+                next(iter(reply.content.array_records.values())).update(combined)
         return self._inner.aggregate_train(server_round, replies)
 
     def _finish(

@@ -107,10 +107,10 @@ def facade(strategy: Strategy, /, *beneath: type, **fixed: Any) -> Any:
             "remove __slots__"
         )
     bases = beneath if any(issubclass(it, kind) for it in beneath) else (kind, *beneath)
-    content = {name: _Fixed(name, value) for name, value in fixed.items()}
+    content: dict[str, Any] = {name: _Fixed(name, value) for name, value in fixed.items()}
     content |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
     seen = types.new_class(kind.__name__, bases, exec_body=lambda body: body.update(content))
-    shared = object.__new__(seen)
+    shared: Any = object.__new__(seen)
     shared.__dict__ = vars(strategy)
     return shared
 
@@ -194,4 +194,5 @@ class _WeightedQ(QFedAvg):
             total += weight * curvature
         model = {key: begin[key] - descent[key] / total for key in begin}
         record = ArrayRecord({key: Array(np.asarray(values)) for key, values in model.items()})
-        return record, self.train_metrics_aggr_fn(contents, self.weighted_by_key)
+        average: Any = self.train_metrics_aggr_fn
+        return record, average(contents, self.weighted_by_key)

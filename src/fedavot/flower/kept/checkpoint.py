@@ -22,7 +22,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import Strategy
 
-from fedavot._files import ARCHIVE_FAILURES, SEALED_FROM, note_unsealed, read_archive, write_archive
+from fedavot._files import ARCHIVE_FAILURES, read_archive, write_archive
 from fedavot.errors import CheckpointError, FileFormatError
 from fedavot.flower.kept.packing import Arrays, Packer, is_same, unpack
 from fedavot.flower.worth.records import view
@@ -30,7 +30,7 @@ from fedavot.flower.wrapped import layers
 
 FILE = "checkpoint.npz"
 FORMAT = "fedavot-flower-checkpoint"
-VERSION = 2
+VERSION = 3
 
 CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, functools.partial)
 """Types of attributes that are code rather than state, and are not saved."""
@@ -59,18 +59,13 @@ class Checkpoint:
         except ARCHIVE_FAILURES as cause:
             raise FileFormatError(f"{path} is not a checkpoint, or is truncated: {cause}") from None
         version = meta.get("version")
-        if meta.get("format") != FORMAT or type(version) is not int or not 1 <= version <= VERSION:
+        if meta.get("format") != FORMAT or version != VERSION or not sealed:
+            lacks = "" if sealed else ", without a checksum"
             raise FileFormatError(
-                f"{path} holds {meta.get('format')!r} version {version!r}, not {FORMAT!r} version "
-                f"{VERSION}"
+                f"{path} holds {meta.get('format')!r} version {version!r}{lacks}, and this release "
+                f"reads {FORMAT!r} version {VERSION}; finish that run with the release that began "
+                "it, or start in another folder"
             )
-        if sealed != (version >= SEALED_FROM):
-            raise FileFormatError(
-                f"{path} has {'a' if sealed else 'no'} checksum, unlike checkpoints of version "
-                f"{version}; it was damaged or edited: start in another folder"
-            )
-        if not sealed:
-            note_unsealed(path, stacklevel=3)
         return cls(meta, arrays)
 
 

@@ -3,20 +3,23 @@
 import logging
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from flwr.app import ArrayRecord, MetricRecord
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from flwr.serverapp.strategy import Result, Strategy
 
 import fedavot.flower.kept.checkpoint as saved
-from fedavot._files import SEALED_FROM
+from fedavot._checks import Floats
 from fedavot.errors import CheckpointError, FedavotError
 from fedavot.flower.kept.log import ParticipationLog, Round
 from fedavot.flower.kept.memory import ROWS, Memory
+from fedavot.flower.kept.packing import Packer, unpack
 from fedavot.flower.who.identity import Names
+from fedavot.flower.worth.records import view
 from fedavot.flower.worth.replies import Inspector
 from fedavot.flower.worth.weigher import Weigher
 
@@ -63,6 +66,98 @@ class Parts:
     inspector: Inspector
 
 
+class Remembers(Protocol):
+    """The memory of a run, wherever the updates are kept.
+
+    The calls of a round come in this order; after a crash the state is that of a checkpoint.
+    """
+
+    def prepare(self, number: int, messages: Mapping[str, Message]) -> None:
+        """Add what clients need to know to the train messages, by client name."""
+
+    def combine(
+        self, number: int, usable: Mapping[str, Message], weights: Floats, model: ArrayRecord
+    ) -> ArrayRecord:
+        """Return θ + change of the round, which the wrapped strategy gets in every reply.
+
+        Parameters
+        ----------
+        number : int
+            Number of the round.
+        usable : mapping from client name to Message
+            Replies that hold the model's arrays: floating-point ones in the types of the model, the
+            others as float64.
+        weights : ndarray of shape (n_usable,)
+            Weights of the replies, summing to one.
+        model : ArrayRecord
+            The global model that was sent.
+        """
+
+    def settle(self, *, accepted: bool) -> None:
+        """Accept what the last `combine` learnt, or discard it if nothing was aggregated."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state for a checkpoint that is about to be written: plain data and arrays."""
+
+    def saved(self) -> None:
+        """Complete what has to wait until the checkpoint is written, or each round without one."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from the state in a checkpoint; raise if the files do not fit it."""
+
+    def clear(self) -> None:
+        """Delete what an earlier run left that has no checkpoint."""
+
+
+class ServerRows:
+    """Memory on the server: one row per client in a file."""
+
+    def __init__(self, folder: Path, model: ArrayRecord, weigher: Weigher) -> None:
+        self._rows, self._weigher = Memory(folder, model), weigher
+        self._number = 0
+        count, each = len(weigher.clients), self._rows.bytes_for(1)
+        self._rows.refuse_without_room(max(count, 1))
+        in_all = f", {count * each / 1e6:.3g} MB in total" if count else ""
+        _log.info("FedAVOT: memory takes %.3g MB per client in %s%s", each / 1e6, folder, in_all)
+        self.clear = self._rows.clear
+
+    def prepare(self, number: int, messages: Mapping[str, Message]) -> None:
+        """Do nothing: clients need not know."""
+
+    def combine(
+        self, number: int, usable: Mapping[str, Message], weights: Floats, model: ArrayRecord
+    ) -> ArrayRecord:
+        """Return the model that the rule with memory arrives at."""
+        self._number = number
+        replies, indices = list(usable.values()), self._weigher.indices(list(usable))
+        self._rows.replace(replies, indices, self._weigher.amounts, model)
+        combined = {key: np.zeros(array.shape) for key, array in model.items()}
+        for reply, weight in zip(replies, weights, strict=True):
+            for key, array in next(iter(reply.content.array_records.values())).items():
+                combined[key] += weight * view(array)
+        return ArrayRecord({key: Array(np.asarray(value)) for key, value in combined.items()})
+
+    def settle(self, *, accepted: bool) -> None:
+        """Keep the new rows of the round, or discard them."""
+        self._rows.keep(aggregated=accepted)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Write the journal, and return the sum of the rows, their digests and their length."""
+        self._rows.write_journal(self._number)
+        held = {"total": self._rows.total, "digests": self._rows.digests}
+        return {"round": self._number, "bytes": self._rows.bytes_on_disk(), **held}
+
+    def saved(self) -> None:
+        """Write the new rows to the file."""
+        self._rows.commit(len(self._weigher.clients))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Complete the rows from the journal, and check all of them."""
+        self._number, self._rows.total = int(state["round"]), state["total"]
+        n_clients = len(self._weigher.clients)
+        self._rows.recover(self._number, n_clients, state["bytes"], state["digests"])
+
+
 class RunFolder:
     """The files of one run.
 
@@ -77,7 +172,7 @@ class RunFolder:
 
     Attributes
     ----------
-    memory : Memory or None
+    memory : Remembers or None
         The last updates of the clients, if memory is used.
     """
 
@@ -88,7 +183,7 @@ class RunFolder:
         self._settings: list[dict[str, Any]] = []
         self._log: ParticipationLog | None = None
         self._unlock: Callable[[], object] = lambda: None
-        self.memory: Memory | None = None
+        self.memory: Remembers | None = None
 
     def open(self, model: ArrayRecord, *, memory: bool, resume: bool) -> None:
         """Open the files; raise if they cannot be written or belong to another run."""
@@ -113,16 +208,8 @@ class RunFolder:
             saved.refuse_unsaveable(self._parts.strategy)
         self._settings = saved.settings(self._parts.strategy)
         if memory:
-            self.memory = self._open_memory(model)
+            self.memory = ServerRows(self._folder, model, self._parts.weigher)
         self._log = ParticipationLog(self._folder / LOG)
-
-    def _open_memory(self, model: ArrayRecord) -> Memory:
-        memory, count = Memory(self._folder, model), len(self._parts.weigher.clients)
-        memory.refuse_without_room(max(count, 1))
-        in_all = f", {memory.bytes_for(count) / 1e6:.3g} MB in total" if count else ""
-        each = memory.bytes_for(1) / 1e6
-        _log.info("FedAVOT: memory takes %.3g MB per client in %s%s", each, self._folder, in_all)
-        return memory
 
     def close(self) -> None:
         """Release the folder for other runs."""
@@ -133,7 +220,7 @@ class RunFolder:
         assert self._log is not None
         self._log.append(record)
         if self.memory is not None and not self._checkpoints:
-            self.memory.commit(len(self._parts.weigher.clients))
+            self.memory.saved()
 
     def save(self, number: int, model: ArrayRecord, result: Result, *, evaluated: bool) -> None:
         """Write the checkpoint of a round after its training, or after its evaluation too."""
@@ -152,7 +239,7 @@ class RunFolder:
             },
             "norms": list(self._parts.inspector.norms),
             "random": saved.rng_states(),
-            "memory": None if self.memory is None else self.memory.bytes_on_disk(),
+            "memory": None,
             "results": {
                 kind: [[at, dict(metrics)] for at, metrics in getattr(result, kind).items()]
                 for kind in _HISTORIES
@@ -160,11 +247,12 @@ class RunFolder:
         }
         arrays |= model_arrays
         if self.memory is not None:
-            self.memory.write_journal(number)
-            arrays |= {"memory": self.memory.total, "memory/digests": self.memory.digests}
+            packer = Packer("memory")
+            meta["memory"] = packer.pack(self.memory.state_dict(), "memory")
+            arrays |= packer.arrays
         saved.Checkpoint(meta, arrays).save(self._folder)
         if self.memory is not None:
-            self.memory.commit(len(self._parts.weigher.clients))
+            self.memory.saved()
 
     def load(self, model: ArrayRecord) -> tuple[ArrayRecord, Result, int, bool]:
         """Return the model, the metrics, the number of the last round and whether it was evaluated.
@@ -194,8 +282,6 @@ class RunFolder:
         """Restore the state from a checkpoint; raise if it belongs to another run."""
         assert self._log is not None
         meta = checkpoint.meta
-        if meta["version"] == 1:
-            meta = _with_keys_of_version_2(meta)
         difference = self._parts.weigher.differs(meta["weigher"])
         remembered = meta["memory"] is not None
         if difference is None and remembered != (self.memory is not None):
@@ -214,11 +300,7 @@ class RunFolder:
         self._parts.inspector.norms.extend(meta["norms"])
         number = int(meta["round"])
         if self.memory is not None:
-            self.memory.total = checkpoint.arrays["memory"]
-            n_clients, digests = len(self._parts.weigher.clients), None
-            if meta["version"] >= SEALED_FROM:
-                digests = checkpoint.arrays["memory/digests"]
-            self.memory.recover(number, n_clients, meta["memory"], digests)
+            self.memory.load_state_dict(unpack(meta["memory"], checkpoint.arrays))
         self._log.cut(number)
         saved.set_rng_states(meta["random"])
         result = Result()
@@ -226,10 +308,3 @@ class RunFolder:
             history = {at: MetricRecord(values) for at, values in meta["results"][kind]}
             getattr(result, kind).update(history)
         return arrays, result, number, bool(meta["evaluated"])
-
-
-def _with_keys_of_version_2(meta: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a checkpoint of version 1 under the keys of version 2."""
-    weigher = dict(meta["weigher"])
-    weigher["clients"] = weigher.pop("names")
-    return meta | {"weigher": weigher, "identity": meta["names"]}

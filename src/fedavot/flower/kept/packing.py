@@ -19,9 +19,10 @@ _MAPPINGS: dict[str, Any] = {
 
 
 class Packer:
-    """Serialise values as JSON; collect their arrays under numbered names."""
+    """Serialise values as JSON; collect their arrays under a prefix and numbers."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "strategy") -> None:
+        self._prefix = prefix
         self.arrays: Arrays = {}
 
     def pack(self, value: Any, label: str) -> Any:
@@ -48,7 +49,7 @@ class Packer:
         array = np.frombuffer(value, np.uint8) if isinstance(value, bytes) else np.asarray(value)
         if array.dtype.hasobject:
             raise CheckpointError(f"{label} is an array of Python objects; use an array of numbers")
-        name = f"strategy/{len(self.arrays)}"
+        name = f"{self._prefix}/{len(self.arrays)}"
         self.arrays[name] = array
         kind = {bytes: "bytes", np.ndarray: "array"}.get(type(value), "scalar")
         return {"array": name, "kind": kind}
