@@ -37,6 +37,8 @@ class Participation:
         The clients whose state is unknown in each round.
     applied : float array, shape (n_entries,), or None
         The weights that were used, if the log has them.
+    examples : float array, shape (n_entries,), or None
+        The number of examples that each participant trained on, if the log has it.
     notes : tuple of str
         What was unusual in the log, and how it was read.
     all_available : bool
@@ -50,6 +52,7 @@ class Participation:
     available: Incidence | None = None
     unknown: Incidence | None = None
     applied: Floats | None = None
+    examples: Floats | None = None
     notes: tuple[str, ...] = ()
     all_available: bool = False
 
@@ -113,4 +116,5 @@ class Participation:
             available=None if self.available is None else self.available.between(low, high),
             unknown=None if self.unknown is None else self.unknown.between(low, high),
             applied=None if self.applied is None else self.applied[entries],
+            examples=None if self.examples is None else self.examples[entries],
         )

@@ -1,6 +1,8 @@
 """The rules that an audit compares, by their names in `fedavot.rules`.
 
-``as-applied`` is the audit's own: the weights that the log says were used.
+Three are the audit's own: ``as-applied``, the weights that the log says were used; ``by-examples``,
+FedAvg with weights in proportion to the examples that each participant trained on, as the log has
+them; and ``fedavot-online-soft``, weights learned by a `SoftOnlineAligner`.
 """
 
 from fedavot.audit.findings import Advice
@@ -9,7 +11,15 @@ from fedavot.rules.names import RuleName, label_of
 FEDAVG, HORVITZ_THOMPSON = RuleName.FEDAVG.value, RuleName.HORVITZ_THOMPSON.value
 SELF_NORMALISED_IPW = RuleName.SELF_NORMALISED_IPW.value
 FEDAVOT, SOFT, VARIANCE = RuleName.FEDAVOT.value, RuleName.SOFT.value, RuleName.VARIANCE.value
-ONLINE, SELECT, AS_APPLIED = RuleName.ONLINE.value, RuleName.SELECT.value, "as-applied"
+ONLINE, SELECT, STEADY = RuleName.ONLINE.value, RuleName.SELECT.value, RuleName.STEADY.value
+MEMORY, FEDAVGM, FULL = RuleName.MEMORY.value, RuleName.FEDAVGM.value, RuleName.FULL.value
+IMPORTANCE_AVERAGE = RuleName.IMPORTANCE_AVERAGE.value
+AS_APPLIED, BY_EXAMPLES, SOFT_ONLINE = "as-applied", "by-examples", "fedavot-online-soft"
+_LABELS = {
+    AS_APPLIED: "as applied",
+    BY_EXAMPLES: "average by examples",
+    SOFT_ONLINE: "FedAVOT, online and soft",
+}
 
 
 def label(rule: str) -> str:
@@ -18,7 +28,7 @@ def label(rule: str) -> str:
     >>> label("fedavg"), label("of-another-version")
     ('plain average', 'of-another-version')
     """
-    return "as applied" if rule == AS_APPLIED else label_of(rule)
+    return _LABELS.get(rule) or label_of(rule)
 
 
 def recommended(advice: Advice) -> str | None:

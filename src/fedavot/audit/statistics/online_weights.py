@@ -16,7 +16,10 @@ from fedavot._incidence import Incidence
 from fedavot.audit.statistics.window import Window
 from fedavot.online import STEP, OnlineAligner
 from fedavot.selection import select
+from fedavot.soft_online import SoftOnlineAligner
 
+SOFTNESS = 0.1
+"""Of weights that are learned softly."""
 MOST_REPLAYED = 60_000
 """Rounds that are replayed, the last ones: more than a year of one every ten minutes, if the cohort
 changes in each."""
@@ -44,6 +47,16 @@ def learned(window: Window) -> Floats:
     for first, last in itertools.pairwise(_replayed_runs(window).tolist()):
         _replay(aligner, window.incidence, slice(first, last), weights)
     return weights
+
+
+def softly_learned(window: Window) -> Floats:
+    """Return the weights that soft learning on the way would have given, entry by entry."""
+    aligner = SoftOnlineAligner(
+        window.importance, softness=SOFTNESS, step=STEP, potentials=_start(window.importance)
+    )
+    return np.concatenate(
+        [aligner.observe(window.incidence.row(t)) for t in range(window.n_rounds)]
+    )
 
 
 def _replayed_runs(window: Window) -> Integers:
@@ -127,5 +140,8 @@ def chosen(window: Window, available: Incidence, rng: np.random.Generator) -> tu
 
 def _fresh(importance: Floats) -> OnlineAligner:
     """Return an aligner whose first weights are the importance's shares in the cohort."""
-    start = np.log(np.where(importance > 0, importance, 1.0))
-    return OnlineAligner(importance, step=STEP, potentials=start)
+    return OnlineAligner(importance, step=STEP, potentials=_start(importance))
+
+
+def _start(importance: Floats) -> Floats:
+    return np.log(np.where(importance > 0, importance, 1.0))
