@@ -112,9 +112,14 @@ class ClientMemory(Kept):
         if self.pending is None:
             along = [] if path is None else [(1.0, path)]
             said = total((1.0 / length, [np.asarray(array) for array in update]), *along)
-            self.pending = said if old is None else total((1.0, said), (-1.0, old))
-            self.pending_round, self.pending_fade = request.round, request.fade
+            self.offer(request, said if old is None else total((1.0, said), (-1.0, old)))
+        assert self.pending is not None
         return reply_of(request, self.since, self.pending, old)
+
+    def offer(self, request: Request, innovation: Model) -> None:
+        """Keep an innovation until it is known whether it was accepted."""
+        self.pending, self.pending_round = innovation, request.round
+        self.pending_fade = request.fade
 
     def recall(self, request: Request) -> Model | None:
         """Return the memory as far as it has not faded; None without one.

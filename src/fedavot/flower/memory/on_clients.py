@@ -1,0 +1,210 @@
+"""Memories on the clients: the server's side, one mean and three numbers per client.
+
+Train messages carry what a client needs to keep its memory in step: which of its replies was last
+accepted, with which gain; trust and correction; and the mean, if the client corrects. Replies carry
+θ + u_i and the memory, or θ + d_i alone if trust is 1; see `wire`.
+
+Nothing that a client claims is taken on trust where it can be computed: the products are, if both
+arrays are there; otherwise they have to agree with the innovation. A memory is a mean of updates
+that were accepted, so one that is larger than any of them excludes the reply, as damage does.
+"""
+
+import logging
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, Message
+
+from fedavot._checks import enumerated
+from fedavot.errors import OptionError
+from fedavot.flower.memory import wire
+from fedavot.flower.memory.layout import minus
+from fedavot.flower.memory.options import Memory
+from fedavot.flower.memory.steady import SteadyMemory
+from fedavot.flower.worth.replies import brief
+from fedavot.flower.worth.weigher import Weigher
+from fedavot.rules._held_client import Model, product, reply_of
+from fedavot.rules.held import Reply
+
+_log = logging.getLogger("flwr")
+
+AGREE = 1e-3
+"""Relative room for sums of squares in single precision, on two machines."""
+
+REMEDY = "call fedavot.flower.introduce(app, memory=True) in the ClientApp, or use memory='server'"
+
+
+class OnClients(SteadyMemory):
+    """Memories that clients keep themselves.
+
+    Parameters
+    ----------
+    model, options, weigher
+        As for `SteadyMemory`.
+    """
+
+    def __init__(self, model: ArrayRecord, options: Memory, weigher: Weigher) -> None:
+        super().__init__(model, options, weigher)
+        self._training = uuid.uuid4().hex
+        self._corrects = np.zeros(0, np.bool_)
+        self._told: dict[int, wire.Told | str | None] = {}
+        self._forgetful: set[str] = set()
+        self._largest = 0.0
+        self._sizes: list[float] = []
+
+    def prepare(self, number: int, messages: Mapping[str, Message]) -> None:
+        """Add a request to every message."""
+        super().prepare(number, messages)
+        mean = self.layout.record(self.rule.mean)
+        for name, message in messages.items():
+            client = self._index(name)
+            request = self.rule.request(client)
+            about = {
+                "training": self._training,
+                "client": name,
+                "round": number,
+                "trust": request.trust,
+                "correction": request.correction,
+                "accepted": request.accepted,
+                "gain": request.gain,
+                "fade": request.fade,
+            }
+            corrects = client is not None and client < self._corrects.size
+            sends = corrects and bool(self._corrects[client]) and request.accepted > 0
+            wire.put_request(message, about, mean if sends else None)
+
+    def receive(self, replies: Iterable[Message]) -> list[Message]:
+        """Take the records of the memory out of the replies."""
+        listed, self._told = list(replies), {}
+        for reply in listed:
+            if reply.has_content():
+                try:
+                    self._told[id(reply)] = wire.take_reply(reply)
+                except ValueError as cause:
+                    self._told[id(reply)] = str(cause)
+        return listed
+
+    def unusable(self, usable: Mapping[str, Message]) -> dict[str, str]:
+        """Return what is wrong with the memories of replies whose updates can be used."""
+        refused = {}
+        for name, reply in usable.items():
+            told = self._told[id(reply)]
+            if isinstance(told, str):
+                refused[name] = told
+            elif told is not None and (wrong := self._wrong(name, told)):
+                refused[name] = wrong
+        left = [name for name in usable if name not in refused]
+        silent = {name for name in left if self._told[id(usable[name])] is None}
+        if left and len(silent) == len(left):
+            raise OptionError(
+                f"memory='clients', but no client that replied keeps a memory "
+                f"({enumerated(map(repr, sorted(silent)), 3)}); {REMEDY}"
+            )
+        if new := silent - self._forgetful:
+            _log.warning(
+                "FedAVOT: clients %s keep no memory and count only while they are present; %s",
+                enumerated(map(repr, sorted(new)), 3),
+                REMEDY,
+            )
+            self._forgetful |= new
+        return refused
+
+    def settle(self, *, accepted: bool) -> None:
+        """End the round."""
+        if accepted:
+            self._largest = max([self._largest, *self._sizes])
+        super().settle(accepted=accepted)
+        self._told, self._sizes = {}, []
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state for a checkpoint."""
+        own = {
+            "training": self._training,
+            "corrects": self._corrects,
+            "largest": self._largest,
+        }
+        return {**super().state_dict(), **own}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from the state in a checkpoint."""
+        super().load_state_dict(state)
+        self._training = str(state["training"])
+        self._corrects = np.array(state["corrects"], np.bool_)
+        self._largest = float(state["largest"])
+
+    def _index(self, name: str) -> int | None:
+        """Return the index of a client; None before it is known."""
+        try:
+            return self._weigher.indices([name])[0]
+        except KeyError:
+            return None
+
+    def _wrong(self, name: str, told: wire.Told) -> str | None:
+        """Return what is wrong with what a client says about its memory."""
+        client = self._index(name)
+        known = (
+            0 if client is None or client >= self.rule.accepted.size else self.rule.accepted[client]
+        )
+        if told.round != self.rule.rounds + 1 or told.since not in (0, known):
+            return (
+                f"it replies to round {told.round} with the memory of round {told.since}; the "
+                f"server knows round {self.rule.rounds + 1} and the memory of round {known}"
+            )
+        if not np.isfinite(told.products).all():
+            return "the products of its update and its memory are not finite"
+        return self._wrong_memory(told) if told.since and self.rule.trust != 1.0 else None
+
+    def _wrong_memory(self, told: wire.Told) -> str | None:
+        """Return what is wrong with a memory that the server needs."""
+        if told.memory is None:
+            return "it does not send its memory, which the server needs unless trust is 1"
+        try:
+            held = self.layout.take(told.memory)
+        except Exception as cause:  # arbitrary bytes from a client can raise anything
+            return f"its memory cannot be read: {brief(str(cause))}"
+        size = float(np.sqrt(product(held, held)))
+        if size <= self._largest * (1.0 + AGREE):
+            return None
+        return (
+            f"the norm of its memory is {size:.3g}, and no update that was accepted is larger than "
+            f"{self._largest:.3g}"
+        )
+
+    def _replies(
+        self, usable: Mapping[str, Message], clients: Sequence[int], start: Model
+    ) -> list[Reply]:
+        """Return what the clients sent, and note who corrects."""
+        more = max(max(clients, default=-1) + 1 - self._corrects.size, 0)
+        self._corrects = np.pad(self._corrects, (0, more))
+        found = []
+        for client, reply in zip(clients, usable.values(), strict=True):
+            told = self._told[id(reply)]
+            assert not isinstance(told, str)
+            record = next(iter(reply.content.array_records.values()))
+            sent = minus(self.layout.take(record), start)
+            found.append(self._reply(client, told, sent))
+            said = float(np.sqrt(found[-1].products[1]))
+            self._sizes.append(min(said, float(np.sqrt(product(sent, sent))) + self._largest))
+            self._corrects[client] = told is not None and told.corrects
+        return found
+
+    def _reply(self, client: int, told: wire.Told | None, sent: Model) -> Reply:
+        """Return a reply from the update or the innovation that was sent."""
+        request = self.rule.request(client)
+        if told is None:
+            return Reply(request.round, 0, sent, None, (0.0, product(sent, sent), 0.0), keeps=False)
+        if not told.since:
+            return reply_of(request, 0, sent, None)
+        if told.memory is not None and request.trust != 1.0:
+            held = self.layout.take(told.memory)
+            return reply_of(request, told.since, minus(sent, held), held)
+        return Reply(request.round, told.since, sent, None, self._credible(told, sent))
+
+    def _credible(self, told: wire.Told, sent: Model) -> tuple[float, float, float]:
+        """Return the products that a client claims; no evidence if they do not fit together."""
+        mixed, new, old = told.products
+        apart = abs(new - 2.0 * mixed + old - product(sent, sent))
+        fits = min(new, old) >= 0 and mixed**2 <= new * old * (1 + AGREE)
+        return (mixed, new, old) if fits and apart <= AGREE * (new + old) else (0.0, 0.0, 0.0)

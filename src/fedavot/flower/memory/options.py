@@ -1,0 +1,59 @@
+"""Options of the memory."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fedavot._checks import as_amount, one_of
+from fedavot.rules.steady import constants_of
+
+PLACES = ("server", "clients")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where clients' updates are remembered, and how; see `fedavot.rules.steady`.
+
+    Attributes
+    ----------
+    where : str
+        "server": one model per client, in a file in the folder. "clients": every client keeps its
+        own, and the server one mean; needs ``introduce(app, memory=True)`` in the ClientApp.
+    share : float
+        β, from 0 to 1: how much of the news from those present the absent are taken to share.
+    damping : float or None
+        c, in rounds; twice the mean time to return if None.
+    trust : float or None
+        α, from 0 to 1; learnt if None. With 1, clients that keep their own memory upload one model
+        per round; with less, two.
+    half_life : float or None
+        Rounds in which a memory that is not renewed loses half of its weight; None: it does not.
+    """
+
+    where: str = "server"
+    share: float = 0.5
+    damping: float | None = None
+    trust: float | None = None
+    half_life: float | None = None
+
+    def __post_init__(self) -> None:
+        one_of(self.where, PLACES, what="memory")
+        constants_of(share=self.share, damping=self.damping, trust=self.trust)
+        if self.half_life is not None:
+            as_amount(self.half_life, what="half_life", positive=True)
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """The arguments of `ServerMemory.start`."""
+        return {
+            "share": self.share,
+            "damping": self.damping,
+            "trust": self.trust,
+            "half_life": self.half_life,
+        }
+
+
+def as_memory(given: "Memory | str | None") -> Memory | None:
+    """Return the options that a word stands for; None for no memory."""
+    if given is None or isinstance(given, Memory):
+        return given
+    return Memory(one_of(given, PLACES, what="memory"))

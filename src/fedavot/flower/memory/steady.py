@@ -1,0 +1,183 @@
+"""The steady rule ahead of the wrapped strategy, which gets θ + change from every client.
+
+    change = α T + Σ w_i (u_i − α y_i),   u_i = θ_i − θ
+
+All replies get the same floating-point arrays, so that their average is θ + change by whichever
+weights, and FedAvgM, FedAdam and the like take their own step from there. Arrays of other types are
+averaged by weight. A round is proposed before the wrapped strategy sees it, and settled after.
+
+`fedavot.rules.held` has the rule. With memories on the server its clients' side is done here, on
+rows of a file; see `on_clients` for memories that clients keep themselves.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message
+
+from fedavot._checks import Floats
+from fedavot.errors import CheckpointError
+from fedavot.flower.memory.layout import Layout, minus
+from fedavot.flower.memory.options import Memory
+from fedavot.flower.memory.rows import Rows
+from fedavot.flower.worth.weigher import Weigher
+from fedavot.rules._held_client import Model, reply_of, total
+from fedavot.rules.held import Reply, ServerMemory, Step
+
+_log = logging.getLogger("flwr")
+
+SAVED = ("accepted", "gains", "masses", "rounds", "absences", "trusted", "alike")
+"""Fields of `ServerMemory` in a checkpoint, beside the mean."""
+
+
+class SteadyMemory:
+    """What both places have in common; see `fedavot.flower.kept.folder.Remembers`.
+
+    Parameters
+    ----------
+    model : ArrayRecord
+        A model with the names, shapes and types of the arrays.
+    options : Memory
+        Constants of the rule.
+    weigher : Weigher
+        The clients, their indices and their importance.
+    """
+
+    def __init__(self, model: ArrayRecord, options: Memory, weigher: Weigher) -> None:
+        self.layout, self._options, self._weigher = Layout(model), options, weigher
+        self.rule = ServerMemory.start([1.0], self.layout.zeros(), **options.constants)
+        self._step: Step | None = None
+
+    def prepare(self, number: int, messages: Mapping[str, Message]) -> None:
+        """Begin a round, with the train messages by client name."""
+        self.rule.rounds = number - 1
+
+    def receive(self, replies: Iterable[Message]) -> list[Message]:
+        """Return the replies of a round without what is for the memory alone."""
+        return list(replies)
+
+    def unusable(self, usable: Mapping[str, Message]) -> dict[str, str]:
+        """Return why some replies that can be used otherwise cannot be used with memory."""
+        return {}
+
+    def combine(
+        self, number: int, usable: Mapping[str, Message], weights: Floats, model: ArrayRecord
+    ) -> ArrayRecord:
+        """Return θ + change, for the floating-point arrays."""
+        amounts, clients = self._weigher.amounts, self._weigher.indices(list(usable))
+        self.rule.reach(amounts / amounts.sum())
+        start = self.layout.take(model)
+        told = dict(zip(clients, self._replies(usable, clients, start), strict=True))
+        self._step = self.rule.step(told, weigh=lambda _: weights)
+        moved = start if self._step is None else total((1.0, start), (1.0, self._step.change))
+        return ArrayRecord(
+            {
+                key: Array(np.asarray(values, model[key].dtype))
+                for key, values in zip(self.layout.shapes, moved, strict=True)
+            }
+        )
+
+    def settle(self, *, accepted: bool) -> None:
+        """End the round: keep what was combined if the wrapped strategy used it, or forget it."""
+        self.rule.accept(self._step if accepted else None)
+        self._step = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state for a checkpoint."""
+        held = {name: getattr(self.rule, name) for name in SAVED}
+        return {"where": self._options.where, "mean": self.rule.mean, **held}
+
+    def saved(self) -> None:
+        """Do nothing: the checkpoint is all there is."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from the state in a checkpoint."""
+        if state["where"] != self._options.where:
+            raise CheckpointError(
+                f"the checkpoint has its memory on the {state['where']}, and this run on the "
+                f"{self._options.where}; use memory={state['where']!r}, or start in another folder"
+            )
+        self.rule.mean = [np.array(array, np.float64) for array in state["mean"]]
+        for name in SAVED:
+            held = state[name]
+            setattr(self.rule, name, int(held) if name == "rounds" else np.array(held))
+
+    def clear(self) -> None:
+        """Delete what an earlier run left that has no checkpoint."""
+
+    def _replies(
+        self, usable: Mapping[str, Message], clients: Sequence[int], start: Model
+    ) -> list[Reply]:
+        """Return the replies as the rule takes them, in their order."""
+        raise NotImplementedError
+
+
+class OnServer(SteadyMemory):
+    """Memories in a file of rows on the server.
+
+    Parameters
+    ----------
+    model, options, weigher
+        As for `SteadyMemory`.
+    folder : Path
+        Folder of the file.
+    """
+
+    def __init__(self, model: ArrayRecord, options: Memory, weigher: Weigher, folder: Path) -> None:
+        super().__init__(model, options, weigher)
+        self._rows = Rows(folder, self.layout.size, self.layout.dtype)
+        self._new: dict[int, tuple[Model | None, Model]] = {}
+        count, each = len(weigher.clients), self._rows.bytes_for(1)
+        self._rows.refuse_without_room(max(count, 1))
+        in_all = f", {count * each / 1e6:.3g} MB in total" if count else ""
+        _log.info("FedAVOT: memory takes %.3g MB per client in %s%s", each / 1e6, folder, in_all)
+
+    def settle(self, *, accepted: bool) -> None:
+        """End the round; keep the new rows until `saved`."""
+        step = self._step if accepted else None
+        super().settle(accepted=accepted)
+        rows = {}
+        if step is not None:
+            for client, gain in zip(step.cohort.tolist(), step.gains.tolist(), strict=True):
+                old, news = self._new[client]
+                held = [] if old is None else [(1.0, old)]
+                rows[client] = self.layout.flat(total(*held, (gain, news)))
+        self._new = {}
+        self._rows.stage(list(rows), list(rows.values()))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Write the journal, and return the state with the digests of the rows."""
+        self._rows.write_journal(self.rule.rounds)
+        own = {"digests": self._rows.digests, "bytes": self._rows.bytes_on_disk()}
+        return {**super().state_dict(), **own}
+
+    def saved(self) -> None:
+        """Write the new rows to their file."""
+        self._rows.commit()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Complete the rows from the journal, and check all of them."""
+        super().load_state_dict(state)
+        self._rows.recover(self.rule.rounds, int(state["bytes"]), state["digests"])
+
+    def clear(self) -> None:
+        """Delete the files of an earlier run."""
+        self._rows.clear()
+
+    def _replies(
+        self, usable: Mapping[str, Message], clients: Sequence[int], start: Model
+    ) -> list[Reply]:
+        """Do the clients' part of the rule, and keep it until the round is settled."""
+        found = []
+        rows = zip(clients, self._rows.read(clients), usable.values(), strict=True)
+        for client, row, reply in rows:
+            request = self.rule.request(client)
+            said = minus(self.layout.take(next(iter(reply.content.array_records.values()))), start)
+            old = total((request.fade, self.layout.parts(row))) if request.accepted else None
+            news = said if old is None else minus(said, old)
+            self._new[client] = (old, news)
+            found.append(reply_of(request, request.accepted, news, old))
+        return found

@@ -1,0 +1,125 @@
+"""Where a client keeps its memory: in the state of the app, or in a file.
+
+Flower keeps ``context.state`` for as long as the SuperNode runs, and for one run: a server that is
+restarted starts a new one. With a folder in the node configuration (or the run configuration, for
+simulations) the memory is in a file there, which survives a restart of either side. It is written
+before the reply is sent, one file per training and client.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context
+from numpy.typing import NDArray
+
+from fedavot._files import ARCHIVE_FAILURES, read_archive, write_archive
+from fedavot.flower.memory.layout import Layout
+from fedavot.rules.held import ClientMemory
+
+_log = logging.getLogger("flwr")
+
+FOLDER = "fedavot-folder"
+"""Key of the node configuration, or the run configuration, with the folder."""
+
+ABOUT = "fedavot.about"
+MODELS = ("memory", "pending")
+"""Fields of `ClientMemory` that are models; its others are numbers."""
+
+
+@dataclass
+class Kept:
+    """A client's memory, and of which model its last innovation is."""
+
+    held: ClientMemory
+    model: str = ""
+    """Digest of the model that was trained."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """The place of one client's memory in one training."""
+
+    context: Context
+    training: str
+    client: str
+    layout: Layout
+
+    @property
+    def path(self) -> Path | None:
+        """The file, if there is a folder for it."""
+        for config in (self.context.node_config, self.context.run_config):
+            if folder := config.get(FOLDER):
+                name = hashlib.sha256(json.dumps([self.training, self.client]).encode())
+                return Path(str(folder)) / f"memory-{name.hexdigest()[:32]}.npz"
+        return None
+
+    def load(self) -> Kept:
+        """Return the memory; a new one if there is none of this training and client."""
+        try:
+            about, models = self._read()
+            if (about.pop("training"), about.pop("client")) != (self.training, self.client):
+                return Kept(ClientMemory())
+            model = about.pop("model")
+            return Kept(ClientMemory(**about, **models), model)
+        except FileNotFoundError:
+            return Kept(ClientMemory())
+        except ARCHIVE_FAILURES as cause:
+            _log.warning("FedAVOT: the memory in %s is lost: %s", self.path or "the state", cause)
+            return Kept(ClientMemory())
+
+    def save(self, kept: Kept) -> None:
+        """Keep the memory in the place of the earlier one."""
+        held = vars(kept.held)
+        about = {name: value for name, value in held.items() if name not in MODELS}
+        about |= {"training": self.training, "client": self.client, "model": kept.model}
+        models = {name: held[name] for name in MODELS if held[name] is not None}
+        path, state = self.path, self.context.state
+        if path is not None:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            arrays = {
+                f"{name}/{place}": array
+                for name, model in models.items()
+                for place, array in enumerate(model)
+            }
+            write_archive(path, {ABOUT: np.array(json.dumps(about)), **arrays})
+            return
+        state[ABOUT] = ConfigRecord(about)
+        for name in MODELS:
+            if name in models:
+                state[f"fedavot.{name}"] = self.layout.record(models[name])
+            elif f"fedavot.{name}" in state:
+                del state[f"fedavot.{name}"]
+
+    def _read(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return numbers and models."""
+        if self.path is not None:
+            arrays, sealed = read_archive(self.path)
+            if not sealed:
+                raise ValueError("it has no checksum")
+            about = json.loads(str(arrays.pop(ABOUT)))
+            return about, {name: self._model(name, arrays) for name in MODELS}
+        state = self.context.state
+        if ABOUT not in state:
+            raise FileNotFoundError(ABOUT)
+        records = {name: state.get(f"fedavot.{name}") for name in MODELS}
+        models = {
+            name: self.layout.take(record) if isinstance(record, ArrayRecord) else None
+            for name, record in records.items()
+        }
+        return dict(state.config_records[ABOUT]), models
+
+    def _model(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]] | None:
+        """Return a model from the arrays of a file; raise if it has other shapes."""
+        found = [arrays[f"{name}/{i}"] for i in range(len(arrays)) if f"{name}/{i}" in arrays]
+        shapes = [array.shape for array in found]
+        if not found:
+            return None
+        if shapes != list(self.layout.shapes.values()):
+            raise ValueError(f"it holds arrays of shapes {shapes}")
+        return found
