@@ -48,6 +48,7 @@ SENSES = {
     "expected_weights": {"method"},
     "feasible": {"flag"},
     "from_state": {"method"},
+    "load_state_dict": {"method"},
     "gap": {"number", "Estimate"},
     "hall_ratio": {"number", "Estimate"},
     # By client, by name, in a file, by a word such as "examples"; or that of one client or group.
@@ -76,7 +77,7 @@ SENSES = {
 # Words for things that have another name here.
 BANNED = {
     *("evaluations", "n_iter", "names", "client_names", "client_ids", "num_clients"),
-    *("load_state_dict", "tv", "l1", "total_variation", "lr", "learning_rate", "eta"),
+    *("tv", "l1", "total_variation", "lr", "learning_rate", "eta"),
     *("k", "n_members", "clients_per_round", "callback", "notify", "random_state"),
 }
 OLD_RULES = {"uniform", "ht", "snipw", "p-normalised"}
@@ -202,15 +203,15 @@ def test_contradictions_are_found_where_there_are_some():
     def careless(clients: int, names: list[str], n_iter: int, gap: float): ...
 
     class Careless:
-        def load_state_dict(self, state: dict[str, int]): ...
+        def learning_rate(self, state: dict[str, int]): ...
 
-    Careless.load_state_dict.__module__ = "fedavot"
+    Careless.learning_rate.__module__ = "fedavot"
     assert problems(of_function(careless, "here")) == [
         "here: clients is of kind count",
         "here: n_iter has another name here",
         "here: names has another name here",
     ]
-    assert problems(of_class(Careless, "here")) == ["here: load_state_dict has another name here"]
+    assert problems(of_class(Careless, "here")) == ["here: learning_rate has another name here"]
     assert problems(of_document([{"levels": "two", "lr": 0.1}], "file")) == [
         "file: levels is of kind text",
         "file: lr has another name here",

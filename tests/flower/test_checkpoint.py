@@ -1,14 +1,18 @@
 """A checkpoint holds all state of a strategy, and is refused if it belongs to another run."""
 
+import collections
 import functools
 import json
+import logging
 import os
+import random
 import stat
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import MetricRecord
+from flwr.app import ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM
 from grid import arrays_of, everybody, federation, record_of, rounds_in
 from runs import LISTED, N_CLIENTS, N_ROUNDS, Run, aligned, fate, fixed, model, update
@@ -49,22 +53,107 @@ class Keeping(FedAvg):
 @pytest.mark.parametrize(
     "kept",
     [
-        {1, 2},
-        object(),
-        np.random.default_rng(0),
         [object()],
         {"a": {"b": iter(())}},
+        (1, [threading.Lock()]),
+        collections.deque([Counter()]),
         np.array([object()]),
-        Path("x"),
-        Counter(),
+        {"a": collections.defaultdict(lambda: 1)},
     ],
     ids=lambda kept: type(kept).__name__,
 )
 def test_what_a_checkpoint_cannot_hold_is_refused_before_anybody_trains(tmp_path, kept):
     grid = federation(3, update)
-    with pytest.raises(CheckpointError, match=r"^Keeping\.kept is an? \w+"):
+    with pytest.raises(CheckpointError, match=r"^Keeping\.kept is "):
         FedAVOT(Keeping(kept), folder=tmp_path).start(grid, record_of(model()), 1)
     assert grid.sent == []
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [threading.Lock(), Path("run"), Counter(), object(), [Path("a"), len], logging.getLogger("x")],
+    ids=lambda tool: type(tool).__name__,
+)
+def test_tools_of_a_strategy_are_left_as_the_code_makes_them(tmp_path, caplog, tool):
+    caplog.set_level("INFO", "flwr")
+    for n_rounds in (1, 2):
+        inner = Keeping(tool)
+        FedAVOT(inner, folder=tmp_path, resume=True).start(
+            federation(2, update), record_of(model()), n_rounds
+        )
+    assert inner.kept is tool
+    named = [it for it in caplog.messages if "Keeping.kept" in it]
+    assert len(named) == (0 if isinstance(tool, Path) else 2)
+
+
+def test_what_becomes_unsaveable_is_said_at_once_and_refuses_a_resume(tmp_path, caplog):
+    class Filling(Keeping):
+        def change(self, kept):
+            return [*kept, object()]
+
+    FedAVOT(Filling([]), folder=tmp_path).start(federation(2, update), record_of(model()), 3)
+    assert len([it for it in caplog.messages if "Filling.kept" in it]) == 1
+    grid = federation(2, update)
+    with pytest.raises(CheckpointError, match=r"lacks Filling\.kept"):
+        FedAVOT(Filling([]), folder=tmp_path, resume=True).start(grid, record_of(model()), 5)
+    assert grid.sent == []
+
+
+def test_what_an_attribute_says_of_itself_comes_back(tmp_path):
+    class Tracker:
+        def __init__(self):
+            self.lock, self.seen = threading.Lock(), 0
+
+        def state_dict(self):
+            return {"seen": self.seen}
+
+        def load_state_dict(self, state):
+            self.seen = state["seen"]
+
+    class Tracking(Keeping):
+        def change(self, kept):
+            kept.seen += 1
+            return kept
+
+    for n_rounds in (2, 5):
+        inner = Tracking(Tracker())
+        FedAVOT(inner, folder=tmp_path, resume=True).start(
+            federation(2, update), record_of(model()), n_rounds
+        )
+    assert inner.kept.seen == 5
+
+
+def test_a_defaultdict_with_a_default_of_the_users_comes_back(tmp_path):
+    class Adding(Keeping):
+        def change(self, kept):
+            kept["rounds"] += 1
+            return kept
+
+    for n_rounds in (2, 5):
+        inner = Adding(collections.defaultdict(lambda: 10))
+        FedAVOT(inner, folder=tmp_path, resume=True).start(
+            federation(2, update), record_of(model()), n_rounds
+        )
+    assert inner.kept == {"rounds": 15}
+    assert inner.kept["new"] == 10
+
+
+@pytest.mark.parametrize("kind", [np.random.default_rng, random.Random])
+def test_a_generator_of_a_strategys_own_continues(tmp_path, kind):
+    class Drawing(Keeping):
+        def change(self, kept):
+            self.drawn = kept.random()
+            return kept
+
+    drawn = []
+    for folder, stops in (("whole", [4]), ("parts", [2, 4])):
+        for n_rounds in stops:
+            inner = Drawing(kind(3))
+            FedAVOT(inner, folder=tmp_path / folder, resume=True).start(
+                federation(2, update), record_of(model()), n_rounds
+            )
+        drawn.append(inner.drawn)
+    assert drawn[0] == drawn[1]
 
 
 @pytest.mark.parametrize(
@@ -108,6 +197,14 @@ def test_without_a_folder_a_strategy_may_keep_anything():
         {"array": 1, "kind": "scalar"},
         {"list": [1]},
         {"pairs": [], "kind": "dict"},
+        {"kind": "Counter", "of": []},
+        {1, 2},
+        frozenset({"a"}),
+        collections.Counter("abca"),
+        collections.OrderedDict([("b", 1), ("a", 2)]),
+        collections.defaultdict(list, {"a": [1]}),
+        collections.defaultdict(None, {"a": [1]}),
+        collections.deque([1, 2], maxlen=3),
         MetricRecord({"a": [1.0]}),
     ],
     ids=repr,
@@ -153,7 +250,7 @@ def test_a_strategy_can_say_itself_what_it_keeps(tmp_path):
         def state_dict(self):
             return {"kept": sorted(self.kept)}
 
-        def restore(self, state):
+        def load_state_dict(self, state):
             self.kept = set(state["kept"])
 
     for n_rounds in (2, 4):
@@ -162,6 +259,62 @@ def test_a_strategy_can_say_itself_what_it_keeps(tmp_path):
             federation(2, update), record_of(model()), n_rounds
         )
     assert inner.kept == {0, 1, 2, 3}
+
+
+def test_a_strategy_that_says_only_half_is_refused(tmp_path):
+    class Half(Keeping):
+        def state_dict(self):
+            return {}
+
+    with pytest.raises(CheckpointError, match=r"Half .*load_state_dict"):
+        FedAVOT(Half(1), folder=tmp_path).start(federation(2, update), record_of(model()), 1)
+
+
+@pytest.mark.parametrize("kind", [FedAdam, FedAvgM])
+def test_flowers_part_of_a_strategy_is_saved_beside_what_it_says_itself(tmp_path, kind):
+    class Own(kind):  # type: ignore[misc, valid-type]
+        def state_dict(self):
+            return {}
+
+        def load_state_dict(self, state):
+            pass
+
+    options = {"server_momentum": 0.9} if kind is FedAvgM else {}
+    ends = []
+    for folder, stops in (("whole", [5]), ("parts", [2, 5])):
+        for n_rounds in stops:
+            strategy = FedAVOT(everybody(Own, **options), folder=tmp_path / folder, resume=True)
+            result = strategy.start(federation(3, update), record_of(model()), n_rounds)
+        ends.append(arrays_of(result.arrays))
+    for key, value in ends[0].items():
+        np.testing.assert_array_equal(ends[1][key], value)
+
+
+def test_configurations_that_change_from_round_to_round_continue(tmp_path):
+    class Decaying(FedAvg):
+        def configure_train(self, server_round, arrays, config, grid):
+            config["lr"] = config["lr"] / 2
+            config["seen"] = [*config.get("seen", []), server_round]
+            config.pop("first", None)
+            return super().configure_train(server_round, arrays, config, grid)
+
+    heard = {}
+    for folder, stops in (("whole", [5]), ("parts", [2, 5])):
+        for n_rounds in stops:
+
+            def listen(arrays, config, node, folder=folder):
+                heard.setdefault(folder, {})[config["server-round"]] = config
+                return arrays, {"num-examples": 1}
+
+            start = ConfigRecord({"lr": 1.0, "first": True, "epochs": n_rounds})
+            FedAVOT(everybody(Decaying), folder=tmp_path / folder, resume=True).start(
+                federation(1, listen), record_of(model()), n_rounds, train_config=start
+            )
+    # What the strategy does not change is a setting, and may differ from start to start.
+    for configs in heard.values():
+        assert {config.pop("epochs") for config in configs.values()} <= {2, 5}
+    assert heard["parts"] == heard["whole"]
+    assert heard["whole"][5] == {"lr": 1 / 32, "seen": [1, 2, 3, 4, 5], "server-round": 5}
 
 
 def test_a_folder_in_use_is_refused_without_resume(tmp_path):

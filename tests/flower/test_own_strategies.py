@@ -1,7 +1,9 @@
 """Strategies that users wrote run inside FedAVOT as they run without it."""
 
+import collections
 import copy
 import random
+import re
 
 import numpy as np
 import pytest
@@ -223,6 +225,34 @@ def test_what_a_start_sets_stays_on_the_users_object():
     avot(inner).start(grid_of(), record_of(MODEL), 3)
     assert (inner.began, inner.last) == (True, 3)
     assert type(inner) is Setting
+
+
+def lines_of(caplog, strategy):
+    """Return what a run logs, with times blanked."""
+    caplog.clear()
+    grid = federation(3, lambda arrays, config, node: (arrays, {"num-examples": 1, "loss": 2.0}))
+    strategy.start(
+        grid,
+        record_of(MODEL),
+        2,
+        train_config=ConfigRecord({"lr": 0.5}),
+        evaluate_fn=lambda number, arrays: MetricRecord({"number": number}),
+    )
+    return [re.sub(r"in \d+\.\d+s", "in a moment", line) for line in caplog.messages]
+
+
+@pytest.mark.parametrize("kind", [FedAvg, Rounds, Calling], ids=lambda kind: kind.__name__)
+def test_a_newcomer_sees_the_lines_of_flowers_own_loop_and_then_ours(caplog, kind):
+    caplog.set_level("INFO", "flwr")
+    flowers = lines_of(caplog, kind())
+    ours = lines_of(caplog, FedAVOT(kind()))
+    assert flowers[0] == ours[0] == f"Starting {kind.__name__} strategy:"
+    assert len(flowers) > 30
+    rest = iter(ours)
+    assert [line for line in flowers if line not in rest] == []
+    added = collections.Counter(ours) - collections.Counter(flowers)
+    settings = ours[ours.index("\t├──> FedAVOT settings:") :][:7]
+    assert all(line in settings or line.startswith("FedAVOT: ") for line in added)
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

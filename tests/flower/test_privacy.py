@@ -341,7 +341,7 @@ def test_a_saved_state_goes_on_as_if_nothing_had_happened():
     state = json.loads(json.dumps(first.state_dict()))
     release(first, model, replies([model] * 3))
     second = ExactNoise(FedAvg(), **options)
-    second.restore(state)
+    second.load_state_dict(state)
     found += [release(second, model, replies([model] * 3))["w"] for _ in range(2)]
     np.testing.assert_array_equal(found, wanted)
     assert second.releases == 4
@@ -353,7 +353,7 @@ def test_without_a_seed_only_the_number_of_releases_is_saved():
     release(strategy, model, replies([model] * 3))
     assert strategy.state_dict() == {"releases": 1, "rng": None}
     resumed = noisy(noise_multiplier=1.0)
-    resumed.restore(strategy.state_dict())
+    resumed.load_state_dict(strategy.state_dict())
     assert resumed.releases == 1
 
 
@@ -369,7 +369,7 @@ def test_without_a_seed_only_the_number_of_releases_is_saved():
 )
 def test_a_foreign_state_is_refused(seed, state, message):
     with pytest.raises(CheckpointError, match=message):
-        noisy(seed=seed).restore(state)
+        noisy(seed=seed).load_state_dict(state)
 
 
 class Bare(Strategy):

@@ -1,28 +1,29 @@
 """The training loop: configure, aggregate, evaluate and save each round.
 
 Flower's own loop always begins at round 1. This one continues from a checkpoint if there is one,
-and saves one after each round; otherwise it is the same. Under differential privacy a round is also
-saved before it is evaluated: evaluation shows the model to clients, which is a release, and a crash
-must not leave a release uncounted.
+and saves one after each round; otherwise it is the same, and logs the same lines. Under
+differential privacy a round is also saved before it is evaluated: evaluation shows the model to
+clients, which is a release, and a crash must not leave a release uncounted.
 """
 
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy.strategy_utils import log_strategy_start_info
 
-from fedavot.flower.kept.folder import RunFolder
+from fedavot.flower.kept.folder import Progress, RunFolder
 
 _log = logging.getLogger("flwr")
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Loop:
     """The training loop of one run; the attributes are the parameters of Flower's ``start``."""
 
@@ -33,7 +34,15 @@ class Loop:
     train_config: ConfigRecord
     evaluate_config: ConfigRecord
     evaluate_fn: EvaluateFn | None
-    result: Result = field(default_factory=Result)
+
+    def announce(self, name: str, summary: Callable[[], None]) -> None:
+        """Log the settings of a run."""
+        _log.info("Starting %s strategy:", name)
+        log_strategy_start_info(
+            self.num_rounds, self.initial_arrays, self.train_config, self.evaluate_config
+        )
+        summary()
+        _log.info("")
 
     def conduct(
         self, strategy: Strategy, folder: RunFolder | None, *, resume: bool, releases: bool
@@ -51,53 +60,79 @@ class Loop:
         releases : bool
             Whether evaluating a model on clients is a release in the sense of differential privacy.
         """
-        began, last, evaluated = time.monotonic(), 0, True
-        arrays = self.initial_arrays
-        if resume and folder is not None:
-            arrays, self.result, last, evaluated = folder.load(arrays)
-        if last:
-            _log.info("FedAVOT: resuming after round %d", last)
-        elif self.evaluate_fn:
-            self._note("evaluate_metrics_serverapp", 0, self.evaluate_fn(0, arrays))
-        if not evaluated:
-            self._evaluate(strategy, last, arrays)
-            self._save(folder, last, arrays, evaluated=True)
-        for number in range(last + 1, self.num_rounds + 1):
-            _log.info("[ROUND %s/%s]", number, self.num_rounds)
-            arrays = self._train(strategy, number, arrays)
-            if releases:
-                self._save(folder, number, arrays, evaluated=False)
-            self._evaluate(strategy, number, arrays)
-            self._save(folder, number, arrays, evaluated=True)
-        self.result.arrays = arrays
-        done, seconds = max(self.num_rounds - last, 0), time.monotonic() - began
-        _log.info("FedAVOT: finished round %d; %d rounds in %.1f s", self.num_rounds, done, seconds)
-        return self.result
-
-    def _train(self, strategy: Strategy, number: int, arrays: ArrayRecord) -> ArrayRecord:
-        messages = strategy.configure_train(number, arrays, self.train_config, self.grid)
-        replies = self.grid.send_and_receive(messages, timeout=self.timeout)
-        aggregated, metrics = strategy.aggregate_train(number, replies)
-        self._note("train_metrics_clientapp", number, metrics)
-        return arrays if aggregated is None else aggregated
-
-    def _evaluate(self, strategy: Strategy, number: int, arrays: ArrayRecord) -> None:
-        messages = strategy.configure_evaluate(number, arrays, self.evaluate_config, self.grid)
-        replies = self.grid.send_and_receive(messages, timeout=self.timeout)
-        metrics = strategy.aggregate_evaluate(number, replies)
-        self._note("evaluate_metrics_clientapp", number, metrics)
-        if self.evaluate_fn:
-            self._note("evaluate_metrics_serverapp", number, self.evaluate_fn(number, arrays))
-
-    def _save(
-        self, folder: RunFolder | None, number: int, arrays: ArrayRecord, *, evaluated: bool
-    ) -> None:
+        run = Progress(model=self.initial_arrays, configs=(self.train_config, self.evaluate_config))
         if folder is not None:
-            folder.save(number, arrays, self.result, evaluated=evaluated)
+            folder.begin(run, resume=resume)
+        began = time.time()
+        if run.number:
+            _log.info("FedAVOT: resuming after round %d", run.number)
+        elif self.evaluate_fn:
+            metrics = self.evaluate_fn(0, run.model)
+            _log.info("Initial global evaluation results: %s", metrics)
+            _note(run.result.evaluate_metrics_serverapp, 0, metrics)
+        if not run.evaluated:
+            self._evaluate(strategy, run)
+            _save(folder, run)
+        for number in range(run.number + 1, self.num_rounds + 1):
+            _log.info("")
+            _log.info("[ROUND %s/%s]", number, self.num_rounds)
+            run.number, run.evaluated = number, False
+            self._train(strategy, run)
+            if releases:
+                _save(folder, run)
+            self._evaluate(strategy, run)
+            _save(folder, run)
+        run.result.arrays = run.model
+        _report(run.result, time.time() - began)
+        return run.result
 
-    def _note(self, history: str, number: int, metrics: MetricRecord | None) -> None:
+    def _train(self, strategy: Strategy, run: Progress) -> None:
+        config, _ = run.configs
+        messages = strategy.configure_train(run.number, run.model, config, self.grid)
+        replies = self.grid.send_and_receive(messages, timeout=self.timeout)
+        arrays, metrics = strategy.aggregate_train(run.number, replies)
+        if arrays is not None:
+            run.model = arrays
         if metrics is not None:
-            getattr(self.result, history)[number] = metrics
+            _log.info("\t└──> Aggregated MetricRecord: %s", metrics)
+        _note(run.result.train_metrics_clientapp, run.number, metrics)
+
+    def _evaluate(self, strategy: Strategy, run: Progress) -> None:
+        _, config = run.configs
+        messages = strategy.configure_evaluate(run.number, run.model, config, self.grid)
+        replies = self.grid.send_and_receive(messages, timeout=self.timeout)
+        metrics = strategy.aggregate_evaluate(run.number, replies)
+        if metrics is not None:
+            _log.info("\t└──> Aggregated MetricRecord: %s", metrics)
+        _note(run.result.evaluate_metrics_clientapp, run.number, metrics)
+        if self.evaluate_fn:
+            _log.info("Global evaluation")
+            found = self.evaluate_fn(run.number, run.model)
+            _log.info("\t└──> MetricRecord: %s", found)
+            _note(run.result.evaluate_metrics_serverapp, run.number, found)
+        run.evaluated = True
+
+
+def _save(folder: RunFolder | None, run: Progress) -> None:
+    if folder is not None:
+        folder.save(run)
+
+
+def _note(history: dict[int, MetricRecord], number: int, metrics: MetricRecord | None) -> None:
+    if metrics is not None:
+        history[number] = metrics
+
+
+def _report(result: Result, seconds: float) -> None:
+    """Log the results of a run."""
+    _log.info("")
+    _log.info("Strategy execution finished in %.2fs", seconds)
+    _log.info("")
+    _log.info("Final results:")
+    _log.info("")
+    for line in str(result).splitlines():
+        _log.info("\t%s", line)
+    _log.info("")
 
 
 def loop_class(run: Callable[[Loop], Result]) -> type[Strategy]:

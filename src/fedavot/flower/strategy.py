@@ -297,8 +297,7 @@ class FedAVOT(Strategy):
         """Run the rounds, beneath the wrapped strategy's own ``start``."""
         if self._ran:
             raise OptionError("this FedAVOT was started before; create a new one for a new run")
-        _log.info("Starting FedAVOT strategy around %s:", type(self.strategy).__name__)
-        self.summary()
+        loop.announce(type(self.strategy).__name__, self.summary)
         refuse_other_kinds(loop.initial_arrays)
         self._open_files(loop.initial_arrays, checkpoints=True)
         self._ran, self._timeout = True, loop.timeout

@@ -1,39 +1,28 @@
 """Checkpoints: the state of a Flower run in one file, written atomically after every round.
 
-Flower itself cannot resume a run. A checkpoint holds the model, the state of the wrapped strategy,
-the aligner, Python's and NumPy's global random states (from which Flower samples nodes and draws
-noise), and the metrics so far. The state of a wrapped strategy is every attribute that changed
-since the run began and is a number, text, array, record or container of these. Attributes that did
-not change are settings and come from the code, so that they can be changed for the rest of a run. A
-strategy with any other kind of state must provide ``state_dict`` and ``restore``.
+Flower itself cannot resume a run. A checkpoint holds the model, the state of the wrapped strategy
+(see `fedavot.flower.kept.state`), the aligner, Python's and NumPy's global random states (from
+which Flower samples nodes and draws noise), the configurations and the metrics so far.
 """
 
-import copy
-import functools
 import json
 import random
-import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
-from flwr.serverapp.strategy import Strategy
 
 from fedavot._files import ARCHIVE_FAILURES, read_archive, write_archive
 from fedavot.errors import CheckpointError, FileFormatError
-from fedavot.flower.kept.packing import Arrays, Packer, is_same, unpack
+from fedavot.flower.kept.packing import Arrays
 from fedavot.flower.worth.records import view
-from fedavot.flower.wrapped import layers
 
 FILE = "checkpoint.npz"
 FORMAT = "fedavot-flower-checkpoint"
 VERSION = 3
-
-CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type, functools.partial)
-"""Types of attributes that are code rather than state, and are not saved."""
 
 
 @dataclass
@@ -67,55 +56,6 @@ class Checkpoint:
                 "it, or start in another folder"
             )
         return cls(meta, arrays)
-
-
-def settings(strategy: Strategy) -> list[dict[str, Any]]:
-    """Return the attributes of every layer before a run; what changes later is state."""
-    return [copy.deepcopy(dict(_attributes(layer))) for layer in layers(strategy)]
-
-
-def refuse_unsaveable(strategy: Strategy) -> None:
-    """Raise if a layer has state that a checkpoint cannot hold."""
-    for layer in layers(strategy):
-        if not hasattr(layer, "state_dict"):
-            for name, value in _attributes(layer):
-                Packer().pack(value, f"{type(layer).__name__}.{name}")
-
-
-def pack_strategy(strategy: Strategy, before: list[dict[str, Any]]) -> tuple[Any, Arrays]:
-    """Return the attributes of a strategy that changed since ``before``, as JSON and arrays."""
-    packer = Packer()
-    packed = []
-    for layer, old in zip(layers(strategy), before, strict=True):
-        label = type(layer).__name__
-        if hasattr(layer, "state_dict"):
-            state = packer.pack(layer.state_dict(), f"{label}.state_dict()")
-            packed.append({"class": label, "own": state})
-            continue
-        changed = {
-            name: packer.pack(value, f"{label}.{name}")
-            for name, value in _attributes(layer)
-            if name not in old or not is_same(value, old[name])
-        }
-        packed.append({"class": label, "attributes": changed})
-    return packed, packer.arrays
-
-
-def unpack_strategy(strategy: Strategy, packed: Any, arrays: Arrays) -> None:
-    """Restore in a strategy the state that :func:`pack_strategy` returned."""
-    own = list(layers(strategy))
-    names = [type(layer).__name__ for layer in own]
-    if names != [state["class"] for state in packed]:
-        saved = " around ".join(state["class"] for state in packed)
-        raise CheckpointError(
-            f"the checkpoint was written by {saved}, but the strategy is {' around '.join(names)}"
-        )
-    for layer, state in zip(own, packed, strict=True):
-        if "own" in state:
-            layer.restore(unpack(state["own"], arrays))  # type: ignore[attr-defined]
-            continue
-        for name, value in state["attributes"].items():
-            setattr(layer, name, unpack(value, arrays))
 
 
 def pack_model(model: ArrayRecord) -> tuple[list[str], Arrays]:
@@ -155,9 +95,3 @@ def set_rng_states(state: Mapping[str, Any]) -> None:
     random.setstate((version, tuple(internal), gauss))
     kind, keys, *rest = state["numpy"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))  # noqa: NPY002
-
-
-def _attributes(layer: Strategy) -> Iterator[tuple[str, Any]]:
-    for name, value in vars(layer).items():
-        if name != "strategy" and not isinstance(value, CODE):
-            yield name, value

@@ -1,15 +1,16 @@
 """The folder of a run: participation log, checkpoint and memory."""
 
+import copy
 import logging
 import os
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp.strategy import Result, Strategy
 
 import fedavot.flower.kept.checkpoint as saved
@@ -18,6 +19,7 @@ from fedavot.errors import CheckpointError, FedavotError
 from fedavot.flower.kept.log import ParticipationLog, Round
 from fedavot.flower.kept.memory import ROWS, Memory
 from fedavot.flower.kept.packing import Packer, unpack
+from fedavot.flower.kept.state import StrategyState
 from fedavot.flower.who.identity import Names
 from fedavot.flower.worth.records import view
 from fedavot.flower.worth.replies import Inspector
@@ -158,6 +160,31 @@ class ServerRows:
         self._rows.recover(self._number, n_clients, state["bytes"], state["digests"])
 
 
+@dataclass(kw_only=True)
+class Progress:
+    """How far a run has come.
+
+    Attributes
+    ----------
+    number : int
+        The last round that was trained; 0 before the first.
+    model : ArrayRecord
+        The global model after it.
+    evaluated : bool
+        Whether that model was evaluated.
+    result : Result
+        The metrics so far.
+    configs : tuple of ConfigRecord
+        The configurations of training and evaluation, which a strategy may change.
+    """
+
+    model: ArrayRecord
+    configs: tuple[ConfigRecord, ConfigRecord]
+    number: int = 0
+    evaluated: bool = True
+    result: Result = field(default_factory=Result)
+
+
 class RunFolder:
     """The files of one run.
 
@@ -180,7 +207,8 @@ class RunFolder:
         self._folder = folder
         self._parts = parts
         self._checkpoints = checkpoints
-        self._settings: list[dict[str, Any]] = []
+        self._state: StrategyState | None = None
+        self._configs: list[dict[str, Any]] = []
         self._log: ParticipationLog | None = None
         self._unlock: Callable[[], object] = lambda: None
         self.memory: Remembers | None = None
@@ -205,8 +233,7 @@ class RunFolder:
                 "resume=True, or choose another folder"
             )
         if self._checkpoints:
-            saved.refuse_unsaveable(self._parts.strategy)
-        self._settings = saved.settings(self._parts.strategy)
+            self._state = StrategyState(self._parts.strategy)
         if memory:
             self.memory = ServerRows(self._folder, model, self._parts.weigher)
         self._log = ParticipationLog(self._folder / LOG)
@@ -222,15 +249,18 @@ class RunFolder:
         if self.memory is not None and not self._checkpoints:
             self.memory.saved()
 
-    def save(self, number: int, model: ArrayRecord, result: Result, *, evaluated: bool) -> None:
+    def save(self, run: Progress) -> None:
         """Write the checkpoint of a round after its training, or after its evaluation too."""
-        packed, arrays = saved.pack_strategy(self._parts.strategy, self._settings)
-        model_names, model_arrays = saved.pack_model(model)
+        assert self._state is not None
+        packed, arrays = self._state.pack()
+        model_names, model_arrays = saved.pack_model(run.model)
+        configs = Packer("configs")
         meta = {
-            "round": number,
-            "evaluated": evaluated,
+            "round": run.number,
+            "evaluated": run.evaluated,
             "model": model_names,
             "strategy": packed,
+            "configs": configs.pack(self._changes(run.configs), "configs"),
             "weigher": self._parts.weigher.state_dict(),
             "identity": {
                 "answers": list(self._parts.names.answers.items()),
@@ -241,11 +271,11 @@ class RunFolder:
             "random": saved.rng_states(),
             "memory": None,
             "results": {
-                kind: [[at, dict(metrics)] for at, metrics in getattr(result, kind).items()]
+                kind: [[at, dict(metrics)] for at, metrics in getattr(run.result, kind).items()]
                 for kind in _HISTORIES
             },
         }
-        arrays |= model_arrays
+        arrays |= model_arrays | configs.arrays
         if self.memory is not None:
             packer = Packer("memory")
             meta["memory"] = packer.pack(self.memory.state_dict(), "memory")
@@ -254,20 +284,20 @@ class RunFolder:
         if self.memory is not None:
             self.memory.saved()
 
-    def load(self, model: ArrayRecord) -> tuple[ArrayRecord, Result, int, bool]:
-        """Return the model, the metrics, the number of the last round and whether it was evaluated.
-
-        Without a checkpoint these are ``model``, no metrics, 0, and true.
-        """
+    def begin(self, run: Progress, *, resume: bool) -> None:
+        """Begin a run, or bring it to where its checkpoint is, if ``resume`` and there is one."""
         assert self._log is not None
+        self._configs = [copy.deepcopy(dict(config)) for config in run.configs]
+        if not resume:
+            return
         if not (self._folder / saved.FILE).exists():
             self._log.cut(0)
             if self.memory is not None:
                 self.memory.clear()
-            return model, Result(), 0, True
+            return
         checkpoint = saved.Checkpoint.load(self._folder)
         try:
-            return self._restore(checkpoint, model)
+            self._restore(checkpoint, run)
         except FedavotError:
             raise
         except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as cause:
@@ -276,11 +306,10 @@ class RunFolder:
                 "another folder"
             ) from cause
 
-    def _restore(
-        self, checkpoint: saved.Checkpoint, model: ArrayRecord
-    ) -> tuple[ArrayRecord, Result, int, bool]:
+    def _restore(self, checkpoint: saved.Checkpoint, run: Progress) -> None:
         """Restore the state from a checkpoint; raise if it belongs to another run."""
         assert self._log is not None
+        assert self._state is not None
         meta = checkpoint.meta
         difference = self._parts.weigher.differs(meta["weigher"])
         remembered = meta["memory"] is not None
@@ -290,21 +319,38 @@ class RunFolder:
             raise CheckpointError(
                 f"the checkpoint in {self._folder} belongs to another run: {difference}"
             )
-        arrays = saved.unpack_model(meta["model"], checkpoint.arrays, model)
-        saved.unpack_strategy(self._parts.strategy, meta["strategy"], checkpoint.arrays)
+        run.model = saved.unpack_model(meta["model"], checkpoint.arrays, run.model)
+        self._state.load(meta["strategy"], checkpoint.arrays)
         self._parts.weigher.restore(meta["weigher"])
         identity = meta["identity"]
         self._parts.names.answers = {int(node): name for node, name in identity["answers"]}
         self._parts.names.holders = dict(identity["holders"])
         self._parts.names.registered = set(identity["registered"])
         self._parts.inspector.norms.extend(meta["norms"])
-        number = int(meta["round"])
+        run.number, run.evaluated = int(meta["round"]), bool(meta["evaluated"])
         if self.memory is not None:
             self.memory.load_state_dict(unpack(meta["memory"], checkpoint.arrays))
-        self._log.cut(number)
+        self._log.cut(run.number)
         saved.set_rng_states(meta["random"])
-        result = Result()
         for kind in _HISTORIES:
             history = {at: MetricRecord(values) for at, values in meta["results"][kind]}
-            getattr(result, kind).update(history)
-        return arrays, result, number, bool(meta["evaluated"])
+            getattr(run.result, kind).update(history)
+        changes = unpack(meta["configs"], checkpoint.arrays)
+        for config, (changed, removed) in zip(run.configs, changes, strict=True):
+            config.update(changed)
+            for key in removed:
+                config.pop(key, None)
+
+    def _changes(self, configs: tuple[ConfigRecord, ...]) -> list[Any]:
+        """Return what a strategy changed in and removed from each configuration."""
+        return [
+            [
+                {
+                    key: value
+                    for key, value in now.items()
+                    if key not in before or value != before[key]
+                },
+                [key for key in before if key not in now],
+            ]
+            for before, now in zip(self._configs, configs, strict=True)
+        ]

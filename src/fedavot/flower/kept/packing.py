@@ -1,5 +1,12 @@
-"""Serialise the state of a wrapped strategy as JSON and named arrays."""
+"""Serialise plain data as JSON and named arrays: numbers, text, arrays, records and containers.
 
+A value comes back as the type it was, such as a Counter, a defaultdict or a random generator. Types
+are compared exactly: an object of a derived class may hold more, and is refused.
+"""
+
+import random
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,11 +18,52 @@ from fedavot.flower.worth.records import view
 
 Arrays = dict[str, NDArray[Any]]
 
-_MAPPINGS: dict[str, Any] = {
-    "dict": dict,
-    "ConfigRecord": ConfigRecord,
-    "MetricRecord": MetricRecord,
+DEFAULTS: dict[str, Any] = {
+    kind.__name__: kind for kind in (int, float, bool, str, list, dict, set, tuple, Counter)
 }
+"""What a defaultdict may have as its default."""
+
+
+def _pairs(value: Any) -> list[Any]:
+    return [[key, item] for key, item in value.items()]
+
+
+def _generator(state: dict[str, Any]) -> np.random.Generator:
+    bits = getattr(np.random, state["bit_generator"])()
+    bits.state = state
+    return np.random.Generator(bits)
+
+
+def _random(state: Any) -> random.Random:
+    generator = random.Random()
+    generator.setstate(state)
+    return generator
+
+
+_KINDS: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    tuple: (list, tuple),
+    set: (list, set),
+    frozenset: (list, frozenset),
+    deque: (lambda it: [list(it), it.maxlen], lambda of: deque(*of)),
+    dict: (_pairs, dict),
+    OrderedDict: (_pairs, OrderedDict),
+    Counter: (_pairs, lambda of: Counter(dict(of))),
+    defaultdict: (
+        lambda it: [getattr(it.default_factory, "__name__", None), _pairs(it)],
+        lambda of: defaultdict(DEFAULTS.get(of[0]), of[1]),
+    ),
+    ConfigRecord: (_pairs, lambda of: ConfigRecord(dict(of))),
+    MetricRecord: (_pairs, lambda of: MetricRecord(dict(of))),
+    ArrayRecord: (
+        lambda it: [[key, view(array)] for key, array in it.items()],
+        lambda of: ArrayRecord({key: Array(np.asarray(value)) for key, value in of}),
+    ),
+    np.random.Generator: (lambda it: it.bit_generator.state, _generator),
+    random.Random: (lambda it: it.getstate(), _random),
+}
+"""How a value is made of simpler ones, and made again, by its type."""
+
+_NAMED = {kind.__name__: kind for kind in _KINDS}
 
 
 class Packer:
@@ -27,23 +75,20 @@ class Packer:
 
     def pack(self, value: Any, label: str) -> Any:
         """Return a value as JSON; raise with ``label`` if its type cannot be serialised."""
-        if isinstance(value, bytes | np.generic | np.ndarray):
-            return self._array(value, label)  # first, because NumPy's float64 is also a float
-        if value is None or isinstance(value, bool | int | float | str):
+        kind = type(value)
+        if value is None or kind in (bool, int, float, str):
             return value
-        if isinstance(value, ArrayRecord):
-            return {"record": self.pack({key: view(array) for key, array in value.items()}, label)}
-        if isinstance(value, list | tuple):
-            items = [self.pack(item, label) for item in value]
-            return {"list" if isinstance(value, list) else "tuple": items}
-        kind = next((name for name, kind in _MAPPINGS.items() if isinstance(value, kind)), None)
-        if kind is None:
+        if kind is list:
+            return [self.pack(item, label) for item in value]
+        if isinstance(value, bytes | np.generic | np.ndarray):
+            return self._array(value, label)
+        if kind not in _KINDS or (kind is defaultdict and has_own_default(value)):
             raise CheckpointError(
-                f"{label} is a {type(value).__name__}, which a checkpoint cannot hold; add "
-                "state_dict() and restore(state) to the strategy, or leave out folder"
+                f"{label} is or holds a {kind.__name__}, which a checkpoint cannot hold; add "
+                "state_dict() and load_state_dict(state) to the strategy, or leave out folder"
             )
-        pairs = [[self.pack(key, label), self.pack(item, label)] for key, item in value.items()]
-        return {"pairs": pairs, "kind": kind}
+        made_of, _ = _KINDS[kind]
+        return {"kind": kind.__name__, "of": self.pack(made_of(value), label)}
 
     def _array(self, value: Any, label: str) -> dict[str, Any]:
         array = np.frombuffer(value, np.uint8) if isinstance(value, bytes) else np.asarray(value)
@@ -55,19 +100,16 @@ class Packer:
         return {"array": name, "kind": kind}
 
 
-def is_same(left: Any, right: Any) -> bool:
-    """Return whether two values have the same serialised form."""
-    packers = Packer(), Packer()
-    packed = [packer.pack(value, "") for packer, value in zip(packers, (left, right), strict=True)]
-    arrays = [packer.arrays.values() for packer in packers]
-    return packed[0] == packed[1] and all(
-        one.dtype == other.dtype and np.array_equal(one, other)
-        for one, other in zip(*arrays, strict=True)
-    )
+def has_own_default(value: defaultdict[Any, Any]) -> bool:
+    """Return whether the default of a defaultdict is a function of the user's."""
+    default = value.default_factory
+    return default is not None and default not in DEFAULTS.values()
 
 
 def unpack(packed: Any, arrays: Arrays) -> Any:
     """Return the value that `Packer.pack` serialised."""
+    if isinstance(packed, list):
+        return [unpack(item, arrays) for item in packed]
     if not isinstance(packed, dict):
         return packed
     if "array" in packed:
@@ -75,12 +117,5 @@ def unpack(packed: Any, arrays: Arrays) -> Any:
         if packed["kind"] == "bytes":
             return array.tobytes()
         return array[()] if packed["kind"] == "scalar" else array
-    if "record" in packed:
-        values = unpack(packed["record"], arrays)
-        return ArrayRecord({key: Array(np.asarray(value)) for key, value in values.items()})
-    if "pairs" in packed:
-        pairs = [(unpack(key, arrays), unpack(item, arrays)) for key, item in packed["pairs"]]
-        return _MAPPINGS[packed["kind"]](dict(pairs))
-    kind, items = next(iter(packed.items()))
-    unpacked = [unpack(item, arrays) for item in items]
-    return unpacked if kind == "list" else tuple(unpacked)
+    _, made = _KINDS[_NAMED[packed["kind"]]]
+    return made(unpack(packed["of"], arrays))

@@ -148,7 +148,7 @@ class ExactNoise(Strategy):
         rng = None if self._rng is None else self._rng.bit_generator.state
         return {"releases": self._releases, "rng": copy.deepcopy(rng)}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from what :meth:`state_dict` returned."""
         try:
             releases = as_size(state["releases"], what="releases", low=0)
