@@ -178,6 +178,29 @@ class Accounts(ABC):
         self._extend(start)
         return np.arange(self.n_clients - shares.size, self.n_clients, dtype=np.int64)
 
+    def reweigh(self, importance: ArrayLike, *, added: ArrayLike | None = None) -> None:
+        """Change the importance of the clients from now on; earlier rounds stay as they were.
+
+        Parameters
+        ----------
+        importance : array_like of shape (n_clients,)
+            The new distribution over the clients.
+        added : array_like of shape (n_clients,), optional
+            What is added to the potentials, such as the change of log p; nothing by default.
+        """
+        shares = as_distribution(
+            importance, what="importance", item="client", error=ImportanceError
+        )
+        if shares.size != self.n_clients:
+            raise ImportanceError(
+                f"importance has {shares.size} entries, but there are {self.n_clients} clients"
+            )
+        change = np.zeros(shares.size) if added is None else added
+        change = as_finite(change, self.n_clients, what="added")
+        self._settle()
+        self._importance = shares
+        self._shift(change)
+
     def save(self, path: PathLike) -> None:
         """Write the state to ``path`` as versioned JSON, whole or not at all."""
         write_document(path, format=self._format, version=_VERSION, content=self.state_dict())
@@ -188,11 +211,17 @@ class Accounts(ABC):
         content = read_document(path, format=cls._format, version=_VERSION)
         return cls.from_state(content, source=os.fspath(path))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the whole state as numbers and lists, for use in a larger checkpoint."""
+    def state_dict(self, *, arrays: bool = False) -> dict[str, Any]:
+        """Return the whole state as numbers and lists, for use in a larger checkpoint.
+
+        Parameters
+        ----------
+        arrays : bool
+            Whether the lists are arrays instead, for a checkpoint that holds arrays.
+        """
         kept = self._state()
         content = {name: kept[name] for name in (*self._amounts, *self._counts)}
-        content |= {name: kept[name].tolist() for name in self._arrays}
+        content |= {name: kept[name] if arrays else kept[name].tolist() for name in self._arrays}
         return content if self.clients is None else content | {"clients": list(self.clients)}
 
     @classmethod
@@ -241,6 +270,10 @@ class Accounts(ABC):
     @abstractmethod
     def _move(self, members: Integers, effective: Floats, shares: Floats) -> None:
         """Move the potentials after a round in which the members were given these shares."""
+
+    @abstractmethod
+    def _shift(self, added: Floats) -> None:
+        """Add to the potentials after the importance has changed."""
 
     @abstractmethod
     def _extend(self, start: Floats) -> None:

@@ -88,6 +88,10 @@ class EffectivePotentials:
         self.clock_at = np.zeros(importance.size)
         self.count_active(importance)
 
+    def shift(self, added: Floats) -> None:
+        """Add to the potentials of all clients."""
+        self.standing = within_reach(self.standing + added)
+
     def enrol(self, start: Floats) -> None:
         """Add clients who start from these potentials."""
         nothing = np.zeros(start.size)

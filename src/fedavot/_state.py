@@ -54,7 +54,7 @@ def as_state(
         held[name] = as_amount(content[name], what=name)
     for name in arrays:
         values = content[name]
-        if not isinstance(values, list) or not all(map(_is_number, values)):
+        if not _are_numbers(values):
             raise OptionError(f"{name} must be a sequence of numbers")
         held[name] = as_finite(values, len(content[arrays[0]]), what=name)
     return held
@@ -66,6 +66,12 @@ def saved_names(content: Mapping[str, Any], n_clients: int) -> tuple[str, ...] |
     if not isinstance(names, list | None):
         raise OptionError(f"clients must be a list of names, found {shown(names)}")
     return None if names is None else as_names(names, n_clients)
+
+
+def _are_numbers(values: Any) -> bool:
+    if isinstance(values, np.ndarray):
+        return values.dtype == np.float64 and values.ndim == 1
+    return isinstance(values, list) and all(map(_is_number, values))
 
 
 def _is_number(value: Any) -> bool:

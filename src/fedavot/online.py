@@ -128,13 +128,17 @@ class OnlineAligner(Accounts):
                 f"clients {self._clients.labels(leaving[:5])} ({leaving.size} in all) have all "
                 "the importance; a client with importance above 0 must stay"
             )
-        self._settle()
-        self._importance = remaining / total
-        self._effective.count_active(self._importance)
+        self.reweigh(remaining / total)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the whole state as numbers and lists, for use in a larger checkpoint."""
-        return super().state_dict() | {"bound": self.bound}
+    def state_dict(self, *, arrays: bool = False) -> dict[str, Any]:
+        """Return the whole state as numbers and lists, for use in a larger checkpoint.
+
+        Parameters
+        ----------
+        arrays : bool
+            Whether the lists are arrays instead, for a checkpoint that holds arrays.
+        """
+        return super().state_dict(arrays=arrays) | {"bound": self.bound}
 
     def _state(self) -> dict[str, Any]:
         return super()._state() | vars(self._effective)
@@ -159,6 +163,11 @@ class OnlineAligner(Accounts):
         # All clients are settled once in n_clients reports: work is in proportion to the cohort.
         if self._effective.is_due:
             self._settle()
+
+    def _shift(self, added: Floats) -> None:
+        self._start = within_reach(self._start + added)
+        self._effective.shift(added)
+        self._effective.count_active(self._importance)
 
     def _extend(self, start: Floats) -> None:
         self._start = np.concatenate([self._start, start])

@@ -89,6 +89,9 @@ class SoftOnlineAligner(Accounts):
         excess[members] -= shares
         self._potentials = self._moved(excess)
 
+    def _shift(self, added: Floats) -> None:
+        self._potentials = within_reach(self._potentials + added)
+
     def _extend(self, start: Floats) -> None:
         self._potentials = np.concatenate([self._potentials, within_reach(start)])
 

@@ -54,6 +54,61 @@ def test_weights_follow_their_clients_whatever_order_names_come_in(tmp_path):
     assert found == weights
 
 
+def counted(number, new, weights, **changes):
+    """Return a line of a federation with many clients: their number, and names once."""
+    there = {"count": 5, "sha256": "0" * 64, "new": new}
+    content = json.loads(line(number, there, weights, version=2, **changes))
+    del content["asked"], content["replied"]
+    return json.dumps(content) + "\n"
+
+
+def test_a_log_that_counts_the_available_has_all_clients_and_who_took_part(tmp_path):
+    log = read_log(
+        saved(
+            tmp_path,
+            counted(1, ["a", "b", "c", "d", "e"], {"d": 0.75, "b": 0.25}),
+            counted(2, [], {"a": 1.0}),
+        )
+    )
+    assert log.clients == ("a", "b", "c", "d", "e")
+    assert [log.cohort(t).tolist() for t in range(2)] == [[1, 3], [0]]
+    assert log.applied.tolist() == [0.25, 0.75, 1.0]
+    assert log.available is None
+    assert not log.all_available
+    assert any("2 of 2 rounds" in note for note in log.notes)
+
+
+def test_a_log_may_list_the_available_in_some_rounds_and_count_them_in_others(tmp_path):
+    lines = line(1, ["a", "b"], {"a": 1.0}), counted(2, ["c"], {"b": 1.0})
+    log = read_log(saved(tmp_path, *lines))
+    assert log.clients == ("a", "b", "c")
+    assert [log.cohort(t).tolist() for t in range(2)] == [[0], [1]]
+    assert log.available is None
+
+
+def test_both_versions_of_a_line_with_names_are_read_alike(tmp_path):
+    logs = [
+        read_log(saved(tmp_path, line(1, ["a", "b"], {"a": 1.0}, version=version)))
+        for version in (1, 2)
+    ]
+    assert logs[0].available.row(0).tolist() == logs[1].available.row(0).tolist()
+    assert logs[0].clients == logs[1].clients
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"available": {"count": 5}}, "line 2: .*no 'new'"),
+        ({"available": {"count": 5, "new": "abc"}}, "line 2: .*not a list of names"),
+        ({"weights": ["a"]}, "line 2: .*weights do not belong"),
+    ],
+)
+def test_a_line_that_counts_the_available_wrongly_is_refused(tmp_path, changes, words):
+    second = json.loads(counted(2, [], {"a": 1.0})) | changes
+    with pytest.raises(FileFormatError, match=words):
+        read_log(saved(tmp_path, line(1, ["a"], {"a": 1.0}), json.dumps(second) + "\n"))
+
+
 def test_rounds_that_are_missing_are_noted(tmp_path):
     log = read_log(saved(tmp_path, line(1, ["a"], {"a": 1.0}), line(4, ["a"], {"a": 1.0})))
     assert log.notes == (
@@ -87,7 +142,7 @@ def test_a_last_line_that_is_cut_off_is_dropped(tmp_path):
         (line(2, ["a"], {"a": 1.0}, round=10**400), "line 2: .*401 digits"),
         (line(2, ["a"], {"a": 1.0}, round=-(2**63)), "line 2: .*round is -9223372036854775808"),
         (line(2, ["a"], {}, replied=["a"]), "line 2: .*weights do not belong"),
-        (line(2, ["a"], {"a": 1.0}, version=2), "line 2: .*version 2; this library reads 1"),
+        (line(2, ["a"], {"a": 1.0}, version=3), "line 2: .*version 3; .*reads up to 2"),
         (line(2, ["a"], {"a": 1.0}, round="x"), "line 2: .*round is 'x'"),
         (line(2, 7, {"a": 1.0}), "line 2: .*not a line of a 'fedavot-participation' log"),
         (line(2, ["a"], {"a": None}), "line 2: .*not a line of a 'fedavot-participation' log"),

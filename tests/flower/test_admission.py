@@ -187,6 +187,42 @@ def test_a_selection_waits_for_as_many_nodes_as_the_strategy_does(monkeypatch):
     assert len(seen[0].asked) == 1
 
 
+@pytest.mark.parametrize("cohort_size", [None, 1])
+def test_waiting_for_nodes_that_stay_refused_ends_with_the_reason(monkeypatch, cohort_size):
+    monkeypatch.setattr("fedavot.flower.who.admission.CACHE_SECONDS", -1.0)
+    monkeypatch.setattr("fedavot.flower.who.admission.MOST_LOOKS", 20)
+    waits = []
+    monkeypatch.setattr("flwr.serverapp.strategy.strategy_utils.sleep", waits.append)
+    monkeypatch.setattr("time.sleep", waits.append)
+    run = Watched({7: named("a"), 8: mute()})
+    run.strategy = FedAVOT(
+        everybody(min_available_nodes=2), weighting=Weighting(cohort_size=cohort_size)
+    )
+    with pytest.raises(OptionError, match="node 8 gave no name"):
+        run.run(1)
+    assert 15 <= len(waits) <= 25
+
+
+@pytest.mark.parametrize("change", ["joins", "nothing is refused"])
+def test_waiting_goes_on_while_nodes_come_or_none_is_refused(monkeypatch, change):
+    monkeypatch.setattr("fedavot.flower.who.admission.CACHE_SECONDS", -1.0)
+    monkeypatch.setattr("fedavot.flower.who.admission.MOST_LOOKS", 5)
+    run = Watched({7: named("a")} | ({8: mute()} if change == "joins" else {}))
+    waits = []
+
+    def wait(seconds):
+        waits.append(seconds)
+        if change == "joins" and len(waits) % 3 == 0:
+            run.grid.nodes[100 + len(waits)] = mute()
+        if len(waits) == 30:
+            run.grid.nodes[9] = named("c")
+
+    monkeypatch.setattr("flwr.serverapp.strategy.strategy_utils.sleep", wait)
+    run.strategy = FedAVOT(everybody(min_available_nodes=2), on_round=run.seen.append)
+    assert run.run(1)[0].available == ["a", "c"]
+    assert len(waits) == 30
+
+
 def test_evaluation_asks_named_nodes_only():
     run = Watched({7: named("a"), 8: mute()})
     inner = run.strategy.strategy

@@ -499,13 +499,13 @@ def test_a_checkpoint_of_another_version_is_refused_with_what_to_do(tmp_path, ve
     "change",
     [
         {"weigher": None},
-        {"weigher": {}},
+        {"weigher": {"pairs": [], "kind": "dict"}},
         {"round": "two"},
         {"model": 3},
         {"strategy": [{}]},
         {"strategy": None},
-        {"identity": {"answers": [[1]]}},
-        {"norms": 1.0},
+        {"names": {"pairs": [["nodes", 1]], "kind": "dict"}},
+        {"inspector": 1.0},
         {"results": {}},
         {"random": {"python": [3, [], None], "numpy": []}},
     ],
@@ -543,12 +543,12 @@ def test_a_log_that_lacks_rounds_of_the_checkpoint_is_refused(tmp_path):
     ],
     ids=range(8),
 )
-def test_a_log_with_a_line_that_is_none_of_ours_is_refused(tmp_path, line):
+def test_a_log_whose_last_line_is_none_of_ours_is_refused(tmp_path, line):
     Run("FedAvg", tmp_path).start(3)
     path = tmp_path / "participation.jsonl"
-    first, *rest = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([first, line + b"\n", *rest]))
-    with pytest.raises(CheckpointError, match="has 1 of the 3 rounds"):
+    *first, _ = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*first, line + b"\n"]))
+    with pytest.raises(CheckpointError, match="has 2 of the 3 rounds"):
         resumed(tmp_path, importance=LISTED)
 
 

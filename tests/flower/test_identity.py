@@ -7,10 +7,10 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
-from grid import Node, record_of
+from grid import Node, app_of, record_of
 from watched import APP, MODEL, Watched, mute, named, registered
 
-from fedavot.errors import OptionError
+from fedavot.errors import ImportanceError, OptionError
 from fedavot.flower import Admission, Weighting, introduce
 from fedavot.flower.who import identity
 
@@ -284,11 +284,86 @@ def test_an_answer_to_another_nodes_question_is_none():
 
 
 @pytest.mark.parametrize(
-    "name", ['say "hi"', "a,b;c", "naïve 🚑", "line\nbreak", "\u2028", "\\", "0" * 3000]
+    "name", ['say "hi"', "a,b;c", "naïve 🚑", "line\nbreak", "\u2028", "\\", "0" * 255]
 )
 def test_any_text_is_a_name(tmp_path, name):
     run = Watched({7: named(name), 8: named("b")}, importance={name: 1, "b": 3}, folder=tmp_path)
     assert set(run.run(2)[1].weights) == {name, "b"}
+
+
+@pytest.mark.parametrize("kind", [named, registered])
+def test_a_name_longer_than_the_limit_is_refused(kind):
+    source = Admission(identity="asked")
+    run = Watched({7: named("a"), 8: kind("0" * 256)}, admission=source)
+    seen = run.run(2)
+    assert [record.available for record in seen] == [["a"]] * 2
+    assert "256 characters" in seen[0].refused["node 8"]
+
+
+def test_importance_for_a_name_longer_than_the_limit_is_refused():
+    with pytest.raises(ImportanceError, match="256 characters"):
+        Watched({}, importance={"0" * 256: 1.0, "b": 1.0})
+
+
+def test_answers_of_nodes_that_left_long_ago_are_forgotten(monkeypatch):
+    clock = SimpleNamespace(now=1000.0)
+    clock.monotonic = lambda: clock.now
+    monkeypatch.setattr(identity, "time", clock)
+    monkeypatch.setattr("fedavot.flower.who.admission.CACHE_SECONDS", -1.0)
+    run = Watched({7: named("a")})
+
+    def restart(nodes):
+        node = max(nodes)
+        nodes[node + 1] = nodes.pop(node)
+        clock.now += identity.KEPT / 2
+
+    run.run(20, dict.fromkeys(range(1, 20), restart))
+    assert [record.available for record in run.seen] == [["a"]] * 20
+    names = run.strategy._names
+    assert names.state_dict()["nodes"].size <= 4
+    assert len(names._registered) <= 4
+
+
+def test_a_node_that_was_away_for_a_while_is_not_asked_again():
+    run = Watched({7: named("a"), 8: named("b")})
+
+    def turn(nodes):
+        nodes[8].online = not nodes[8].online
+
+    seen = run.run(4, dict.fromkeys(range(1, 4), turn))
+    assert [record.available for record in seen] == [["a", "b"], ["a"]] * 2
+    assert run.questions == [7, 8]
+
+
+def test_the_names_of_known_nodes_are_not_listed_again():
+    run = Watched({7: registered("a"), 8: registered("b")})
+    look, calls = run.grid.get_nodes, []
+    ids = [7, 8]
+    run.grid.get_node_ids = lambda: list(ids)
+    run.grid.get_nodes = lambda: calls.append(1) or look()
+    assert len(run.run(5)) == 5
+    assert len(calls) == 1
+
+
+def strict(app):
+    """Return an app with a mod that reads the round, as mods of Flower's examples do."""
+
+    def reading(message, context, call_next):
+        assert int(message.content["config"]["server-round"]) >= 1
+        assert message.content["config"]["lr"] == 0.5
+        first = next(iter(message.content.config_records.values()))
+        assert "server-round" in first
+        return call_next(message, context)
+
+    app._mods.append(reading)
+    return app
+
+
+def test_the_question_for_a_name_survives_mods_that_read_the_configuration():
+    app = strict(app_of(lambda arrays, config, node: (arrays, {"num-examples": 1})))
+    run = Watched({7: Node(app, {"partition-id": "a"}), 8: Node(app, {"partition-id": "b"})})
+    run.strategy.start(run.grid, record_of(MODEL), 2, train_config=ConfigRecord({"lr": 0.5}))
+    assert [record.replied for record in run.seen] == [["a", "b"]] * 2
 
 
 def test_a_grid_that_knows_no_names_is_asked_for_ids():

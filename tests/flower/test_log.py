@@ -1,5 +1,6 @@
 """The participation log accounts for every client asked, in every round, whatever happened."""
 
+import hashlib
 import json
 import tempfile
 from datetime import UTC, datetime
@@ -14,8 +15,10 @@ from grid import rounds_in as rounds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedavot.errors import OptionError
+from fedavot._reading import parse_json
+from fedavot.errors import CheckpointError, OptionError
 from fedavot.flower import FedAVOT, Round, Weighting
+from fedavot.flower.kept.log import ParticipationLog
 
 MODEL = {"w": np.zeros(3, np.float32)}
 FIELDS = {
@@ -101,7 +104,7 @@ def test_a_line_has_the_documented_fields(tmp_path):
     text = (tmp_path / "participation.jsonl").read_text()
     assert text.count("\n") == 1
     (line,) = rounds(tmp_path)
-    assert (line["format"], line["version"], line["round"]) == ("fedavot-participation", 1, 1)
+    assert (line["format"], line["version"], line["round"]) == ("fedavot-participation", 2, 1)
     assert before <= datetime.fromisoformat(line["time"]) <= datetime.now(UTC)
     assert line["available"] == line["asked"] == line["replied"] == ["0", "1", "2"]
     assert line["weights"] == pytest.approx(dict.fromkeys("012", 1 / 3))
@@ -247,6 +250,113 @@ def test_numbers_that_json_does_not_have_are_null(tmp_path):
     text = (tmp_path / "participation.jsonl").read_text()
     line = json.loads(text, parse_constant=refuse)
     assert line["metrics"] == {"loss": None, "many": [1.0, None]}
+
+
+def large(n_clients, n_rounds, folder, *, resume=False, fraction=0.05, **options):
+    """Run a federation in which a few of many clients take part; return the records."""
+    seen = []
+    strategy = FedAVOT(
+        everybody(fraction_train=fraction), folder=folder, resume=resume, on_round=seen.append
+    )
+    strategy.start(federation(n_clients, update, **options), record_of(MODEL), n_rounds)
+    return seen
+
+
+def test_a_line_of_a_large_federation_has_a_count_and_a_hash_and_each_name_once(tmp_path):
+    seen = large(300, 3, tmp_path)
+    for place, (line, record) in enumerate(zip(rounds(tmp_path), seen, strict=True)):
+        names = "".join(f"{name}\n" for name in record.available).encode()
+        assert line["available"] == {
+            "count": 300,
+            "sha256": hashlib.sha256(names).hexdigest(),
+            "new": [] if place else record.available,
+        }
+        assert line.keys() == FIELDS - {"asked", "replied"}
+        assert line["weights"] == record.weights
+        assert list(line["weights"]) == record.replied
+        assert record.asked == record.replied
+
+
+def test_the_length_of_a_line_does_not_depend_on_how_many_clients_are_known(tmp_path):
+    lengths = []
+    for n_clients in (200, 2000):
+        large(n_clients, 3, tmp_path / str(n_clients), fraction=10 / n_clients)
+        lines = (tmp_path / str(n_clients) / "participation.jsonl").read_bytes().splitlines()
+        lengths.append(max(map(len, lines[1:])))
+    assert max(lengths) < 2000
+
+
+def test_clients_that_join_a_large_federation_are_named_when_they_do(tmp_path):
+    grid = federation(150, update)
+    late = grid.nodes.pop(149)
+    del grid.nodes[148]
+
+    def join(record):
+        grid.nodes[149] = late
+
+    strategy = FedAVOT(everybody(fraction_train=0.1), folder=tmp_path, on_round=join)
+    strategy.start(grid, record_of(MODEL), 3)
+    found = [line["available"] for line in rounds(tmp_path)]
+    assert [it["count"] for it in found] == [148, 149, 149]
+    assert [len(it["new"]) for it in found] == [148, 1, 0]
+
+
+def test_a_resumed_log_of_a_large_federation_names_its_clients_again(tmp_path):
+    large(120, 2, tmp_path)
+    large(120, 4, tmp_path, resume=True)
+    found = [line["available"] for line in rounds(tmp_path)]
+    assert [len(it["new"]) for it in found] == [120, 0, 120, 0]
+    assert len({it["sha256"] for it in found}) == 1
+
+
+def test_refusals_beyond_a_hundred_are_counted(tmp_path):
+    importance = {str(i): 1.0 for i in range(3)}
+    FedAVOT(everybody(), importance=importance, folder=tmp_path).start(
+        federation(150, update), record_of(MODEL), 1
+    )
+    (line,) = rounds(tmp_path)
+    assert line["refused"] == {"count": 147}
+
+
+def logged(path, numbers):
+    """Write lines of these rounds, and return the log."""
+    log = ParticipationLog(path)
+    for number in numbers:
+        log.append(Round(round=number, available=["a"], asked=["a"]))
+    return log
+
+
+@pytest.mark.parametrize("tail", [b"", b'{"format"', b"damaged\n", b'{"round": 3}\n'])
+@pytest.mark.parametrize("last", [0, 1, 3, 5])
+def test_a_log_is_cut_after_the_last_round_of_the_checkpoint(tmp_path, last, tail):
+    log = logged(tmp_path / "log", range(1, 6))
+    whole = log.path.read_bytes()
+    log.path.write_bytes(whole + tail)
+    log.cut(last)
+    assert log.path.read_bytes() == b"".join(whole.splitlines(keepends=True)[:last])
+
+
+def test_only_the_end_of_a_log_is_read_to_cut_it(tmp_path, monkeypatch):
+    log = logged(tmp_path / "log", range(1, 201))
+    read = []
+
+    def parse(line):
+        read.append(line)
+        return parse_json(line)
+
+    monkeypatch.setattr("fedavot.flower.kept.log.parse_json", parse)
+    log.cut(198)
+    assert len(read) == 3
+    assert len(log.path.read_bytes().splitlines()) == 198
+
+
+@pytest.mark.parametrize("numbers", [[], [1], [1, 2, 4], [4]])
+def test_a_log_without_the_last_round_of_the_checkpoint_is_not_cut(tmp_path, numbers):
+    log = logged(tmp_path / "log", numbers)
+    before = log.path.read_bytes()
+    with pytest.raises(CheckpointError, match="of the 3 rounds"):
+        log.cut(3)
+    assert log.path.read_bytes() == before
 
 
 NAMES = ['"quoted"', "a,b", "naïve 🚑", "new\nline", "\u2028", "back\\slash", "\x00", "client"]

@@ -1,4 +1,4 @@
-"""Metrics that all replies have are averaged; others do not exclude an update."""
+"""Metrics are averaged over the replies that have them; no metric excludes an update."""
 
 import numpy as np
 import pytest
@@ -27,16 +27,19 @@ def reporting(odd, rounds=(1,)):
     return update
 
 
+LOSS, MANY = "loss", "many"
 STRANGE = {
-    "none": ({}, set()),
-    "others": ({"accuracy": 0.5}, set()),
-    "more": ({"loss": 1.5, "many": [1.0, 1.0], "accuracy": 0.5}, {"loss", "many"}),
-    "fewer": ({"loss": 1.5}, {"loss"}),
-    "a list for a number": ({"loss": [1.5], "many": [1.0, 1.0]}, {"many"}),
-    "a number for a list": ({"loss": 1.5, "many": 1.0}, {"loss"}),
-    "a longer list": ({"loss": 1.5, "many": [1.0, 1.0, 1.0]}, {"loss"}),
-    "an empty list": ({"loss": 1.5, "many": []}, {"loss"}),
+    "none": ({}, {LOSS, MANY}),
+    "others": ({"accuracy": 0.5}, {LOSS, MANY}),
+    "more": ({"loss": 1.5, "many": [1.0, 1.0], "accuracy": 0.5}, set()),
+    "fewer": ({"loss": 1.5}, {MANY}),
+    "a list for a number": ({"loss": [1.5], "many": [1.0, 1.0]}, {LOSS}),
+    "a number for a list": ({"loss": 1.5, "many": 1.0}, {MANY}),
+    "a longer list": ({"loss": 1.5, "many": [1.0, 1.0, 1.0]}, {MANY}),
+    "an empty list": ({"loss": 1.5, "many": []}, {MANY}),
+    "not a number": ({"loss": np.nan, "many": [1.0, np.inf]}, {LOSS, MANY}),
 }
+"""What client 1 reports, and which of the usual metrics are to be averaged without it."""
 KINDS = {
     "FedAvg": FedAvg,
     "FedAvgM": FedAvgM,
@@ -49,18 +52,42 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", STRANGE)
-def test_metrics_that_not_all_have_in_one_form_are_left_out_and_no_update_is(case, kind):
-    odd, common = STRANGE[case]
+def test_a_metric_is_averaged_over_the_replies_that_have_it_in_the_usual_form(case, kind):
+    odd, without = STRANGE[case]
     ends, seen = [], []
     for update in (reporting(odd), reporting({}, rounds=())):
         strategy = FedAVOT(everybody(KINDS[kind]), importance=IMPORTANCE, on_round=seen.append)
         ends.append(strategy.start(federation(4, update), record_of(MODEL), 2))
     assert all(record.excluded == {} and len(record.replied) == 4 for record in seen)
     first, second, *right = seen
-    assert first.metrics == {key: right[0].metrics[key] for key in common}
+    shares = np.array([0.1, 0.5, 0.2, 0.2])
+    assert first.metrics.keys() == {LOSS, MANY}
+    for key, values in {LOSS: [0.5, 1.5, 2.5, 3.5], MANY: [[1, 0], [1, 1], [1, 2], [1, 3]]}.items():
+        have = [0, 2, 3] if key in without else [0, 1, 2, 3]
+        mean = shares[have] @ np.array(values)[have] / shares[have].sum()
+        assert first.metrics[key] == pytest.approx(mean.tolist(), rel=AGREE)
     assert second.metrics == right[1].metrics
     strange, plain = (arrays_of(end.arrays)["w"] for end in ends)
     np.testing.assert_array_equal(strange, plain)
+
+
+def test_a_metric_that_most_replies_lack_is_left_out():
+    def update(arrays, config, node):
+        metrics = {"num-examples": 3, "loss": 1.0}
+        return arrays, metrics | ({"odd": 1.0} if node["partition-id"] == 2 else {})
+
+    seen = []
+    FedAVOT(everybody(), on_round=seen.append).start(federation(4, update), record_of(MODEL), 1)
+    assert seen[0].metrics == pytest.approx({"loss": 1.0})
+
+
+def test_a_metric_that_is_not_finite_for_most_stays_so():
+    def update(arrays, config, node):
+        return arrays, {"num-examples": 3, "loss": 1.0 if node["partition-id"] == 2 else np.nan}
+
+    seen = []
+    FedAVOT(everybody(), on_round=seen.append).start(federation(4, update), record_of(MODEL), 1)
+    assert np.isnan(seen[0].metrics["loss"])
 
 
 def test_the_metrics_of_replies_that_are_not_used_are_of_no_account():
@@ -144,19 +171,19 @@ def test_a_reason_is_brief_whatever_a_client_sends(what):
     assert len(seen[0].excluded["1"]) < 500
 
 
-EVALUATIONS = {
+EVALUATIONS: dict[str, dict | None] = {
     "no weight": {"loss": 9.0},
     "a list for a weight": {"num-examples": [1], "loss": 9.0},
     "other metrics": {"num-examples": 1, "accuracy": 9.0},
     "a list for a number": {"num-examples": 1, "loss": [9.0]},
+    "not a number": {"num-examples": 1, "loss": float("nan")},
     "nothing": {},
     "no record": None,
 }
 
 
-@pytest.mark.parametrize("case", EVALUATIONS)
-@pytest.mark.parametrize("client", [0, 2])
-def test_an_evaluation_that_cannot_be_averaged_is_left_out(caplog, case, client):
+def evaluating(client, content):
+    """Return a grid of four clients in which one has other evaluation metrics."""
     grid = federation(4, reporting({}, rounds=()))
     answer = grid._answer
 
@@ -164,18 +191,32 @@ def test_an_evaluation_that_cannot_be_averaged_is_left_out(caplog, case, client)
         reply = answer(message)
         where = message.metadata
         if where.message_type == "evaluate" and where.dst_node_id == 100 + client:
-            content = EVALUATIONS[case]
             records = {} if content is None else {"metrics": MetricRecord(content)}
             reply.content = RecordDict(records)
         return reply
 
     grid._answer = odd
-    strategy = FedAVOT(everybody(fraction_evaluate=1.0))
-    result = strategy.start(grid, record_of(MODEL), 2)
-    assert dict(result.evaluate_metrics_clientapp[2]) == {"loss": 1.0}
-    assert any(
-        f"{100 + client}" in it.message for it in caplog.records if it.levelname == "WARNING"
-    )
+    return grid
+
+
+@pytest.mark.parametrize("case", EVALUATIONS)
+@pytest.mark.parametrize("client", [0, 2])
+def test_an_evaluation_that_cannot_be_averaged_leaves_the_average_to_the_others(
+    caplog, case, client
+):
+    grid = evaluating(client, EVALUATIONS[case])
+    result = FedAVOT(everybody(fraction_evaluate=1.0)).start(grid, record_of(MODEL), 2)
+    assert dict(result.evaluate_metrics_clientapp[2]) == pytest.approx({"loss": 1.0})
+    if "num-examples" not in (EVALUATIONS[case] or {}):
+        warned = [it.message for it in caplog.records if it.levelname == "WARNING"]
+        assert any(f"{100 + client}" in message for message in warned)
+
+
+def test_an_evaluation_on_very_many_examples_does_not_own_the_average():
+    grid = evaluating(2, {"num-examples": 10**12, "loss": 9.0})
+    result = FedAVOT(everybody(fraction_evaluate=1.0)).start(grid, record_of(MODEL), 1)
+    # As much as the three others together.
+    assert dict(result.evaluate_metrics_clientapp[1]) == pytest.approx({"loss": 5.0})
 
 
 @pytest.mark.parametrize("count", [0, -1, float("nan")])

@@ -398,6 +398,53 @@ def test_the_norm_of_an_update_is_held_against_those_of_past_rounds_too():
     assert [list(record.excluded) for record in seen] == [[], [], [], [], ["1"], []]
 
 
+def growing(n_clients, n_rounds, over, *, since=3, **options):
+    """Run clients whose updates are a million times as large from a round on, for some of them."""
+
+    def grow(arrays, config, node):
+        large = config["server-round"] >= since and int(node["partition-id"]) in over
+        return {"w": arrays["w"] + np.float32(1e6 if large else 1.0)}, {"num-examples": 1}
+
+    seen = []
+    grid = federation(n_clients, grow, **options)
+    FedAVOT(everybody(), importance="uniform", on_round=seen.append).start(
+        grid, record_of({"w": np.zeros(4, np.float32)}), n_rounds
+    )
+    return seen
+
+
+@pytest.mark.parametrize("n_over", [3, 4, 5])
+def test_a_norm_limit_that_most_of_a_round_exceed_gives_way(caplog, n_over):
+    seen = growing(5, 6, range(n_over))
+    assert all(record.excluded == {} for record in seen)
+    assert any(f"{n_over} of 5" in it.message for it in caplog.records if it.levelno > 20)
+
+
+def test_a_norm_limit_that_fewer_than_most_exceed_stands():
+    seen = growing(5, 8, range(2))
+    assert all(list(record.excluded) == ["0", "1"] for record in seen[2:])
+
+
+@pytest.mark.parametrize(("n_clients", "n_lost"), [(1, 2), (2, 1)])
+def test_nobody_is_locked_out_in_rounds_of_one_or_two_replies(n_clients, n_lost):
+    seen = growing(n_clients, 10, range(n_clients), since=5)
+    lost = [record.round for record in seen if record.excluded]
+    assert lost == list(range(5, 5 + n_lost))
+
+
+def test_after_the_limit_gave_way_it_is_a_limit_again():
+    def grow(arrays, config, node):
+        size = {1: 1.0, 2: 1.0, 3: 1e6, 4: 1e6}.get(config["server-round"], 1e6)
+        lone = config["server-round"] == 5 and node["partition-id"] == 1
+        return {"w": arrays["w"] + np.float32(1e12 if lone else size)}, {"num-examples": 1}
+
+    seen = []
+    FedAVOT(everybody(), on_round=seen.append).start(
+        federation(4, grow), record_of({"w": np.zeros(4, np.float32)}), 5
+    )
+    assert [list(record.excluded) for record in seen] == [[], [], [], [], ["1"]]
+
+
 def test_without_a_norm_limit_any_finite_update_is_used():
     seen, _ = run(UNUSABLE["exploding"][0], admission=Admission(norm_limit=None))
     assert seen[0].excluded == {}

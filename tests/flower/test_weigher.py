@@ -14,10 +14,13 @@ from flwr.serverapp.strategy import (
     Krum,
 )
 from grid import everybody, federation, only, record_of
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fedavot as fa
 from fedavot.errors import FileFormatError, ImportanceError, InputError, OptionError
 from fedavot.flower import Admission, FedAVOT, Weighting
+from fedavot.flower.worth.limits import limited, plausible
 from fedavot.flower.worth.weigher import Weigher
 from sealing import sealed
 
@@ -253,6 +256,8 @@ def test_fedavot_around_fedavot_is_refused():
         ({"seed": 2**128}, "seed is 3402"),
         ({"seed": 0.5}, "seed must be an integer"),
         ({"clients": ["a"]}, "alignment="),
+        ({"weight_limit": 0.5}, "weight_limit is 0.5"),
+        ({"weight_limit": float("nan")}, "weight_limit is nan"),
         ({"alignment": "alignment.json"}, "it must be a fedavot.Alignment"),
     ],
 )
@@ -469,6 +474,124 @@ def test_clients_that_always_fail_do_not_keep_the_others_from_being_asked(size, 
     assert min(times.values()) >= 1
     assert times["0"] + times["1"] <= 0.75 * len(asked)
     assert sum(bool(record.weights) for record in seen) >= 10
+
+
+def returning(n_clients, weight_limit, absence=200, **options):
+    """Return the records of a run in which client 0 is away for long, after a first round."""
+    everyone = list(range(n_clients))
+    cohorts = [everyone, *[everyone[1:]] * absence, *[everyone] * 3]
+    weighting = Weighting(weight_limit=weight_limit)
+    return run(n_clients, cohorts, importance="uniform", weighting=weighting, **options)[1]
+
+
+@pytest.mark.parametrize("n_clients", [2, 6, 20])
+def test_a_client_that_was_away_for_long_does_not_take_the_round(n_clients):
+    limit = Weighting().weight_limit
+    seen = returning(n_clients, limit)
+    most = limit / (n_clients - 1 + limit)
+    assert seen[-3].weights["0"] == pytest.approx(most)
+    assert sum(seen[-3].weights.values()) == pytest.approx(1.0)
+    unlimited = returning(n_clients, None)
+    assert unlimited[-3].weights["0"] > 0.99
+    # What the limit holds back is in the gap.
+    assert seen[-1].gap > unlimited[-1].gap
+
+
+def test_a_client_that_was_excluded_for_long_does_not_take_the_round_either():
+    def broken(arrays, config, node):
+        bad = node["partition-id"] == 0 and 1 < config["server-round"] <= 200
+        return {"w": arrays["w"] + (np.nan if bad else 1.0)}, {"num-examples": 1}
+
+    _, seen = run(6, [range(6)] * 201, update=broken, importance="uniform")
+    assert list(seen[100].excluded) == ["0"]
+    assert seen[-1].weights["0"] == pytest.approx(10 / 15)
+
+
+def test_a_limit_applies_to_the_shares_that_the_importance_gives():
+    weights, plain = np.array([0.9, 0.06, 0.04]), np.array([0.2, 0.5, 0.3])
+    found = limited(weights, plain, 4.0)
+    odds, most = found / (1 - found), 4.0 * plain / (1 - plain)
+    assert (odds <= most + AGREE).all()
+    assert found.sum() == pytest.approx(1.0)
+    assert odds[0] == pytest.approx(most[0])
+    # The others keep their proportion.
+    assert found[1] / found[2] == pytest.approx(weights[1] / weights[2])
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(1e-6, 1)), min_size=1, max_size=8),
+    st.floats(1.0, 100.0),
+)
+def test_limited_weights_are_weights_within_their_limits(pairs, limit):
+    weights, plain = np.array(pairs).T
+    weights = (weights + 1e-12) / (weights + 1e-12).sum()
+    plain = plain / plain.sum()
+    found = limited(weights, plain, limit)
+    assert found.sum() == pytest.approx(1.0)
+    assert (found >= 0).all()
+    assert (found <= limit * plain / (1 + (limit - 1) * plain) + AGREE).all()
+
+
+def test_weights_within_the_limit_are_left_alone():
+    weights = np.array([0.5, 0.3, 0.2])
+    assert limited(weights, np.full(3, 1 / 3), 10.0) is weights
+
+
+def test_an_alignments_weights_have_no_limit(alignment):
+    weighting = Weighting(alignment=alignment, clients=NAMES, weight_limit=1.0)
+    _, seen = run(3, [[1, 2]], weighting=weighting)
+    assert list(seen[0].weights.values()) == pytest.approx(alignment.weights([1, 2]))
+
+
+def claiming(count, liar="0", since=1):
+    """Return an update: one client reports this number of examples, the others a hundred."""
+
+    def update(arrays, config, node):
+        lies = node["partition-id"] == int(liar) and config["server-round"] >= since
+        return arrays, {"num-examples": count if lies else 100 + int(node["partition-id"])}
+
+    return update
+
+
+@pytest.mark.parametrize("n_clients", [2, 3, 10])
+@pytest.mark.parametrize("count", [1e12, 10**9])
+def test_a_count_that_dwarfs_all_others_does_not_own_the_model(caplog, n_clients, count):
+    strategy, seen = run(
+        n_clients, [range(n_clients)] * 3, update=claiming(count), importance="examples"
+    )
+    assert strategy.importance["0"] == pytest.approx(0.5)
+    assert all(record.weights["0"] == pytest.approx(0.5, abs=0.01) for record in seen)
+    warned = [message for message in warnings_of(caplog) if "client '0' reports" in message]
+    assert len(warned) == 1
+
+
+def test_counts_that_differ_as_counts_do_are_taken_as_they_are():
+    counts = [1, 7, 50, 90, 400]
+
+    def update(arrays, config, node):
+        return arrays, {"num-examples": counts[int(node["partition-id"])]}
+
+    strategy, seen = run(5, [range(5)] * 2, update=update, importance="examples")
+    shares = {str(i): count / sum(counts) for i, count in enumerate(counts)}
+    assert strategy.importance == pytest.approx(shares)
+    assert seen[0].weights == pytest.approx(shares)
+
+
+def test_a_count_is_limited_as_soon_as_there_are_others_to_compare_it_with():
+    cohorts = [[0]] * 5 + [[0, 1]] + [range(4)] * 3
+    strategy, seen = run(4, cohorts, update=claiming(1e12), importance="examples")
+    assert seen[4].weights == {"0": 1.0}
+    assert seen[5].weights["0"] == pytest.approx(0.5, abs=0.01)
+    assert strategy.importance["0"] == pytest.approx(0.5)
+    assert seen[6].weights["0"] <= 0.6
+
+
+def test_two_clients_that_lie_have_half_together():
+    found = plausible(np.array([1e12, 100.0, 90.0, 110.0, 1e11]))
+    assert found.tolist() == [150.0, 100.0, 90.0, 110.0, 150.0]
+    many = np.append(np.full(1000, 100.0), 11_000.0)
+    assert plausible(many) is not None
+    np.testing.assert_array_equal(plausible(many), many)
 
 
 def test_a_selection_larger_than_the_available_asks_them_all():

@@ -36,6 +36,12 @@ class Weighting:
         Step size of the online aligner.
     seed : int
         Seed for choosing which clients to ask.
+    weight_limit : float or None
+        How many times the odds of its plain share, its importance divided by that of the cohort, a
+        client's odds in a round may be, so that no client that was away or excluded for long takes
+        a round: with 10, at most .91 of a pair and .092 of a hundred equal clients. The rest goes
+        to the others, and the gap has what that costs. None for no limit. It applies to weights
+        that are learnt, not to an alignment's.
     """
 
     alignment: Alignment | None = None
@@ -44,8 +50,12 @@ class Weighting:
     cohort_size: int | None = None
     step: float = STEP
     seed: int = 0
+    weight_limit: float | None = 10.0
 
     def __post_init__(self) -> None:
+        limit = self.weight_limit
+        if limit is not None and as_amount(limit, what="weight_limit") < 1:
+            raise OptionError(f"weight_limit is {limit}; it must be at least 1, or None")
         as_amount(self.softness, what="softness")
         as_amount(self.step, what="step", positive=True)
         as_seed(self.seed)

@@ -35,9 +35,10 @@ from fedavot.flower.options import Admission, Weighting
 from fedavot.flower.rounds import OpenRound
 from fedavot.flower.who.admission import AdmittedGrid
 from fedavot.flower.who.identity import Names
+from fedavot.flower.worth.importance import Importance
 from fedavot.flower.worth.records import metrics_of, put_weights, refuse_other_kinds, typed_as
 from fedavot.flower.worth.replies import Inspector, Sorted, brief
-from fedavot.flower.worth.weigher import Importance, Weigher
+from fedavot.flower.worth.weigher import Weigher
 from fedavot.flower.wrapped import (
     EVERYONE,
     facade,
@@ -193,7 +194,8 @@ class FedAVOT(Strategy):
         refuse_other_kinds(arrays)
         self._open_files(arrays, checkpoints=False)
         shares: dict[str, float] = {}
-        nodes = AdmittedGrid(grid, self._names, self._weigher)
+        told = {**config, "server-round": server_round}
+        nodes = AdmittedGrid(grid, self._names, self._weigher, told)
         if self._weighting.cohort_size is not None:
             rng = np.random.default_rng([self._weighting.seed, server_round])
             shares = nodes.choose(rng, least_available(self.strategy))
@@ -202,11 +204,10 @@ class FedAVOT(Strategy):
         sent = {nodes.name_of(it.metadata.dst_node_id): it for it in messages}
         if memory := self._remembers():
             memory.prepare(server_round, sent)
-        available = sorted(set(nodes.shown.values()))
         self._open = OpenRound(
             number=server_round,
             model=arrays,
-            available=available,
+            available=nodes.available,
             refused=nodes.refused,
             asked={name: message.metadata for name, message in sent.items()},
             shares=shares,
@@ -249,7 +250,8 @@ class FedAVOT(Strategy):
     ) -> Iterable[Message]:
         """Let the wrapped strategy evaluate on admitted nodes."""
         self._close_unanswered()
-        nodes = AdmittedGrid(grid, self._names, self._weigher)
+        told = {**config, "server-round": server_round}
+        nodes = AdmittedGrid(grid, self._names, self._weigher, told)
         messages = list(self._inner.configure_evaluate(server_round, arrays, config, nodes))
         self._limit(messages)
         return messages

@@ -3,6 +3,9 @@
 Clients that replied took part, with the weights that were used; clients that the server could have
 asked were available. If a round occurs twice, it was run again after a restart: the later line
 counts.
+
+Lines of federations with more than a hundred available clients have only the number of these, and
+the names that no line had before. Who was available is then known for no round.
 """
 
 from collections.abc import Iterator
@@ -22,14 +25,14 @@ from fedavot.audit.reading.rounds import unlogged
 from fedavot.errors import FileFormatError
 
 FORMAT = "fedavot-participation"
-VERSION = 1
+VERSION = 2
 LARGEST = 1e6
 """Largest weight that is accepted."""
 
 
 class _Round(NamedTuple):
     replied: NDArray[np.int32]
-    available: NDArray[np.int32]
+    available: NDArray[np.int32] | None
     weights: Floats
     time: str
 
@@ -65,9 +68,9 @@ def read_flower_log(source: Path, blocks: Iterator[Objects], notes: list[str]) -
 def _number(found: dict[str, Any]) -> int:
     if found.get("format") != FORMAT:
         raise ValueError(f"format is {shown(found.get('format'))}")
-    if found["version"] != VERSION:
+    if found["version"] not in range(1, VERSION + 1):
         raise ValueError(
-            f"version {shown(found['version'])}; this library reads {VERSION}: upgrade it"
+            f"version {shown(found['version'])}; this library reads up to {VERSION}: upgrade it"
         )
     number = found["round"]
     if type(number) is not int or abs(number) > LARGEST_SIZE:
@@ -76,11 +79,13 @@ def _number(found: dict[str, Any]) -> int:
 
 
 def _round(found: dict[str, Any], codes: Codes) -> _Round:
-    given = found["weights"]
-    if not isinstance(given, dict) or given.keys() != set(found["replied"]):
+    given, there = found["weights"], found["available"]
+    counted = isinstance(there, dict)
+    names = list(given) if counted else found["replied"]
+    if not isinstance(given, dict) or given.keys() != set(names):
         raise ValueError("weights do not belong to the clients that replied")
-    weights = [as_double(given[name]) for name in found["replied"]]
-    for name, weight in zip(found["replied"], weights, strict=True):
+    weights = [as_double(given[name]) for name in names]
+    for name, weight in zip(names, weights, strict=True):
         if not 0 <= weight <= LARGEST:
             raise ValueError(
                 f"the weight of {shown(name)} is {shown(given[name])}, not a number from 0 to "
@@ -89,12 +94,15 @@ def _round(found: dict[str, Any], codes: Codes) -> _Round:
     time = found.get("time", "")
     if not isinstance(time, str):
         raise ValueError(f"time is {shown(time)}")
-    replied, order = np.unique(_coded(found["replied"], codes), return_index=True)
-    everyone = _coded([*found["available"], *found["replied"]], codes)
+    replied, order = np.unique(_coded(names, codes), return_index=True)
+    ordered_weights = np.array(weights, dtype=np.float64)[order]
+    if counted:
+        _coded(there["new"], codes)
+        return _Round(replied, None, ordered_weights, time)
+    everyone = _coded([*there, *names], codes)
     # A client that was asked and did not reply could not have taken part.
     lost = np.setdiff1d(_coded(found.get("asked", []), codes), replied)
-    available = np.setdiff1d(everyone, lost)
-    return _Round(replied, available, np.array(weights, dtype=np.float64)[order], time)
+    return _Round(replied, np.setdiff1d(everyone, lost), ordered_weights, time)
 
 
 def _coded(names: Any, codes: Codes) -> NDArray[np.int32]:
@@ -109,6 +117,13 @@ def _joined(rounds: list[_Round], codes: Codes, notes: list[str]) -> Participati
     cohorts = _compressed([place[found.replied] for found in rounds], len(names))
     weights = [found.weights[order] for found, order in zip(rounds, orders, strict=True)]
     times = as_moments([found.time for found in rounds])
+    there = [place[found.available] for found in rounds if found.available is not None]
+    known = len(there) == len(rounds)
+    if not known:
+        notes.append(
+            f"{len(rounds) - len(there)} of {len(rounds)} rounds have only the number of clients "
+            "that were available: who was available is left out"
+        )
     if times is None:
         notes.append("the rounds' times are missing or not dates: left out")
     return Participation(
@@ -116,10 +131,10 @@ def _joined(rounds: list[_Round], codes: Codes, notes: list[str]) -> Participati
         offsets=cohorts.offsets,
         members=cohorts.members,
         times=times,
-        available=_compressed([place[found.available] for found in rounds], len(names)),
+        available=_compressed(there, len(names)) if known else None,
         applied=np.concatenate(weights),
         notes=tuple(notes),
-        all_available=True,
+        all_available=known,
     )
 
 

@@ -261,13 +261,6 @@ class RunFolder:
             "model": model_names,
             "strategy": packed,
             "configs": configs.pack(self._changes(run.configs), "configs"),
-            "weigher": self._parts.weigher.state_dict(),
-            "identity": {
-                "answers": list(self._parts.names.answers.items()),
-                "holders": self._parts.names.holders,
-                "registered": sorted(self._parts.names.registered),
-            },
-            "norms": list(self._parts.inspector.norms),
             "random": saved.rng_states(),
             "memory": None,
             "results": {
@@ -276,6 +269,10 @@ class RunFolder:
             },
         }
         arrays |= model_arrays | configs.arrays
+        for kind in ("weigher", "names", "inspector"):
+            packer = Packer(kind)
+            meta[kind] = packer.pack(getattr(self._parts, kind).state_dict(), kind)
+            arrays |= packer.arrays
         if self.memory is not None:
             packer = Packer("memory")
             meta["memory"] = packer.pack(self.memory.state_dict(), "memory")
@@ -311,7 +308,8 @@ class RunFolder:
         assert self._log is not None
         assert self._state is not None
         meta = checkpoint.meta
-        difference = self._parts.weigher.differs(meta["weigher"])
+        weighed = unpack(meta["weigher"], checkpoint.arrays)
+        difference = self._parts.weigher.differs(weighed)
         remembered = meta["memory"] is not None
         if difference is None and remembered != (self.memory is not None):
             difference = f"it was written {'with' if remembered else 'without'} memory"
@@ -321,12 +319,9 @@ class RunFolder:
             )
         run.model = saved.unpack_model(meta["model"], checkpoint.arrays, run.model)
         self._state.load(meta["strategy"], checkpoint.arrays)
-        self._parts.weigher.restore(meta["weigher"])
-        identity = meta["identity"]
-        self._parts.names.answers = {int(node): name for node, name in identity["answers"]}
-        self._parts.names.holders = dict(identity["holders"])
-        self._parts.names.registered = set(identity["registered"])
-        self._parts.inspector.norms.extend(meta["norms"])
+        self._parts.weigher.load_state_dict(weighed)
+        self._parts.names.load_state_dict(unpack(meta["names"], checkpoint.arrays))
+        self._parts.inspector.load_state_dict(unpack(meta["inspector"], checkpoint.arrays))
         run.number, run.evaluated = int(meta["round"]), bool(meta["evaluated"])
         if self.memory is not None:
             self.memory.load_state_dict(unpack(meta["memory"], checkpoint.arrays))

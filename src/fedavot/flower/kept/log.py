@@ -5,23 +5,33 @@
 Weights are those of the clients that replied, and sum to one. A line is appended and flushed to
 disk before the round ends. When a run resumes, a line that a crash truncated and the lines of
 rounds after the checkpoint are removed.
+
+If more than a hundred clients are available, a line has their number and the SHA-256 of their names
+instead of the names (each ended by a line break, in order), and the names that no line has had
+since the run was started. It leaves out who was asked and who replied, which follow: the weights
+have the clients that replied, and those asked are these, failed, late and excluded. So a line is a
+few kB long, and as much longer as more clients take part.
 """
 
+import hashlib
 import json
+import mmap
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fedavot._checks import enumerated
-from fedavot._files import write_whole
 from fedavot._reading import parse_json
 from fedavot.errors import CheckpointError, OptionError
 
 FORMAT = "fedavot-participation"
-VERSION = 1
+VERSION = 2
+
+LISTED = 100
+"""Largest number of clients that a line lists as available, or of nodes as refused."""
 
 
 def _now() -> str:
@@ -88,10 +98,37 @@ class Round:
         parts += [f"{len(self.refused)} refused"] * bool(self.refused)
         return f"round {self.round}: {', '.join(parts)}; gap {self.gap:.2%}"
 
-    def line(self) -> str:
-        """Return the round as one line of the log, without the line break."""
-        content = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        return json.dumps(_finite(content), allow_nan=False, ensure_ascii=False)
+    def line(self, named: set[str] | None = None) -> str:
+        """Return the round as one line of the log, without the line break.
+
+        Parameters
+        ----------
+        named : set of str, optional
+            Names that earlier lines have; those of this line are added to it.
+        """
+        content: dict[str, Any] = {"format": FORMAT, "version": VERSION, **vars(self)}
+        if len(self.available) > LISTED:
+            del content["asked"], content["replied"]
+            known = set() if named is None else named
+            fresh = not known.issuperset(self.available)
+            new = [name for name in self.available if name not in known] if fresh else []
+            known.update(new)
+            content["available"] = {
+                "count": len(self.available),
+                "sha256": digest(self.available),
+                "new": new,
+            }
+        if len(self.refused) > LISTED:
+            content["refused"] = {"count": len(self.refused)}
+        for name in ("weights", "gap", "metrics"):
+            content[name] = _finite(content[name])
+        return json.dumps(content, allow_nan=False, ensure_ascii=False)
+
+
+def digest(names: Sequence[str]) -> str:
+    """Return the SHA-256 of names, each ended by a line break."""
+    text = "\n".join([*names, ""])
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()
 
 
 OnRound = Callable[[Round], None]
@@ -118,29 +155,48 @@ class ParticipationLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._named: set[str] = set()
         with path.open("ab"):
             pass
 
     def append(self, record: Round) -> None:
         """Write a round's line and flush it to disk."""
+        line = record.line(self._named)
         with self.path.open("ab") as stream:
-            stream.write(f"{record.line()}\n".encode(errors="backslashreplace"))
+            stream.write(f"{line}\n".encode(errors="backslashreplace"))
             stream.flush()
             os.fsync(stream.fileno())
 
     def cut(self, last: int) -> None:
-        """Remove the lines after round ``last``, and a line that a crash truncated."""
-        kept: list[bytes] = []
-        for line in self.path.read_bytes().splitlines(keepends=True)[:last]:
-            if _round_of(line) != len(kept) + 1:
-                break
-            kept.append(line)
-        if len(kept) < last:
-            raise CheckpointError(
-                f"{self.path} has {len(kept)} of the {last} rounds of the checkpoint in the same "
-                "folder; restore the missing lines, or start in another folder"
-            )
-        write_whole(self.path, lambda stream: stream.writelines(kept))
+        """Remove the lines after round ``last``, and a line that a crash truncated.
+
+        Rounds are in order, so that only the lines to be removed are read, and the one before.
+        """
+        found = end = 0
+        with self.path.open("r+b") as stream:
+            for line, end in _lines_from_the_end(stream) if last else ():
+                found = _round_of(line) or 0
+                if 0 < found <= last:
+                    break
+            if found != last:
+                raise CheckpointError(
+                    f"{self.path} has {min(found, last)} of the {last} rounds of the checkpoint in "
+                    "the same folder; restore the missing lines, or start in another folder"
+                )
+            stream.truncate(end)
+            os.fsync(stream.fileno())
+
+
+def _lines_from_the_end(stream: IO[bytes]) -> Iterator[tuple[bytes, int]]:
+    """Yield the lines of a file, the last one first, and where each ends."""
+    end = os.fstat(stream.fileno()).st_size
+    if not end:
+        return  # an empty file cannot be mapped
+    with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        while end:
+            start = content.rfind(b"\n", 0, end - 1) + 1
+            yield content[start:end], end
+            end = start
 
 
 def _round_of(line: bytes) -> int | None:
@@ -148,7 +204,8 @@ def _round_of(line: bytes) -> int | None:
     if not line.endswith(b"\n"):
         return None
     try:
-        number = parse_json(line)["round"]
+        found = parse_json(line)
+        number = found["round"] if found["format"] == FORMAT else None
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return number if type(number) is int else None

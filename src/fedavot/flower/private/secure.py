@@ -73,9 +73,11 @@ from numpy.typing import NDArray
 
 from fedavot.flower.options import Weighting
 from fedavot.flower.private.secure_checks import check_model, check_size, check_weighting
-from fedavot.flower.who.identity import ACTION, RECORD, Names
+from fedavot.flower.who.asking import ACTION, RECORD
+from fedavot.flower.who.identity import Names
+from fedavot.flower.worth.importance import Importance
 from fedavot.flower.worth.records import is_float
-from fedavot.flower.worth.weigher import Importance, Weigher
+from fedavot.flower.worth.weigher import Weigher
 
 _log = logging.getLogger("flwr")
 
@@ -170,12 +172,12 @@ class SecureFedAVOT(Strategy):
         self._asked: dict[int, tuple[str, float]] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was learnt about the clients, as JSON."""
+        """Return what was learnt about the clients: plain data and arrays."""
         return self._weigher.state_dict()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from what :meth:`state_dict` returned."""
-        self._weigher.restore(state)
+        self._weigher.load_state_dict(state)
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
         """Return the initial parameters of the wrapped strategy."""
@@ -215,7 +217,7 @@ class SecureFedAVOT(Strategy):
             return None, metrics
         total = sum(self._quantised(count) for count in survivors.values())
         self.error_bound = 4 * self.workflow.clipping_range * len(survivors) / total
-        given = self._weigher.weights(list(survivors))
+        given = np.array(list(survivors.values())) / sum(survivors.values())
         self._weigher.observe(list(survivors), given)
         self.weights = dict(zip(survivors, given.tolist(), strict=True))
         return self._like_model(aggregated), metrics
@@ -261,8 +263,9 @@ class SecureFedAVOT(Strategy):
     def _found(self, proxies: list[ClientProxy]) -> tuple[dict[int, str], dict[str, str]]:
         """Return client names by node, and why other nodes have none."""
         if isinstance(self._names, Names):
-            grids: list[Any] = [vars(proxy)["grid"] for proxy in proxies[:1]]
-            return self._names.resolve(grids[0]) if grids else ({}, {})
+            if proxies:
+                self._names.resolve(vars(proxies[0])["grid"])
+            return {node: name for name, node in self._names.nodes.items()}, self._names.refused
         look_up = self._names.get if isinstance(self._names, Mapping) else self._names
         names = {proxy.node_id: look_up(proxy.node_id) for proxy in proxies}
         nameless = {f"node {node}": "it has no name" for node in names if names[node] is None}

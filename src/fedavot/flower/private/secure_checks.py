@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from fedavot.errors import OptionError, TaskError
 from fedavot.flower.options import Weighting
+from fedavot.flower.worth.importance import Importance
 from fedavot.flower.worth.records import is_float
-from fedavot.flower.worth.weigher import Importance
 
 REACH = 0.99
 """Fraction of the clipping range from which on entries of the model are refused."""

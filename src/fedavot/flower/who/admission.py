@@ -8,13 +8,14 @@ been chosen, it sees only the nodes of that cohort.
 import logging
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
+from fedavot._checks import enumerated
 from fedavot.errors import OptionError
 from fedavot.flower.who.identity import Names
 from fedavot.flower.worth.weigher import Weigher
@@ -25,6 +26,11 @@ CACHE_SECONDS = 0.5
 """Seconds for which the node list is cached. Flower counts the nodes and then waits until it sees
 as many, so a node that left between the two calls would stall the run. While Flower waits, it calls
 once per second."""
+
+MOST_LOOKS = 600
+"""Number of looks in a row that find the same nodes, some of them refused, after which waiting is
+given up; at one look per second, ten minutes, and longer where nodes take their time to answer. If
+no node is refused, the run waits for nodes without a limit, as Flower does."""
 
 
 class AdmittedGrid(Grid):
@@ -38,34 +44,50 @@ class AdmittedGrid(Grid):
         Maps nodes to client names.
     weigher : Weigher
         Decides which clients have an importance.
+    config : mapping, optional
+        The configuration of the round's messages, for the questions to new nodes.
 
     Attributes
     ----------
-    names : dict from node id to str
-        Client names of the nodes that are admitted now.
-    shown : dict from node id to str
-        Client names of the nodes that were admitted at any time in the round; a strategy may list
-        the nodes more than once.
+    names : dict from client name to node id
+        The nodes that are admitted now, in the order of their names.
     refused : dict of str
         Reasons why the other nodes are not admitted, by node or client name.
     """
 
-    def __init__(self, grid: Grid, naming: Names, weigher: Weigher) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        naming: Names,
+        weigher: Weigher,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
         self._grid = grid
         self._naming = naming
         self._weigher = weigher
+        self._config = config
         self._chosen: set[str] | None = None
-        self.names: dict[int, str] = {}
-        self.shown: dict[int, str] = {}
-        self.refused: dict[str, str] = {}
+        # A strategy may list the nodes more than once, and other nodes each time.
+        self._looks: list[dict[str, int]] = []
         self._updated = -math.inf
+        self._idle = 0
+        self.names: dict[str, int] = {}
+        self.refused: dict[str, str] = {}
+
+    @property
+    def available(self) -> list[str]:
+        """Clients that were admitted at any time in the round, in order."""
+        if len(self._looks) <= 1:
+            return list(self.names)
+        return sorted(set().union(*self._looks))
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids of the nodes that may be asked, in the order of their client names."""
         if self._chosen is None and time.monotonic() - self._updated > CACHE_SECONDS:
             self._update()
-        nodes = sorted(self.names, key=self.names.__getitem__)
-        return [n for n in nodes if self._chosen is None or self.names[n] in self._chosen]
+        if self._chosen is None:
+            return list(self.names.values())
+        return [node for name, node in self.names.items() if name in self._chosen]
 
     def get_nodes(self) -> Iterable[Any]:
         """Return Flower's information about the nodes that may be asked."""
@@ -74,12 +96,17 @@ class AdmittedGrid(Grid):
 
     def name_of(self, node: int) -> str:
         """Return the client name of an admitted node; raise if the node was not admitted."""
-        if node not in self.shown:
-            raise OptionError(
-                f"the wrapped strategy asks node {node}, which is not admitted; it must choose "
-                "from grid.get_node_ids()"
-            )
-        return self.shown[node]
+        name = self._naming.name_of(node)
+        if any(look.get(name) == node for look in self._looks):
+            return name
+        for look in self._looks:  # the node's name may have changed since it was shown
+            for name, other in look.items():
+                if other == node:
+                    return name
+        raise OptionError(
+            f"the wrapped strategy asks node {node}, which is not admitted; it must choose from "
+            "grid.get_node_ids()"
+        )
 
     def choose(self, rng: np.random.Generator, least: int) -> dict[str, float]:
         """Wait for ``least`` nodes, choose the cohort to ask, and show only its nodes from then on.
@@ -92,22 +119,35 @@ class AdmittedGrid(Grid):
         while len(self._update()) < least:
             _log.info("Waiting for nodes: %d of at least %d", len(self.names), least)
             time.sleep(1)
-        chosen, shares = self._weigher.choose(list(self.names.values()), rng)
+        chosen, shares = self._weigher.choose(list(self.names), rng)
         self._chosen = set(chosen)
         return shares
 
-    def _update(self) -> dict[int, str]:
+    def _update(self) -> dict[str, int]:
         """Find the names of the live nodes and admit those that have an importance."""
-        names, nameless = self._naming.resolve(self._grid)
-        unlisted = self._weigher.admit(sorted(names.values()))
-        self.refused = nameless | unlisted
-        self.names = {node: name for node, name in names.items() if name not in unlisted}
-        self.shown |= self.names
+        before = self._naming.changes
+        self._naming.resolve(self._grid, self._config)
+        nodes = self._naming.nodes
+        unlisted = self._weigher.admit(nodes.keys())
+        self.refused = self._naming.refused | unlisted
+        if unlisted:
+            nodes = {name: node for name, node in nodes.items() if name not in unlisted}
+        if not self._looks or nodes != self._looks[-1]:
+            self._looks.append(nodes)
+        self.names = nodes
         self._updated = time.monotonic()
         # Report refusals at once: a strategy may be waiting for the very nodes that are refused.
-        for reason in self._naming.new(self.refused):
+        for reason in self._naming.new_reasons(self.refused):
             _log.warning("FedAVOT: %s", reason)
-        return self.names
+        self._idle = self._idle + 1 if self._naming.changes == before else 0
+        if self._idle >= MOST_LOOKS and self.refused:
+            reasons = enumerated(self.refused.values(), 3)
+            raise OptionError(
+                f"the strategy waits for more nodes than the {len(nodes)} that are admitted, and "
+                f"{len(self.refused)} others are refused, which {self._idle} looks at the grid did "
+                f"not change: {reasons}; correct these nodes, or lower min_available_nodes"
+            )
+        return nodes
 
     def set_run(self, run: Any) -> None:
         """Set the run of the whole grid."""

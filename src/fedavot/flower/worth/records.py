@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from io import BytesIO
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
@@ -12,6 +12,9 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from fedavot.errors import TaskError
+from fedavot.flower.worth.metrics import complete
+
+Record = TypeVar("Record", ArrayRecord, MetricRecord)
 
 LONGEST_KEPT = 512
 """Length in bytes up to which array headers are cached; clients can send longer ones."""
@@ -56,17 +59,17 @@ def same_kind(left: NDArray[Any], right: NDArray[Any]) -> bool:
 
 def rename(replies: Sequence[Message]) -> None:
     """Rename the array record and the metric record of each reply to the most common names."""
-    arrays = Counter(next(iter(reply.content.array_records)) for reply in replies)
-    metrics = Counter(next(iter(reply.content.metric_records)) for reply in replies)
-    names = arrays.most_common(1)[0][0], metrics.most_common(1)[0][0]
+    found = [
+        (next(iter(records_of(reply, ArrayRecord))), next(iter(records_of(reply, MetricRecord))))
+        for reply in replies
+    ]
+    names = [Counter(column).most_common(1)[0][0] for column in zip(*found, strict=True)]
     if len(set(names)) == 1:
-        names = "arrays", "metrics"
-    for reply in replies:
-        content = reply.content
-        found = next(iter(content.array_records)), next(iter(content.metric_records))
-        if found != names:
-            records = [content.pop(name) for name in found]
-            content.update(dict(zip(names, records, strict=True)))
+        names = ["arrays", "metrics"]
+    for reply, present in zip(replies, found, strict=True):
+        if list(present) != names:
+            records = [reply.content.pop(name) for name in present]
+            reply.content.update(dict(zip(names, records, strict=True)))
 
 
 def put_weights(
@@ -93,10 +96,11 @@ def put_weights(
         As in `prepare`.
     """
     rename(replies)
-    keep_common_metrics(replies, but=key)
-    for reply, weight in zip(replies, weights, strict=True):
-        metrics_of(reply)[key] = float(weight)
-        prepare(next(iter(reply.content.array_records.values())), model, copies=copies)
+    metrics = [metrics_of(reply) for reply in replies]
+    complete(metrics, weights, but=key)
+    for record, reply, weight in zip(metrics, replies, weights, strict=True):
+        record[key] = float(weight)
+        prepare(arrays_of(reply), model, copies=copies)
 
 
 def refuse_other_kinds(model: ArrayRecord) -> None:
@@ -109,28 +113,19 @@ def refuse_other_kinds(model: ArrayRecord) -> None:
             )
 
 
-def form_of(metrics: MetricRecord, *, but: str) -> tuple[tuple[str, int | None], ...]:
-    """Return the names of all metrics except one, with the lengths of those that are lists."""
-    return tuple(
-        (key, len(value) if isinstance(value, list) else None)
-        for key, value in sorted(metrics.items())
-        if key != but
-    )
-
-
-def keep_common_metrics(replies: Sequence[Message], *, but: str) -> None:
-    """Remove the metrics that not all replies have in the same form, which cannot be averaged."""
-    forms = [form_of(metrics_of(reply), but=but) for reply in replies]
-    common = {key for key, _ in set(forms[0]).intersection(*map(set, forms[1:]))} | {but}
-    for reply in replies:
-        metrics = metrics_of(reply)
-        for key in [key for key in metrics if key not in common]:
-            del metrics[key]
+def records_of(reply: Message, kind: type[Record]) -> dict[str, Record]:
+    """Return the records of one kind; Flower's own properties make and check a mapping for each."""
+    return {name: it for name, it in reply.content.items() if isinstance(it, kind)}
 
 
 def metrics_of(reply: Message) -> MetricRecord:
     """Return the only metric record of a reply."""
-    return next(iter(reply.content.metric_records.values()))
+    return next(iter(records_of(reply, MetricRecord).values()))
+
+
+def arrays_of(reply: Message) -> ArrayRecord:
+    """Return the only array record of a reply."""
+    return next(iter(records_of(reply, ArrayRecord).values()))
 
 
 class _Seen(Array):
@@ -166,7 +161,8 @@ def prepare(record: ArrayRecord, model: ArrayRecord, *, copies: bool) -> None:
             ready[key] = Array(np.asarray(values, dtype=wanted))
         else:
             ready[key] = _Seen(str(wanted), values.shape, record[key].stype, record[key].data)
-    record.clear()
+    if list(record) != list(ready):
+        record.clear()
     record.update(ready)
 
 

@@ -11,7 +11,7 @@ Arrays are read in the reply without a copy, in blocks that fit into a cache.
 import logging
 import os
 import reprlib
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,11 +19,13 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, Metadata
+from flwr.app import ArrayRecord, Message, Metadata, MetricRecord
 from numpy.typing import NDArray
 
 from fedavot._checks import enumerated
-from fedavot.flower.worth.records import form_of, is_float, metrics_of, same_kind, view
+from fedavot.flower.worth.limits import plausible
+from fedavot.flower.worth.metrics import complete
+from fedavot.flower.worth.records import is_float, metrics_of, records_of, same_kind, view
 
 _log = logging.getLogger("flwr")
 
@@ -74,12 +76,24 @@ class Inspector:
         Metric that every usable update must have.
     norms : deque of float
         Norms of the last accepted updates.
+    doubtful : int
+        Number of updates in the last rounds in which most were over the limit.
     """
 
     norm_limit: float | None
     weighted_by: str
     needed: str | None = None
     norms: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    doubtful: int = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state for a checkpoint."""
+        return {"norms": list(self.norms), "doubtful": self.doubtful}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from the state in a checkpoint."""
+        self.norms.extend(state["norms"])
+        self.doubtful = int(state["doubtful"])
 
     def sort(
         self, replies: Iterable[Message], asked: Mapping[str, Metadata], model: ArrayRecord
@@ -129,13 +143,13 @@ class Inspector:
         arrays: dict[str, Views] = {}
         for name, reply in replies.items():
             try:
-                metrics = _only(reply.content.metric_records, "metric")
+                metrics = _only(records_of(reply, MetricRecord), "metric")
                 if self.needed is not None and not is_loss(metrics.get(self.needed)):
                     raise ValueError(
                         f"its metric {self.needed!r} is {reprlib.repr(metrics.get(self.needed))}; "
                         f"it must be a number from 0 to {LARGEST_LOSS:g}"
                     )
-                arrays[name] = _like(_only(reply.content.array_records, "array"), start)
+                arrays[name] = _like(_only(records_of(reply, ArrayRecord), "array"), start)
             except ValueError as cause:
                 excluded[name] = brief(str(cause))
         norms = _norms(arrays, start)
@@ -144,7 +158,7 @@ class Inspector:
             found = f"array {wrong[0]!r} is not finite" if wrong else "its update is not finite"
             excluded[name] = found
             del norms[name]
-        excluded |= self._out_of_proportion(norms, start)
+        excluded |= self._judged(norms, self._out_of_proportion(norms, start))
         self.norms.extend(norm for name, norm in norms.items() if name not in excluded)
         return excluded
 
@@ -163,31 +177,59 @@ class Inspector:
             if norm > self.norm_limit * usual > 0
         }
 
+    def _judged(self, norms: Mapping[str, float], over: dict[str, str]) -> dict[str, str]:
+        """Return the updates over the limit, unless most of a round are: then the limit is wrong.
+
+        Updates may have grown for all clients, after a change of the step, for example. In rounds
+        of one or two replies, it takes as many such rounds in a row as have three replies.
+        """
+        if norms:
+            self.doubtful = self.doubtful + len(norms) if 2 * len(over) > len(norms) else 0
+        if self.doubtful < FEWEST:
+            return over
+        _log.warning(
+            "FedAVOT: %d of %d updates are over the norm limit, which is therefore wrong: all are "
+            "accepted, and later ones are compared with these; the first: %s",
+            len(over),
+            len(norms),
+            next(iter(over.values())),
+        )
+        self.norms.clear()
+        self.doubtful = 0
+        return {}
+
     def usable_evaluations(self, replies: Iterable[Message]) -> list[Message]:
         """Return the replies to an evaluation that can be averaged, and the error replies."""
         listed = list(replies)
-        forms = {
-            place: form_of(metrics_of(reply), but=self.weighted_by)
-            for place, reply in enumerate(listed)
+        usable = [
+            reply
+            for reply in listed
             if not reply.has_error()
-            and len(reply.content.metric_records) == 1
+            and len(records_of(reply, MetricRecord)) == 1
             and is_weight(metrics_of(reply).get(self.weighted_by))
-        }
-        usual = max(Counter(forms.values()).items(), key=lambda item: item[1], default=((), 0))[0]
-        usable = {place for place, form in forms.items() if form == usual}
+        ]
+        kept = {id(reply) for reply in usable}
+        errors = [reply for reply in listed if reply.has_error()]
         left = [
             reply.metadata.src_node_id
-            for place, reply in enumerate(listed)
-            if place not in usable and not reply.has_error()
+            for reply in listed
+            if id(reply) not in kept and not reply.has_error()
         ]
         if left:
             _log.warning(
-                "FedAVOT: the evaluations of nodes %s are not used: %r is missing or not above 0, "
-                "or their metrics differ from those of the other nodes",
+                "FedAVOT: the evaluations of nodes %s are not used: %r is missing or not above 0",
                 left,
                 self.weighted_by,
             )
-        return [reply for i, reply in enumerate(listed) if reply.has_error() or i in usable]
+        metrics: list[Any] = [metrics_of(reply) for reply in usable]
+        counts = np.array([record[self.weighted_by] for record in metrics], dtype=np.float64)
+        weights = plausible(counts)
+        for record, weight in zip(metrics, weights.tolist(), strict=True):
+            if record[self.weighted_by] != weight:
+                record[self.weighted_by] = weight
+        if metrics:
+            complete(metrics, weights, but=self.weighted_by)
+        return usable + errors
 
 
 def is_loss(value: Any) -> bool:

@@ -6,35 +6,36 @@ that it reports then is kept; a mapping or an alignment lists all clients from t
 start at log p, so that the first weights are proportional to the importance, as FedAvg's are to the
 example counts, and the aligner only learns how availability differs from uniform. The gap is
 computed in the same way for weights from an aligner and from an alignment.
+
+What an aligner would give a client that was away for long is limited (`limits`); the aligner counts
+what was given, so that the gap has what the limit costs. Example counts that dwarf all others are
+limited too, as soon as there are others to compare them with.
+
+State is one number per client and name, in arrays, so that a round costs as much as its cohort.
 """
 
 import hashlib
 import logging
 import reprlib
-from collections.abc import Mapping, Sequence
-from os import PathLike as PathLikeType
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from fedavot._checks import Floats, as_amount, enumerated
-from fedavot._files import PathLike
 from fedavot._simplex import total_variation
-from fedavot.errors import ImportanceError, OptionError
+from fedavot.errors import OptionError
+from fedavot.flower.kept.names import as_array, packed, unpacked
 from fedavot.flower.options import Weighting
-from fedavot.importance import read_mapping
+from fedavot.flower.worth.importance import MOST_EXAMPLES, Importance, is_count, listed_by
+from fedavot.flower.worth.limits import limited, plausible
 from fedavot.online import OnlineAligner
 from fedavot.selection import select
 from fedavot.soft_online import SoftOnlineAligner
 
 _flwr = logging.getLogger("flwr")
 
-Importance = Literal["uniform", "examples"] | Mapping[str, float] | PathLike
 Aligner = OnlineAligner | SoftOnlineAligner
-
-MOST_EXAMPLES = 1e12
-"""Largest number of examples that a client may report."""
 
 
 class Weigher:
@@ -54,22 +55,27 @@ class Weigher:
     def __init__(
         self, importance: Importance, weighting: Weighting, *, unlisted: float | None = None
     ) -> None:
-        self.kind, listed = _listed(importance, weighting)
+        self.kind, listed = listed_by(importance, weighting)
         self._weighting = weighting
         self._unlisted = None if unlisted is None else as_amount(unlisted, what="unlisted")
         if unlisted is not None and (self.kind != "listed" or weighting.alignment is not None):
             raise OptionError("unlisted requires importance given as a mapping or a file")
         self._aligner: Aligner | None = None
         self._indices: dict[str, int] = {}
-        self._amounts: list[float] = []
+        self._packed = bytearray()  # the names, as a checkpoint has them
+        # By index: the importance as it was given, and what of it counts.
+        self._stated = np.zeros(0)
+        self._amounts = np.zeros(0)
+        self._total = 0.0
         self._seen: set[str] = set()
+        self._was_seen = np.zeros(0, dtype=bool)  # the same by index, as a checkpoint has it
         # Sums that an aligner keeps itself, for an alignment.
         self._given = np.zeros(0)
         self._rounds = 0
         self._resumed = False
         if listed:
             self._join(listed)
-        if self._unlisted is not None and not self._unlisted < MOST_EXAMPLES * sum(self._amounts):
+        if self._unlisted is not None and not self._unlisted < MOST_EXAMPLES * self._total:
             raise OptionError(
                 f"unlisted is {unlisted}, more than {MOST_EXAMPLES:g} times the total importance "
                 "of the listed clients; give it on the scale of the mapping"
@@ -83,13 +89,13 @@ class Weigher:
     @property
     def importance(self) -> dict[str, float]:
         """Current importance by client name, summing to one."""
-        total = sum(self._amounts)
-        return {name: self._amounts[index] / total for name, index in self._indices.items()}
+        shares = self._amounts / (self._total or 1.0)
+        return dict(zip(self._indices, shares.tolist(), strict=True))
 
     @property
     def amounts(self) -> Floats:
         """Importance on the scale on which it was given, by index, shape (n_clients,)."""
-        return np.array(self._amounts, dtype=np.float64)
+        return self._amounts
 
     def indices(self, names: Sequence[str]) -> list[int]:
         """Return the indices of clients."""
@@ -97,14 +103,14 @@ class Weigher:
 
     def unseen_message(self) -> str | None:
         """Return a message about clients with importance that were never available, if any."""
-        unseen = {
-            name: self._amounts[index]
-            for name, index in self._indices.items()
-            if self._amounts[index] > 0 and name not in self._seen
-        }
+        unseen = [
+            name
+            for name, amount in zip(self._indices, self._amounts.tolist(), strict=True)
+            if amount > 0 and name not in self._seen
+        ]
         if not unseen:
             return None
-        share = sum(unseen.values()) / sum(self._amounts)
+        share = self._amounts[self.indices(unseen)].sum() / self._total
         return (
             f"these clients, with {share:.3g} of the importance, were never available: "
             f"{enumerated(map(repr, unseen))}"
@@ -116,22 +122,8 @@ class Weigher:
         owed, given, rounds = self._accounts()
         return float(total_variation(owed, given)) / max(rounds, 1)
 
-    def admit(self, names: Sequence[str]) -> dict[str, str]:
+    def admit(self, names: Collection[str]) -> dict[str, str]:
         """Record which clients are available; return why some of them cannot be asked."""
-        refused: dict[str, str] = {}
-        new = [name for name in names if name not in self._indices]
-        if self.kind == "uniform":
-            self._join(dict.fromkeys(new, 1.0))
-        elif self.kind == "listed":
-            if self._unlisted is None:
-                listed = enumerated(map(repr, self._indices), 3) if new else ""
-                refused = {
-                    name: f"client {name!r} has no importance and is not asked; the clients with "
-                    f"importance are {listed}"
-                    for name in new
-                }
-            else:
-                self._join(dict.fromkeys(new, self._unlisted))
         if self._resumed and names and self._seen.isdisjoint(names):
             _flwr.warning(
                 "FedAVOT: no client of the checkpoint is available, for example %r; is the "
@@ -139,7 +131,25 @@ class Weigher:
                 next(iter(self._indices)),
             )
         self._resumed = False
-        self._seen.update(name for name in names if name not in refused)
+        if self._seen.issuperset(names):
+            return {}
+        unseen = set(names) - self._seen
+        new = sorted(name for name in unseen if name not in self._indices)
+        refused: dict[str, str] = {}
+        if self.kind == "uniform":
+            self._join(dict.fromkeys(new, 1.0))
+        elif self.kind == "listed" and self._unlisted is not None:
+            self._join(dict.fromkeys(new, self._unlisted))
+        elif self.kind == "listed":
+            listed = enumerated(map(repr, self._indices), 3) if new else ""
+            refused = {
+                name: f"client {name!r} has no importance and is not asked; the clients with "
+                f"importance are {listed}"
+                for name in new
+            }
+        unseen -= refused.keys()
+        self._seen |= unseen
+        self._was_seen[[self._indices[name] for name in unseen if name in self._indices]] = True
         return refused
 
     def count(self, examples: Mapping[str, Any]) -> dict[str, str]:
@@ -151,9 +161,18 @@ class Weigher:
             name: f"it reports {reprlib.repr(value)} examples; importance 'examples' needs a "
             f"number above 0 and at most {MOST_EXAMPLES:g}"
             for name, value in new.items()
-            if not _is_count(value)
+            if not is_count(value)
         }
+        before = set(np.flatnonzero(self._amounts != self._stated))
         self._join({name: float(value) for name, value in new.items() if name not in wrong})
+        for index in set(np.flatnonzero(self._amounts != self._stated)) - before:
+            _flwr.warning(
+                "FedAVOT: client %r reports %g examples, far more than the others; it counts as "
+                "%g. If the number is right, give importance as a mapping.",
+                self.clients[index],
+                self._stated[index],
+                self._amounts[index],
+            )
         return wrong
 
     def choose(
@@ -182,9 +201,14 @@ class Weigher:
 
     def weights(self, names: Sequence[str]) -> Floats:
         """Return the weights of a cohort, in its order, summing to one."""
-        source = self._weighting.alignment or self._aligner
-        assert source is not None
-        return source.weights(self.indices(names))
+        cohort, limit = self.indices(names), self._weighting.weight_limit
+        if self._weighting.alignment is not None:
+            return self._weighting.alignment.weights(cohort)
+        assert self._aligner is not None
+        weights, amounts = self._aligner.weights(cohort), self._amounts[cohort]
+        if limit is None or not amounts.sum() > 0:
+            return weights
+        return limited(weights, amounts / amounts.sum(), limit)
 
     def observe(self, names: Sequence[str], given: Floats) -> None:
         """Learn from a cohort that replied and was given these weights."""
@@ -196,23 +220,26 @@ class Weigher:
             self._rounds += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for a checkpoint, as JSON."""
+        """Return the state for a checkpoint: plain data and arrays."""
         return {
             "kind": self.kind,
-            "clients": self.clients,
-            "amounts": self._amounts,
-            "seen": sorted(self._seen),
-            "aligner": None if self._aligner is None else self._aligner.state_dict(),
+            "clients": as_array(self._packed),
+            "amounts": self._stated,
+            "seen": self._was_seen,
+            "aligner": None if self._aligner is None else self._aligner.state_dict(arrays=True),
             "alignment": self._fingerprint(),
-            "given": self._given.tolist(),
+            "given": self._given,
             "rounds": self._rounds,
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the state in a checkpoint."""
-        self._indices = {name: index for index, name in enumerate(state["clients"])}
-        self._amounts = list(state["amounts"])
-        self._seen = set(state["seen"])
+        names = unpacked(state["clients"])
+        self._indices = {name: index for index, name in enumerate(names)}
+        self._packed = bytearray(state["clients"].tobytes())
+        self._state_amounts(np.array(state["amounts"], dtype=np.float64))
+        self._was_seen = np.array(state["seen"], dtype=bool)
+        self._seen = {name for name, seen in zip(names, self._was_seen, strict=True) if seen}
         self._resumed = bool(self._seen)
         self._given = np.array(state["given"], dtype=np.float64)
         self._rounds = int(state["rounds"])
@@ -225,12 +252,13 @@ class Weigher:
         """Return how the clients and weighting of a checkpoint differ from these; None if not."""
         if state["kind"] != self.kind:
             return f"its importance is {state['kind']!r}, and that of this run is {self.kind!r}"
-        saved = dict(zip(state["clients"], state["amounts"], strict=True))
-        for name, index in self._indices.items():
-            if saved.get(name) != self._amounts[index]:
+        names = unpacked(state["clients"])
+        saved = dict(zip(names, state["amounts"].tolist(), strict=True))
+        for name, amount in zip(self._indices, self._stated.tolist(), strict=True):
+            if saved.get(name) != amount:
                 return (
-                    f"client {name!r} has importance {saved.get(name)} in it, and "
-                    f"{self._amounts[index]} in this run"
+                    f"client {name!r} has importance {saved.get(name)} in it, and {amount} in this "
+                    "run"
                 )
         extra = [name for name in saved if name not in self._indices]
         if self.kind == "listed" and self._unlisted is None and extra:
@@ -239,7 +267,7 @@ class Weigher:
 
     def _weighs_otherwise(self, state: Mapping[str, Any]) -> str | None:
         learns = self._weighting.alignment is None
-        if learns != (state["aligner"] is not None) and state["clients"]:
+        if learns != (state["aligner"] is not None) and state["clients"].size:
             return "its weights come from " + ("an alignment" if learns else "an online aligner")
         if state["alignment"] != self._fingerprint():
             return "its weights come from another alignment"
@@ -262,29 +290,41 @@ class Weigher:
         if self._aligner is not None:
             rounds = self._aligner.rounds
             return self._aligner.owed, self._aligner.realised * rounds, rounds
-        owed = self.amounts / (sum(self._amounts) or 1.0) * self._rounds
+        owed = self._amounts / (self._total or 1.0) * self._rounds
         return owed, self._given, self._rounds
 
     def _join(self, amounts: Mapping[str, float]) -> None:
         """Add clients here and to the aligner."""
         if not amounts:
             return
-        for name in sorted(amounts) if self.kind != "listed" else amounts:
-            self._indices[name] = len(self._indices)
-            self._amounts.append(float(amounts[name]))
-        added = np.array(self._amounts[-len(amounts) :])
+        names = sorted(amounts) if self.kind != "listed" else list(amounts)
+        known = len(self._indices)
+        self._indices |= {name: known + place for place, name in enumerate(names)}
+        self._packed += (b"," if known else b"") + packed(names)
+        self._was_seen = np.append(self._was_seen, [name in self._seen for name in names])
+        before = self._amounts
+        stated = np.array([amounts[name] for name in names], dtype=np.float64)
+        self._state_amounts(np.concatenate([self._stated, stated]))
+        old, added = self._amounts[:known], self._amounts[known:]
         if self._weighting.alignment is not None:
-            self._given = np.zeros(len(self._amounts))
+            self._given = np.zeros(len(self._indices))
         elif self._aligner is None:
             self._aligner = self._fresh(added)
         else:
-            self._aligner.join(added / sum(self._amounts), self._beginnings(added))
+            if not np.array_equal(old, before):
+                self._aligner.reweigh(old / old.sum(), added=_log(old) - _log(before))
+            self._aligner.join(added / self._total, self._beginnings(old, added))
 
-    def _beginnings(self, added: Floats) -> Floats:
+    def _state_amounts(self, stated: Floats) -> None:
+        """Take over the importance that was given, and find what of it counts."""
+        self._stated = stated
+        self._amounts = plausible(stated) if self.kind == "examples" else stated
+        self._total = float(self._amounts.sum())
+
+    def _beginnings(self, old: Floats, added: Floats) -> Floats:
         """Return potentials of new clients: as far from log p as the others are on average."""
         assert self._aligner is not None
-        amounts = self.amounts[: -added.size]
-        learnt = self._aligner.effective_potentials - _log(amounts)
+        learnt = self._aligner.effective_potentials - _log(old)
         return _log(added) + self._aligner.importance @ learnt
 
     def _fresh(self, amounts: Floats) -> Aligner:
@@ -298,53 +338,3 @@ class Weigher:
 def _log(amounts: Floats) -> Floats:
     """Return log a; 0 for clients of importance 0, whose potential is never used."""
     return np.log(np.where(amounts > 0, amounts, 1.0))
-
-
-def _listed(importance: Importance, weighting: Weighting) -> tuple[str, dict[str, float]]:
-    """Return the kind of importance, and the importance of clients known from the start."""
-    if weighting.alignment is not None:
-        if not isinstance(importance, str) or importance != "uniform":
-            raise OptionError(
-                "an alignment has its own importance; leave out either importance or the alignment"
-            )
-        assert weighting.clients is not None
-        shares = weighting.alignment.importance.tolist()
-        return "listed", dict(zip(weighting.clients, shares, strict=True))
-    if isinstance(importance, Mapping):
-        return "listed", _checked(importance)
-    if isinstance(importance, str) and importance in ("uniform", "examples"):
-        return importance, {}
-    if not isinstance(importance, str | PathLikeType) or not Path(importance).suffix:
-        raise ImportanceError(
-            f"importance is {importance!r}; it must be 'uniform', 'examples', a mapping from "
-            "client name to number, or a .csv or .json file"
-        )
-    return "listed", _relative(read_mapping(importance))
-
-
-def _checked(mapping: Mapping[str, float]) -> dict[str, float]:
-    amounts = {}
-    for name, value in mapping.items():
-        if not isinstance(name, str) or not name:
-            raise ImportanceError(f"client names must be non-empty text, found {name!r}")
-        try:
-            amounts[name] = as_amount(value, what=f"importance of client {name!r}")
-        except OptionError as cause:
-            raise ImportanceError(str(cause)) from None
-    if not any(amounts.values()):
-        raise ImportanceError(
-            f"importance is 0 for all {len(amounts)} clients; at least one must be above 0"
-        )
-    return _relative(amounts)
-
-
-def _relative(amounts: dict[str, float]) -> dict[str, float]:
-    """Return amounts whose sum is finite: unchanged, or divided by the largest."""
-    largest = max(amounts.values())
-    if np.isfinite(largest * len(amounts)):
-        return amounts
-    return {name: amount / largest for name, amount in amounts.items()}
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int | float) and 0 < value <= MOST_EXAMPLES

@@ -1,0 +1,70 @@
+"""The question for a node's client name, and what counts as an answer."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from fedavot.flower.worth.replies import brief
+
+ACTION = "fedavot"
+RECORD = "fedavot"
+ASK_TIMEOUT = 90.0
+"""Seconds that new nodes have to answer with their names."""
+
+LONGEST_NAME = 255
+"""Largest number of characters of a client name: names are in the log of every round."""
+
+
+def ask(
+    grid: Grid, nodes: Iterable[int], key: str, config: Mapping[str, Any]
+) -> tuple[dict[int, str], dict[int, str]]:
+    """Ask nodes for their names; return the names, and why other nodes gave none, by node.
+
+    Parameters
+    ----------
+    grid : Grid
+        The grid through which the nodes are asked.
+    nodes : iterable of int
+        The nodes.
+    key : str
+        Key of the node configuration that holds the name.
+    config : mapping
+        The configuration of the present round, because mods of a ClientApp may read it.
+    """
+    # The record that mods look for comes first, in case they take the first one.
+    records = {"config": ConfigRecord(dict(config)), RECORD: ConfigRecord({"key": key})}
+    questions = [
+        Message(RecordDict(dict(records)), node, f"query.{ACTION}", ttl=ASK_TIMEOUT)
+        for node in nodes
+    ]
+    return _answers(grid.send_and_receive(questions, timeout=ASK_TIMEOUT), questions)
+
+
+def _answers(
+    replies: Iterable[Message], questions: Iterable[Message]
+) -> tuple[dict[int, str], dict[int, str]]:
+    """Return the names that nodes gave, and the errors that other nodes replied with."""
+    asked = {sent.metadata.dst_node_id: sent.metadata.message_id for sent in questions}
+    answers, errors = {}, {}
+    for reply in replies:
+        node = reply.metadata.src_node_id
+        if node not in asked or asked[node] not in ("", reply.metadata.reply_to_message_id):
+            continue
+        if reply.has_error():
+            errors[node] = brief(reply.error.reason)
+        elif RECORD in reply.content.config_records:
+            name: Any = reply.content.config_records[RECORD].get("name")
+            if isinstance(name, str) and too_long(name):
+                errors[node] = too_long(name)
+            elif isinstance(name, str) and name:
+                answers[node] = name
+    return answers, errors
+
+
+def too_long(name: str) -> str:
+    """Return a message if a name is longer than names may be, else nothing."""
+    if len(name) <= LONGEST_NAME:
+        return ""
+    return f"the name {name[:20]!r}... has {len(name)} characters, and may have {LONGEST_NAME}"

@@ -1,0 +1,69 @@
+"""How much one client can count: limits on reported example counts and on weights."""
+
+import numpy as np
+
+from fedavot._checks import Floats
+
+DWARFS = 100.0
+"""How many times the median count a count may be before it is compared with all others."""
+
+
+def plausible(counts: Floats) -> Floats:
+    """Return example counts of which none dwarfs all others.
+
+    A count of more than a hundred times the median is replaced by the sum of all smaller counts, if
+    that is less; if there are several such counts, by an equal part of the sum. So a client whose
+    count is a mistake or a lie has at most half of the total. Other counts are left alone.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (n_clients,)
+        Counts above 0.
+
+    Returns
+    -------
+    ndarray of shape (n_clients,)
+        The counts to use.
+
+    Examples
+    --------
+    >>> plausible(np.array([120.0, 80.0, 100.0, 1e12])).tolist()
+    [120.0, 80.0, 100.0, 300.0]
+    """
+    if counts.size < 2:
+        return counts
+    middle = (counts.size - 1) // 2  # of an even number, the lower: one of two may be a lie
+    over = counts > DWARFS * np.partition(counts, middle)[middle]
+    if not over.any():
+        return counts
+    return np.where(over, np.minimum(counts, counts[~over].sum() / over.sum()), counts)
+
+
+def limited(weights: Floats, plain: Floats, limit: float) -> Floats:
+    """Return weights whose odds are at most ``limit`` times the odds of the plain shares.
+
+    What a client has beyond its limit, w ≤ c s / (1 + (c − 1) s) for the plain share s, goes to the
+    others in proportion to their weights. Among K clients of equal importance the limit is
+    c / (K − 1 + c): .91 of a pair and .092 of a hundred for c = 10.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_members,)
+        Weights, summing to one.
+    plain : ndarray of shape (n_members,)
+        Importance of each member divided by that of the cohort, summing to one.
+    limit : float
+        The factor c, at least 1.
+    """
+    most = limit * plain / (1.0 + (limit - 1.0) * plain)
+    full = np.zeros(weights.size, dtype=bool)
+    while (more := ~full & (weights > most)).any():
+        full |= more
+        left = 1.0 - most[full].sum()
+        free = np.where(full, 0.0, weights)
+        if not free.sum() > 0.0:
+            free = np.where(full, 0.0, plain)  # all of the weight was beyond limits
+        if not free.sum() > 0.0 or left <= 0.0:
+            return np.asarray(most / most.sum())
+        weights = np.where(full, most, free * (left / free.sum()))
+    return weights
