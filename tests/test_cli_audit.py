@@ -44,7 +44,7 @@ def elsewhere(tmp_path, monkeypatch):
 def _unillustrated(monkeypatch):
     """Leave out the pictures, which take most of a short audit, where nobody looks at them."""
     for place in ("figures", "page"):
-        monkeypatch.setattr(f"fedavot.audit.{place}.draw", lambda findings: ())
+        monkeypatch.setattr(f"fedavot.audit.report.{place}.draw", lambda findings: ())
 
 
 @pytest.fixture(scope="module")

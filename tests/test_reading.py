@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from fedavot._cells import line, unguarded
 from fedavot._reading import (
+    SEPARATORS,
     OpenQuoteError,
     column,
+    csv_header,
     csv_rows,
     csv_table,
     decoded,
@@ -52,13 +54,29 @@ def test_a_quote_that_is_not_closed_is_told_from_other_mistakes():
 
 
 def test_every_row_of_a_table_is_as_wide_as_its_header():
-    header, rows = csv_table(" Client ,X\na,1\nb\n", "a.csv")
+    header, rows = csv_table(" Client ,X\na,1\nb\n", "a.csv", {"client", "x"}.__contains__)
     assert header == ["client", "x"]
     assert next(rows) == (["a", "1"], 2)
     with pytest.raises(FileFormatError, match="line 3: 1 fields"):
         next(rows)
     with pytest.raises(FileFormatError, match="empty"):
-        csv_table("\n\n", "a.csv")
+        csv_table("\n\n", "a.csv", str.isalpha)
+
+
+@pytest.mark.parametrize("separator", list(SEPARATORS))
+@pytest.mark.parametrize("mark", ["", '"'])
+@pytest.mark.parametrize("known", ["id", "neither"])
+def test_the_separator_is_told_from_the_header_and_the_rows(separator, mark, known):
+    cells = [["id", "a b" if mark else "ab", "c;d,e|f" if mark else "c"], ["1", "2", "3"]]
+    text = "".join(separator.join(f"{mark}{cell}{mark}" for cell in row) + "\n" for row in cells)
+    found = csv_header(text, "a.csv", lambda name: name == known)
+    assert (found.separator, found.names, found.lines) == (separator, cells[0], 1)
+
+
+def test_of_two_separators_that_of_known_columns_or_equal_rows_is_taken():
+    assert csv_header("a;b,client\n1;2,3\n", "x", "client".__eq__).separator == ","
+    assert csv_header("a;b,c\n1;2\n3;4,5,6\n", "x", "client".__eq__).separator == ";"
+    assert csv_header("a   b\n1 2\n", "x", "client".__eq__).names == ["a", "b"]
 
 
 def test_a_column_is_found_by_its_name_unless_two_have_it():

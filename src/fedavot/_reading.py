@@ -10,7 +10,9 @@ import io
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +24,12 @@ _TOO_LONG = re.compile(r"[0-9_]{4301,}")
 """Numbers that Python refuses to read, as that takes time quadratic in their digits."""
 
 
+SEPARATORS = ",;\t| "
+"""What may stand between the fields of CSV, the more usual first. Several spaces count as one."""
+_SAMPLE = (1 << 16, 20)
+"""Characters and rows from which a separator is told."""
+
+
 class OpenQuoteError(FileFormatError):
     """A quote is opened on ``line`` and not closed by the end of the text."""
 
@@ -31,6 +39,14 @@ class OpenQuoteError(FileFormatError):
             "that belongs to a name twice, within quotes"
         )
         self.line = line
+
+
+class Header(NamedTuple):
+    """The first row of CSV: the columns' names, what separates them, and the lines it takes."""
+
+    names: list[str]
+    separator: str
+    lines: int
 
 
 class Table(NamedTuple):
@@ -66,7 +82,7 @@ def csv_rows(
     The text has whole lines, whose ends a name in quotes keeps.
     """
     # Not splitlines, which also ends lines at characters that a name may have.
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    reader = _reader(text, delimiter)
     while True:
         used = reader.line_num
         try:
@@ -83,13 +99,45 @@ def csv_rows(
             yield row, line + used
 
 
-def csv_table(text: str, source: object) -> Table:
-    """Return the header and the rows of a CSV file, every row as wide as the header."""
-    rows = csv_rows(text, source)
-    header = next(rows, ([], 0))[0]
-    if not header:
+def csv_header(text: str, source: object, known: Callable[[str], bool]) -> Header:
+    """Find the header of CSV and its separator, from text that begins with the header.
+
+    Of the separators with which the header is strict CSV, the best has the most columns whose names
+    are ``known``; then rows as wide as the header; then the most columns.
+    """
+    sample, n_rows = text[: _SAMPLE[0]], _SAMPLE[1]
+    found, failure = list[tuple[tuple[int, bool, int], Header]](), ""
+    for separator in SEPARATORS:
+        reader = _reader(sample, separator)
+        try:
+            header = Header(next(reader), separator, reader.line_num)
+        except csv.Error as cause:
+            failure = failure or str(cause)
+            continue
+        widths = []
+        with suppress(csv.Error):  # a bad row, or one cut off; rows are checked as they are read
+            widths = [len(row) for row in islice(reader, n_rows) if row]
+        width = len(header.names)
+        agrees = width > 1 and all(other == width for other in widths)
+        found.append(((sum(map(known, header.names)), agrees, width), header))
+    best = max(found, key=lambda item: item[0], default=((0, False, 0), None))[1]
+    if best is None or (failure and len(best.names) == 1):
+        raise FileFormatError(f"{source}, line 1: {failure}; correct the header's quotes")
+    return best
+
+
+def csv_table(text: str, source: object, known: Callable[[str], bool]) -> Table:
+    """Return the header and the rows of a CSV file, every row as wide as the header.
+
+    ``known`` says whether a name in lower case is a column's, as `csv_header` needs it.
+    """
+    body = text.lstrip("\r\n")
+    if not body:
         raise FileFormatError(f"{source} is empty; it needs a header line and rows")
-    return Table([name.strip().lower() for name in header], _of_width(rows, len(header), source))
+    header = csv_header(body, source, lambda name: known(name.strip().lower()))
+    rows = csv_rows(text, source, delimiter=header.separator)
+    names = [name.strip().lower() for name in next(rows)[0]]
+    return Table(names, _of_width(rows, len(names), source))
 
 
 def column(header: list[str], name: str, source: object) -> int | None:
@@ -165,6 +213,12 @@ def toml_in(text: str, source: object) -> dict[str, Any]:
     raise FileFormatError(f"{source}: not valid TOML: {why}; correct it")
 
 
+def _reader(text: str, separator: str) -> Any:
+    stream = io.StringIO(text, newline="")
+    spaces = separator == " "
+    return csv.reader(stream, delimiter=separator, strict=True, skipinitialspace=spaces)
+
+
 def _of_width(
     rows: Iterator[tuple[list[str], int]], width: int, source: object
 ) -> Iterator[tuple[list[str], int]]:
@@ -175,9 +229,8 @@ def _of_width(
 
 def _is_open(text: str, delimiter: str) -> bool:
     """Tell whether it is a missing quote at the end that keeps a text from being CSV."""
-    closed = io.StringIO(f'{text}"', newline="")
     try:
-        for _ in csv.reader(closed, delimiter=delimiter, strict=True):
+        for _ in _reader(f'{text}"', delimiter):
             pass
     except csv.Error:
         return False

@@ -145,7 +145,8 @@ def read_mapping(path: PathLike) -> dict[str, float]:
     ----------
     path : path
         A CSV file with the columns ``client`` and ``importance`` (or ``examples``), others being
-        ignored; or, with the suffix .json, one object from client name to number. In CSV an
+        ignored, with any separator that `fedavot.audit.read_log` knows; or, with the suffix .json,
+        one object from client name to number. In CSV an
         apostrophe before a name that a spreadsheet would take for a formula is taken off.
 
     Returns
@@ -183,7 +184,7 @@ def _json_pairs(text: str, source: Path) -> Iterator[tuple[str, object, str]]:
 
 
 def _csv_pairs(text: str, source: Path) -> Iterator[tuple[str, object, str]]:
-    table = csv_table(text, source)
+    table = csv_table(text, source, lambda name: name in ("client", "importance", "examples"))
     client = column(table.header, "client", source)
     amount = column(table.header, "importance", source)
     if amount is None:
@@ -191,7 +192,7 @@ def _csv_pairs(text: str, source: Path) -> Iterator[tuple[str, object, str]]:
     if client is None or amount is None:
         raise FileFormatError(
             f"{source}, line 1: the columns are {enumerated(map(quoted, table.header))}; it must "
-            "have client, and importance or examples, separated by a comma"
+            "have client, and importance or examples: rename the columns"
         )
     for row, line in table.rows:
         yield unguarded(row[client]), row[amount], f"line {line}"

@@ -13,7 +13,7 @@ import pytest
 import fedavot as fa
 from fedavot.audit import Participation
 from fedavot.audit.findings import Behaviour, Estimate, Findings, Shares
-from fedavot.audit.reading.wanted import federation_of
+from fedavot.audit.federation import federation_of
 from fedavot.audit.report.comparison import compare
 from fedavot.audit.report.document import (
     COLUMNS,

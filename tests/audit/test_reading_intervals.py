@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedavot._incidence import Incidence
 from fedavot.audit import read_log
 from fedavot.audit.reading import intervals
-from fedavot.audit.reading.draws import ONE_BY_ONE, some_of
+from fedavot.audit.participation import ONE_BY_ONE, some_of
 from fedavot.audit.reading.intervals import MOST_ROUNDS
 from fedavot.errors import FileFormatError, OptionError
 
@@ -265,7 +265,7 @@ def test_draws_of_many_rounds_are_uniform_and_do_not_depend_on_later_rounds(tmp_
 
 @pytest.mark.parametrize(("slab", "size"), [(1, 2), (7, 2), (1 << 20, 1)])
 def test_some_of_each_round_are_drawn_in_slabs_of_any_size(monkeypatch, slab, size):
-    monkeypatch.setattr("fedavot.audit.reading.draws.SLAB", slab)
+    monkeypatch.setattr("fedavot.audit.participation.SLAB", slab)
     offsets = np.array([0, 3, 3, 5, 9])
     available = Incidence(np.array([0, 4, 6, 1, 2, 0, 1, 2, 9], dtype=np.int32), offsets, 10)
     sizes = np.minimum(np.diff(offsets), size)
@@ -278,7 +278,7 @@ def test_some_of_each_round_are_drawn_in_slabs_of_any_size(monkeypatch, slab, si
 
 def test_a_period_that_makes_too_many_rounds_is_refused_with_their_number(tmp_path):
     path = saved(tmp_path, [("a", 0, 31_536_000), ("b", 5, 1000)])
-    words = r"makes 3,153,600,001 rounds .* raise period to ([0-9.]+)"
+    words = r"makes 3,153,600,001 rounds .* use period=([0-9.]+)"
     with pytest.raises(OptionError, match=words) as caught:
         read_log(path, period=0.01)
     found = re.search(words, str(caught.value))

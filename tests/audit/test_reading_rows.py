@@ -251,14 +251,16 @@ def test_a_status_tells_who_took_part_who_was_there_and_who_is_unknown(tmp_path)
     assert cohorts(log) == [{"a"}, {"b"}, set()]
     assert [log.available.row(t).tolist() for t in range(3)] == [[0, 1], [1], [0]]
     assert [log.unknown.row(t).tolist() for t in range(3)] == [[3], [], []]
-    assert log.notes[0] == "1 row repeats a round and client: dropped"
-    assert "'OK' (1 row) and 'ok' (1 row) read as 'took part'" in log.notes[1]
+    assert "'OK' (1 row) and 'ok' (1 row) read as 'took part'" in log.notes[0]
+    assert log.notes[1] == "1 row repeats a round and client: dropped"
 
 
 def test_statuses_of_which_none_took_part_are_refused(tmp_path):
     path = written(tmp_path, "round,client,status\n1,a,gut\n")
-    with pytest.raises(FileFormatError, match=r"no status means .* found 'gut' \(1 row\)"):
+    with pytest.raises(FileFormatError, match=r"'gut' \(1 row\)"):
         read_log(path)
+    with pytest.raises(FileFormatError, match=r"no status means .* 'gut' \(1 row\)"):
+        read_log(path, statuses={"gut": "failed"})
     assert cohorts(read_log(path, columns={"status": ""})) == [{"a"}]
 
 

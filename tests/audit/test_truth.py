@@ -6,9 +6,8 @@ from logs import drawn, log_of, plain_gap
 
 import fedavot as fa
 from fedavot.audit.auditing import audit
-from fedavot.audit.federation import Federation
+from fedavot.audit.federation import Federation, federation_of
 from fedavot.audit.reading.log import read_log
-from fedavot.audit.reading.wanted import federation_of
 from fedavot.audit.sample.files import write_sample
 from fedavot.audit.sample.truth import GROUPS, truth
 from fedavot.audit.statistics.case import opened

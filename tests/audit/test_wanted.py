@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from logs import compressed
 
 from fedavot.audit import Participation, read_log
-from fedavot.audit.reading.wanted import NO_GROUP, federation_of
+from fedavot.audit.federation import NO_GROUP, federation_of
 from fedavot.audit.sample.files import write_sample
 from fedavot.audit.sample.truth import truth
 from fedavot.errors import FedavotError, FileFormatError, ImportanceError, OptionError
@@ -323,15 +323,14 @@ HEAD = b"client,group\n"
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", r"table.csv is empty; it needs a header line and rows"),
+        (b"", r"table.csv is empty; a table of groups needs a header line and rows"),
         (b"\n\n", "table.csv is empty"),
         (HEAD, "has a header and no rows; add a line for each client"),
         (
             b"who,where\na,g\n",
-            "line 1: the columns are 'who' and 'where', without client",
+            "columns are 'who' and 'where'; .* groups needs client and group: .*groups.client",
         ),
-        (b"client;group\na;g\n", "the columns are 'client;group', without client"),
-        (b"client,city\na,g\n", "without group"),
+        (b"client,city\na,g\n", "columns={'groups.group': 'city'}"),
         (b"client,group,group\na,g,g\n", "2 columns are called 'group'; rename all but one"),
         (HEAD + b"a,g\nb,g,h\n", "line 3: 3 fields, but the header has 2"),
         (HEAD + b"a,g\nb\n", "line 3: 1 fields, but the header has 2"),
@@ -344,8 +343,8 @@ HEAD = b"client,group\n"
         (HEAD + b"a,g\nb,caf\xc3", "line 3, the last, is cut off: dropped; write the file again"),
         ("client,group\na,g\n".encode("utf-16"), "is UTF-16 text; save it as UTF-8"),
         (b"PK\x03\x04xxxx", "a zip archive or a spreadsheet; export the table as CSV"),
-        (b"PAR1xxxxPAR1", "is Parquet; write the table as CSV"),
-        (b'{"a": "g"}', "is JSON; write the table as CSV"),
+        (b"PAR1xxxxPAR1", "is damaged or not Parquet"),
+        (b'{"a": ["g"]}', "'a' is a list"),
         (HEAD + b"a\0,g\n", "line 2: a NUL byte"),
         (gzip.compress(HEAD + b"a,g\n" * 9, mtime=0)[:-12], "cut off.*write the file again"),
     ],
@@ -380,21 +379,19 @@ def test_bad_targets_are_refused_by_group(tmp_path, content, words):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "is empty; it needs a header line and rows"),
-        (b"\n\n", "is empty; it needs a header line and rows"),
-        (b"client,importance\n", "has no clients"),
-        (b"client;importance\na;1\n", "line 1: the columns are .*separated by a comma"),
+        (b"", "is empty; a table of importance needs a header line and rows"),
+        (b"\n\n", "is empty; a table of importance needs a header line and rows"),
+        (b"client,importance\n", "has a header and no rows"),
+        (b"client;worth\na;1\n", "columns={'importance.importance': 'worth'}"),
         (b"client,importance\na,1\ncaf\xe9,1\n", "line 3: byte 0xe9 is not UTF-8"),
-        (b'client,importance\n"a', "line 2: a quote is opened and not closed"),
+        (b'client,importance\n"a', "line 2, the last, is cut off"),
         (b"client,importance\na,0\n", "no client an importance above 0"),
-        (b"client,importance\na,1\na,2\n", "line 3: client 'a' is listed a second time"),
+        (b"client,importance\na,1\na,2\n", "line 3: client 'a' a second time, after line 2"),
         (b"PK\x03\x04xxxx", "a zip archive or a spreadsheet; export the table as CSV"),
-        (b"PAR1xxxxPAR1", "is Parquet; write the table as CSV"),
-        (
-            gzip.compress(b"client,importance\na,1\n", mtime=0),
-            "is compressed by gzip; unpack it first",
-        ),
-        (b"client,importance\n ,1\n", "has the name ' '"),
+        (b"PAR1xxxxPAR1", "is damaged or not Parquet"),
+        (gzip.compress(b"client,importance\na,1\n", mtime=0)[:-9], "cut off.*write the file again"),
+        (b"client,importance\n ,1\n", "line 2: no client"),
+        (b"client,importance\na,many\n", "line 2: importance of client 'a' is 'many'"),
         (b"client,importance,group,group\na,1,g,g\nb,1,g,g\nc,1,g,g\n", "2 columns are called"),
     ],
 )

@@ -10,11 +10,10 @@ from fedavot._extras import require
 require("audit", "polars", "matplotlib", by="fedavot.audit")
 
 from fedavot.audit.auditing import audit
-from fedavot.audit.federation import Federation
+from fedavot.audit.federation import Federation, federation_of
 from fedavot.audit.findings import Findings
 from fedavot.audit.participation import Participation
 from fedavot.audit.reading.log import read_log
-from fedavot.audit.reading.wanted import federation_of
 from fedavot.audit.report.outputs import write_audit
 from fedavot.audit.sample.files import write_sample
 

@@ -5,6 +5,8 @@ absent: shares are taken over the rounds in which a client's state is known. `re
 checks the files.
 """
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +14,13 @@ from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers, as_size
 from fedavot._incidence import Incidence
+
+ONE_BY_ONE = 10_000
+"""Rounds that are drawn one by one at the start of a log, as they always were, so that logs of
+this length keep their draws; those after them are drawn all at once."""
+SLAB = 1 << 20
+"""About how many entries are sorted at a time, to save memory."""
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +47,7 @@ class Participation:
     applied : float array, shape (n_entries,), or None
         The weights that were used, if the log has them.
     examples : float array, shape (n_entries,), or None
-        The number of examples that each participant trained on, if the log has it.
+        The number of examples that each update was trained on, if the log has them.
     notes : tuple of str
         What was unusual in the log, and how it was read.
     all_available : bool
@@ -118,3 +127,106 @@ class Participation:
             applied=None if self.applied is None else self.applied[entries],
             examples=None if self.examples is None else self.examples[entries],
         )
+
+    def with_clients(self, added: Sequence[str]) -> "Participation":
+        """Return the log over more clients, who took part in no round.
+
+        Parameters
+        ----------
+        added : sequence of str
+            Names that it does not have.
+        """
+        clients, place = ordered([*self.clients, *sorted(added)])
+        place = place[: self.n_clients]
+        cohorts, order = _moved(self.cohorts, place, len(clients))
+        return replace(
+            self,
+            clients=clients,
+            members=cohorts.members,
+            available=self.available and _moved(self.available, place, len(clients))[0],
+            unknown=self.unknown and _moved(self.unknown, place, len(clients))[0],
+            applied=None if self.applied is None else self.applied[order],
+            examples=None if self.examples is None else self.examples[order],
+        )
+
+
+def ordered(names: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+    """Put clients in an order that does not depend on the rows' order.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Distinct names. If all are whole numbers as one writes them (7, not 007), they are ordered
+        by size, else by their characters.
+
+    Returns
+    -------
+    tuple of str
+        The names in order.
+    int32 array, shape (n_names,)
+        The new place of each name.
+    """
+    numbers = all(_INTEGER.fullmatch(name) for name in names)
+    order = sorted(
+        range(len(names)), key=(lambda i: int(names[i])) if numbers else names.__getitem__
+    )
+    place = np.empty(len(names), dtype=np.int32)
+    place[order] = np.arange(len(names), dtype=np.int32)
+    return tuple(names[i] for i in order), place
+
+
+def keys(rounds: NDArray[np.int32], clients: NDArray[np.int32], n_clients: int) -> Integers:
+    """Return ``round * n_clients + client`` for each row, shape (n_rows,)."""
+    key = rounds.astype(np.int64)
+    key *= n_clients
+    key += clients
+    return key
+
+
+def some_of(available: Incidence, sizes: Integers, rng: np.random.Generator) -> NDArray[np.int32]:
+    """Draw so many of each round's clients, uniformly without replacement.
+
+    Every entry gets a random number, and the smallest of a round are drawn. Numbers are used up
+    entry by entry, so that a draw does not depend on the rounds after it.
+
+    Parameters
+    ----------
+    available : Incidence
+        Those to draw from.
+    sizes : int array, shape (n_rounds,)
+        How many to draw in each round, at most as many as there are.
+    rng : Generator
+
+    Returns
+    -------
+    int32 array, shape (n_drawn,)
+        Those drawn, one round after the other, ascending within each.
+    """
+    offsets, n_rounds = available.offsets, sizes.size
+    parts, low = [np.empty(0, dtype=np.int32)], 0
+    while low < n_rounds:
+        high = int(np.searchsorted(offsets, offsets[low] + SLAB, side="right")) - 1
+        high = min(max(high, low + 1), n_rounds)
+        part = available.between(low, high)
+        counts = part.sizes
+        order = np.lexsort(
+            (rng.random(part.members.size), np.repeat(np.arange(high - low), counts))
+        )
+        rank = np.arange(order.size) - np.repeat(part.offsets[:-1], counts)
+        taken = np.zeros(order.size, dtype=bool)
+        taken[order[rank < np.repeat(sizes[low:high], counts)]] = True
+        parts.append(part.members[taken])
+        low = high
+    return np.concatenate(parts)
+
+
+def _moved(
+    sets: Incidence, place: NDArray[np.int32], n_clients: int
+) -> tuple[Incidence, Integers | slice]:
+    """Return the sets with each client at its new place, and the entries' new order."""
+    members = place[sets.members]
+    if np.all(np.diff(place) > 0):
+        return Incidence(members, sets.offsets, n_clients), slice(None)
+    rounds = sets.spread_over_members(np.arange(sets.n_cohorts, dtype=np.int32))
+    order = np.argsort(keys(rounds, members, n_clients))
+    return Incidence(members[order], sets.offsets, n_clients), order

@@ -5,6 +5,9 @@ from collections.abc import Mapping
 
 from fedavot.errors import FedavotError, Option
 
+ONE_BY_ONE = {"columns": "--column", "statuses": "--status", "where": "--where"}
+"""Flags that are repeated for each item of an option."""
+
 
 def typed(error: FedavotError) -> str:
     """Return the message of an error with flags in place of the library's options.
@@ -16,9 +19,8 @@ def typed(error: FedavotError) -> str:
 
 
 def _flag(option: Option) -> str:
-    if option.name == "columns":
-        given = option.value if isinstance(option.value, Mapping) else {}
-        pairs = [f"--column {shlex.quote(f'{role}={name}')}" for role, name in given.items()]
-        return " ".join(pairs) or "--column"
-    flag = f"--{option.name.replace('_', '-')}"
+    flag = ONE_BY_ONE.get(option.name, f"--{option.name.replace('_', '-')}")
+    if isinstance(option.value, Mapping):
+        pairs = [f"{flag} {shlex.quote(f'{key}={item}')}" for key, item in option.value.items()]
+        return " ".join(pairs)
     return flag if option.value is None else f"{flag} {shlex.quote(str(option.value))}"

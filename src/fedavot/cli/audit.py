@@ -42,6 +42,36 @@ def _columns(
     return named
 
 
+def _where(
+    context: click.Context, parameter: click.Parameter, pairs: Sequence[str]
+) -> dict[str, list[str]]:
+    """Parse COLUMN=VALUE; a column may have several values."""
+    chosen: dict[str, list[str]] = {}
+    for pair in pairs:
+        column, equals, value = pair.partition("=")
+        if not equals or not column.strip():
+            raise click.BadParameter(f"{pair!r}; write COLUMN=VALUE, as in event=train_reply")
+        chosen.setdefault(column, []).append(value)
+    return chosen
+
+
+def _statuses(
+    context: click.Context, parameter: click.Parameter, pairs: Sequence[str]
+) -> dict[str, str]:
+    """Parse STATUS=MEANING."""
+    told: dict[str, str] = {}
+    for pair in pairs:
+        status, equals, meaning = pair.rpartition("=")
+        if not equals:
+            raise click.BadParameter(f"{pair!r}; write STATUS=MEANING, as in 0=ok")
+        if told.setdefault(status, meaning) != meaning:
+            raise click.BadParameter(
+                f"the status {status!r} has two meanings, {told[status]!r} and {meaning!r}; give "
+                "only one"
+            )
+    return told
+
+
 def _importance(context: click.Context, parameter: click.Parameter, value: str) -> Path | str:
     """Parse the path of a file, or the word uniform."""
     if value == "uniform":
@@ -58,16 +88,16 @@ def _importance(context: click.Context, parameter: click.Parameter, value: str) 
     show_default=True,
     metavar="FILE",
     callback=_importance,
-    help="Importance of each client: a CSV file with the columns client and importance (or "
+    help="Importance of each client: a table with the columns client and importance (or "
     "examples) and optionally group; a JSON file from client to number; or the word uniform.",
 )
 @click.option(
-    "--groups", type=FILE, help="Group of each client: CSV with the columns client and group."
+    "--groups", type=FILE, help="Group of each client: a table with the columns client and group."
 )
 @click.option(
     "--targets",
     type=FILE,
-    help="Share of each group, instead of --importance: CSV with the columns group and share.",
+    help="Share of each group, instead of --importance: a table with the columns group and share.",
 )
 @click.option(
     "--unlisted",
@@ -84,8 +114,31 @@ def _importance(context: click.Context, parameter: click.Parameter, value: str) 
     multiple=True,
     metavar="MEANING=NAME",
     callback=_columns,
-    help="Name of a column that is not recognised, as in client=device_id; an empty name leaves a "
-    "column out. May be repeated.",
+    help="Name of a column that is not recognised, as in client=device_id, or in "
+    "importance.client=name for the file of importance alone; an empty name leaves a column out. "
+    "May be repeated.",
+)
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    callback=_where,
+    help="Read only the rows with this value in this column, as in event=train_reply. May be "
+    "repeated, also for several values of one column.",
+)
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    metavar="STATUS=MEANING",
+    callback=_statuses,
+    help="What a status means that is not certain, as in 0=ok: ok, failed, not_asked, offline or "
+    "unknown. The status * is all others. May be repeated.",
+)
+@click.option(
+    "--dates",
+    type=click.Choice(["day-first", "month-first"]),
+    help="How dates such as 03/04/2024 are written, if the log does not show it.",
 )
 @click.option(
     "--period", type=ABOVE_0, metavar="SECONDS", help="For interval logs: time between rounds."
@@ -104,7 +157,7 @@ def _importance(context: click.Context, parameter: click.Parameter, value: str) 
 @click.option(
     "--observed",
     type=FILE,
-    help="For interval logs: when each client was observed, as CSV with the columns client, "
+    help="For interval logs: when each client was observed, a table with the columns client, "
     "known_until and optionally known_from.",
 )
 @click.option(
@@ -130,9 +183,9 @@ def audit_command(log: Path, out: Path | None, compare: Path | None, **chosen: A
     """Report what a federation really optimises, from its LOG.
 
     LOG, a log of participation, is a CSV, JSON lines (either may be gzipped) or Parquet file. It
-    has one row per round and client, optionally with status and time; or one row per interval in
-    which a client was available, with client, start and end; or it is the log that fedavot.flower
-    writes.
+    has one row per round and client, optionally with status and time; or one line per round with
+    all its clients; or one row per interval in which a client was available, with client, start
+    and end; or it is the log that fedavot.flower writes.
 
     \b
     Try it on a sample:
@@ -189,8 +242,8 @@ def _find(
 ) -> "tuple[Findings, tuple[Change, ...] | None]":
     """Read, audit and compare; the changes are None without an earlier audit."""
     from fedavot.audit import auditing
+    from fedavot.audit.federation import federation_of, refuse_contradictions
     from fedavot.audit.reading.log import read_log
-    from fedavot.audit.reading.wanted import federation_of, refuse_contradictions
     from fedavot.audit.report import comparison
     from fedavot.audit.report.document import read_findings
 
@@ -200,7 +253,7 @@ def _find(
     old = None if compare is None else read_findings(compare)
     with of_bytes(f"reading {log.name}") as read:
         participation = read_log(log, **chosen, progress=read)
-    federation = federation_of(participation, **wanted)
+    federation = federation_of(participation, **wanted, columns=chosen["columns"])
     with of_stages() as told:
         findings = auditing.audit(
             federation, source=log.name, tolerance=tolerance, seed=chosen["seed"], progress=told

@@ -1,99 +1,230 @@
-"""The meaning of a log's columns, recognised by their names or given by the caller."""
+"""What the columns of a table mean: recognised by their names, or named by the caller.
 
+Names are compared in small letters, with words joined by underscores: ``JOB_STATE``, ``jobState``
+and ``job.state`` are all ``job_state``. A nested name, ``result.status``, is also known by its last
+part.
+"""
+
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedavot._checks import enumerated, quoted, shown
 from fedavot.errors import FileFormatError, Option, OptionError
 
+LISTS = (
+    *("clients", "client_ids", "client_names", "devices", "nodes", "participants", "users"),
+    *("sites", "workers", "hospitals"),
+)
+"""Names of columns that hold all clients of a round: a list, or an object by client."""
+LIKELY = ("replied", "completed", "succeeded", "finished", "reported", "results")
+"""Names that are suggested first for a column of clients; of themselves they may be flags."""
 NAMES = {
-    "round": ("round", "round_id", "round_number", "server_round", "iteration"),
+    "round": (
+        *("round", "round_id", "round_number", "round_num", "round_no", "round_idx"),
+        *("round_index", "server_round", "current_round", "global_round", "fl_round", "rnd"),
+        "iteration",
+    ),
     "client": (
         *("client", "client_id", "client_name", "cid", "device", "device_id", "node", "node_id"),
-        *("participant", "participant_id", "user", "user_id", "phone"),
+        *("participant", "participant_id", "user", "user_id", "phone", "site", "site_id"),
+        *("site_name", "worker", "worker_id", "hospital", "party", "silo", *LISTS),
     ),
-    "status": ("status", "outcome", "result"),
-    "time": ("time", "timestamp", "datetime", "time_s", "timestamp_s", "date"),
-    "start": ("start", "start_s", "start_time", "begin", "from"),
-    "end": ("end", "end_s", "end_time", "stop", "until", "to"),
+    "status": (
+        *("status", "outcome", "result", "job_state", "job_status", "task_status", "task_state"),
+        *("client_status", "client_state", "reply_status", "status_code", "success", "succeeded"),
+        *("successful", "participated", "took_part", "exit_code", "exit_status", "return_code"),
+        *("returncode", "error_code", "failed", "dropped", "timed_out"),
+    ),
+    "event": ("event", "event_type", "event_name", "message_type", "type"),
+    "time": (
+        *("time", "timestamp", "datetime", "time_s", "timestamp_s", "date", "ts", "created_at"),
+        *("created", "logged_at", "event_time", "finished_at", "completed_at", "time_utc"),
+        *("timestamp_ms", "time_ms", "ts_ms", "timestamp_ns", "unix_time", "epoch_time"),
+    ),
+    "weight": ("weight", "applied_weight", "aggregation_weight", "agg_weight"),
+    "examples": (
+        *("num_examples", "n_examples", "examples", "num_samples", "n_samples", "samples"),
+        *("example_count", "sample_count", "n_train", "num_train", "train_size"),
+    ),
+    "start": ("start", "start_s", "start_time", "started_at", "begin", "from"),
+    "end": ("end", "end_s", "end_time", "ended_at", "stop", "until", "to"),
     "state": ("state",),
     "known_from": ("known_from", "obs_start_s", "obs_start", "first_event_s", "first_event"),
     "known_until": ("known_until", "obs_end_s", "obs_end", "last_event_s", "last_event"),
+    "importance": ("importance", "examples", "num_examples", "n_examples", "num_samples"),
+    "group": ("group", "group_name", "group_id"),
+    "share": ("share", "target", "importance"),
 }
-"""Names by which a column is recognised, in order of preference and in any case."""
+"""Names by which a column is recognised, in order of preference."""
 
 KINDS = {
-    "rows": (("round", "client"), ("status", "time")),
+    "rows": (("round", "client"), ("status", "event", "time", "weight", "examples")),
     "intervals": (("client", "start", "end"), ("state",)),
-    "coverage": (("client", "known_until"), ("known_from",)),
+    "observed": (("client", "known_until"), ("known_from",)),
+    "importance": (("client", "importance"), ("group",)),
+    "groups": (("client", "group"), ()),
+    "targets": (("group", "share"), ()),
 }
 """The columns that each kind of table must have, and those that it may have."""
+CALLED = {
+    "observed": "a coverage table",
+    "importance": "a table of importance",
+    "groups": "a table of groups",
+    "targets": "a table of shares",
+}
+"""What a table is called in messages; the others are logs."""
+WHERE = "where "
+"""What precedes the name of a column that rows are chosen by, among the meanings of a layout."""
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^\w]+|_+")
 
 
 class Layout(NamedTuple):
-    """The kind of a table, and the position of each of its columns."""
+    """The kind of a table, and the position of each of its columns by what it means."""
 
     kind: str
     places: dict[str, int]
 
 
-def check_named(columns: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the caller's names of columns, or refuse one for a column that no log has."""
-    named = dict(columns or {})
-    unknown = sorted(set(named) - set(NAMES))
-    if unknown:
-        raise OptionError(
-            Option("columns"),
-            f" has {unknown[0]!r}; it may have {', '.join(NAMES)}, as in ",
-            Option("columns", {"client": "device_id"}),
+@dataclass(frozen=True)
+class Sought:
+    """What is looked for in a file.
+
+    Attributes
+    ----------
+    kinds : tuple of str
+        Keys of ``KINDS``, the preferred first.
+    named : mapping of str
+        The caller's names of columns, by meaning; an empty name leaves a column out.
+    optional : frozenset of str
+        Meanings whose name may be that of another file: without it, usual names are looked for.
+    where : mapping from str to tuple of str
+        Columns by which rows are chosen, and the values that they may have.
+    """
+
+    kinds: tuple[str, ...]
+    named: Mapping[str, str] = field(default_factory=dict)
+    optional: frozenset[str] = frozenset()
+    where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """All meanings that a column may have, those of the preferred kind first."""
+        every = (role for kind in self.kinds for part in KINDS[kind] for role in part)
+        return tuple(dict.fromkeys(every))
+
+    def knows(self, name: str) -> bool:
+        """Return whether a column of this name is looked for."""
+        given = {plain(other) for other in (*self.named.values(), *self.where)}
+        word = plain(name)
+        return word in given or any(word in NAMES[role] for role in self.roles)
+
+    def holds_clients(self, name: str) -> bool:
+        """Return whether an object under this name has the clients as its keys."""
+        last = plain(name.rpartition(".")[2])
+        return last in LISTS or (name != "" and name == self.named.get("client"))
+
+    def layout(self, header: Sequence[str], source: Path) -> Layout:
+        """Return the first of the kinds of which the header has all columns."""
+        found = {role: self._find(role, header, source) for role in self.roles}
+        places = {role: place for role, place in found.items() if place is not None}
+        for kind in self.kinds:
+            needed, others = KINDS[kind]
+            if all(role in places for role in needed):
+                taken = {role: places[role] for role in needed}
+                for role in others:
+                    if role in places and (
+                        role in self.named or places[role] not in taken.values()
+                    ):
+                        taken[role] = places[role]
+                _refuse_shared(taken, header, source)
+                chosen = {f"{WHERE}{name}": _named(name, header, source) for name in self.where}
+                return Layout(kind, taken | chosen)
+        raise self._refusal(places, header, source)
+
+    def _find(self, role: str, header: Sequence[str], source: Path) -> int | None:
+        name = self.named.get(role)
+        if name is not None and not (role in self.optional and not _places(name, header)):
+            return _named(name, header, source, f" for the {role}") if name else None
+        full = [plain(column) for column in header]
+        last = [plain(column.rpartition(".")[2]) for column in header]
+        if role == "client":
+            last = [_in_list(column) or word for column, word in zip(header, last, strict=True)]
+        for names in (full, last):
+            for known in NAMES[role]:
+                places = [place for place, column in enumerate(names) if column == known]
+                if places:
+                    return _only(places, known, header, source, role)
+        return None
+
+    def _refusal(
+        self, places: Mapping[str, int], header: Sequence[str], source: Path
+    ) -> FileFormatError:
+        kind = self.kinds[0]
+        wanted = ", or ".join(" and ".join(KINDS[kind][0]) for kind in self.kinds)
+        missing = [role for role in KINDS[kind][0] if role not in places]
+        used = {places[role] for role in KINDS[kind][0] if role in places}
+        free = [name for at, name in enumerate(header) if name.strip() and at not in used]
+        if missing == ["client"]:
+            free.sort(key=lambda name: plain(name) not in LIKELY)
+        remedy: tuple[object, ...] = ("add them",)
+        if len(free) >= len(missing):
+            before = f"{kind}." if kind in CALLED else ""
+            example = {f"{before}{role}": name for role, name in zip(missing, free, strict=False)}
+            remedy = ("name them, as in ", Option("columns", example))
+        return FileFormatError(
+            f"{source}, line 1: the columns are {listed(header)}; {called(kind)} needs {wanted}: ",
+            *remedy,
+            ", or add a header line if there is none",
         )
+
+
+def check_columns(columns: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the caller's names of columns, or refuse one that no table has."""
+    named = dict(columns or {})
+    prefixed = {f"{kind}.{role}" for kind in CALLED for part in KINDS[kind] for role in part}
     for role, name in named.items():
+        if role not in NAMES and role not in prefixed:
+            raise OptionError(
+                Option("columns"),
+                f" has {shown(role)}; it may have {', '.join(NAMES)}, as in ",
+                Option("columns", {"client": "device_id"}),
+            )
         if not isinstance(name, str):
             raise OptionError(f"the column for the {role} is {shown(name)}; give its name as text")
     return named
 
 
-def find_layout(
-    header: Sequence[str], named: Mapping[str, str], kinds: Sequence[str], source: Path
-) -> Layout:
-    """Return the first of the kinds of which the header has all columns.
+def check_where(where: Mapping[str, Any] | None) -> dict[str, tuple[str, ...]]:
+    """Return the columns that rows are chosen by, each with its values."""
+    found = {}
+    for name, given in (where or {}).items():
+        several = isinstance(given, Sequence) and not isinstance(given, str)
+        values = tuple(given) if several else (given,)
+        if not all(isinstance(text, str) for text in (name, *values)) or not values:
+            raise OptionError(
+                Option("where"),
+                f" has {shown(name)}: {shown(given)}; it must have a column's name and a value, as "
+                "in ",
+                Option("where", {"event": "train_reply"}),
+            )
+        found[name] = tuple(value.strip() for value in values)
+    return found
 
-    Parameters
-    ----------
-    header : sequence of str
-        The columns' names in the file.
-    named : mapping of str
-        The caller's names of columns, by meaning; an empty name leaves a column out.
-    kinds : sequence of str
-        Keys of ``KINDS``, the preferred first.
-    source : path
-        The file, for messages.
+
+def sought_in(kind: str, columns: Mapping[str, str]) -> Sought:
+    """Return what is looked for in a table beside a log.
+
+    ``importance.client`` names a column of the file of importance alone. ``client`` may be meant
+    for the log or another table, so that usual names will do where there is no such column.
     """
-    places = {}
-    for role in dict.fromkeys(role for kind in kinds for part in KINDS[kind] for role in part):
-        place = _find(role, header, named, source)
-        if place is not None:
-            places[role] = place
-    for kind in kinds:
-        needed, optional = KINDS[kind]
-        if all(role in places for role in needed):
-            found = [role for role in (*needed, *optional) if role in places]
-            layout = Layout(kind, {role: places[role] for role in found})
-            _refuse_shared(layout, header, source)
-            return layout
-    wanted = ", or ".join(" and ".join(KINDS[kind][0]) for kind in kinds)
-    missing = next(role for role in KINDS[kinds[0]][0] if role not in places)
-    taken = set(places.values())
-    example = next((name for at, name in enumerate(header) if name.strip() and at not in taken), "")
-    remedy: tuple[object, ...] = ("add them",)
-    if example:
-        remedy = ("name them, as in ", Option("columns", {missing: example}))
-    raise FileFormatError(
-        f"{source}, line 1: the columns are {_listed(header)}; {called(kinds)} needs {wanted}: ",
-        *remedy,
-        ", or add a header line if there is none",
-    )
+    roles = [role for part in KINDS[kind] for role in part]
+    own = {role: columns[f"{kind}.{role}"] for role in roles if f"{kind}.{role}" in columns}
+    shared = {role: columns[role] for role in roles if role in columns}
+    either = {"client", "group"} - own.keys()
+    return Sought((kind,), {**shared, **own}, frozenset(either))
 
 
 def unread(header: Sequence[str], layout: Layout) -> list[str]:
@@ -101,18 +232,38 @@ def unread(header: Sequence[str], layout: Layout) -> list[str]:
     rest = [name for place, name in enumerate(header) if place not in layout.places.values()]
     if not rest:
         return []
-    return [f"not read: column{'s' if len(rest) > 1 else ''} {_listed(rest)}"]
+    return [f"not read: column{'s' if len(rest) > 1 else ''} {listed(rest)}"]
 
 
-def called(kinds: Sequence[str]) -> str:
-    """Return what a table of these kinds is called in messages."""
-    return "a coverage table" if "coverage" in kinds else "a log"
+def plain(name: str) -> str:
+    """Return a column's name in small letters, its words joined by underscores.
+
+    >>> plain("JOB_STATE"), plain("clientId"), plain(" num-examples ")
+    ('job_state', 'client_id', 'num_examples')
+    """
+    return _WORDS.sub("_", name.strip()).strip("_").lower()
 
 
-def _refuse_shared(layout: Layout, header: Sequence[str], source: Path) -> None:
+def called(kind: str) -> str:
+    """Return what a table is called in messages."""
+    return CALLED.get(kind, "a log")
+
+
+def listed(header: Sequence[str]) -> str:
+    """List the names of columns for a message."""
+    return enumerated(map(quoted, header), 12)
+
+
+def _in_list(name: str) -> str:
+    """Return "client" if a column is the name within a list of clients: ``clients.id``."""
+    *_, parent, last = ["", *name.split(".")]
+    return "client" if plain(parent) in LISTS and plain(last) in ("id", "name") else ""
+
+
+def _refuse_shared(places: Mapping[str, int], header: Sequence[str], source: Path) -> None:
     """Refuse a column with two meanings."""
     role_of: dict[int, str] = {}
-    for role, place in layout.places.items():
+    for role, place in places.items():
         other = role_of.setdefault(place, role)
         if other != role:
             raise FileFormatError(
@@ -121,39 +272,28 @@ def _refuse_shared(layout: Layout, header: Sequence[str], source: Path) -> None:
             )
 
 
-def _find(role: str, header: Sequence[str], named: Mapping[str, str], source: Path) -> int | None:
-    if role in named:
-        if not named[role]:
-            return None
-        for same in (
-            lambda name: name == named[role],
-            lambda name: _plain(name) == _plain(named[role]),
-        ):
-            places = [place for place, name in enumerate(header) if same(name)]
-            if places:
-                return _only(places, named[role], source)
+def _places(name: str, header: Sequence[str]) -> list[int]:
+    """Return where a name given by the caller is in the header, to the letter if it is."""
+    exact = [place for place, column in enumerate(header) if column == name]
+    return exact or [place for place, column in enumerate(header) if plain(column) == plain(name)]
+
+
+def _named(name: str, header: Sequence[str], source: Path, what: str = "") -> int:
+    places = _places(name, header)
+    if not places:
         raise FileFormatError(
-            f"{source}, line 1: no column {named[role]!r} for the {role}; the columns are "
-            f"{_listed(header)}"
+            f"{source}, line 1: no column {name!r}{what}; the columns are {listed(header)}"
         )
-    for known in NAMES[role]:
-        places = [place for place, name in enumerate(header) if _plain(name) == known]
-        if places:
-            return _only(places, known, source)
-    return None
+    return _only(places, name, header, source)
 
 
-def _only(places: list[int], name: str, source: Path) -> int:
-    if len(places) > 1:
+def _only(places: list[int], name: str, header: Sequence[str], source: Path, role: str = "") -> int:
+    if len(places) == 1:
+        return places[0]
+    several = f"{source}, line 1: {len(places)} columns are called {name!r}"
+    names = [header[place] for place in places]
+    if role and len(set(names)) == len(names):
         raise FileFormatError(
-            f"{source}, line 1: {len(places)} columns are called {name!r}; rename all but one"
+            f"{several}: {listed(names)}; name one, as in ", Option("columns", {role: names[0]})
         )
-    return places[0]
-
-
-def _plain(name: str) -> str:
-    return name.strip().lower()
-
-
-def _listed(header: Sequence[str]) -> str:
-    return enumerated(map(quoted, header), 12)
+    raise FileFormatError(f"{several}; rename all but one")

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from fedavot._checks import LARGEST_SIZE, Floats, as_double, shown
 from fedavot._incidence import Incidence
-from fedavot.audit.participation import Participation
+from fedavot.audit.participation import Participation, ordered
 from fedavot.audit.reading.json_lines import Objects, first_of, objects, plain
+from fedavot.audit.reading.labels import Codes, unlogged
 from fedavot.audit.reading.moments import as_moments
-from fedavot.audit.reading.names import Codes, ordered
-from fedavot.audit.reading.rounds import unlogged
 from fedavot.errors import FileFormatError
 
 FORMAT = "fedavot-participation"

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers, enumerated, quoted, refuse_if_too_large
 from fedavot._incidence import Incidence
-from fedavot.audit.participation import Participation
+from fedavot.audit.participation import ONE_BY_ONE, Participation, ordered, some_of
 from fedavot.audit.reading.blocks import cut_off
-from fedavot.audit.reading.draws import ONE_BY_ONE, some_of
+from fedavot.audit.reading.labels import Codes, counted, gathered, lookalikes
 from fedavot.audit.reading.moments import Clock
-from fedavot.audit.reading.names import Codes, counted, gathered, lookalikes, ordered
 from fedavot.audit.reading.rows import has_all
 from fedavot.audit.reading.tables import Batch
 from fedavot.errors import FileFormatError, Option, OptionError
@@ -95,9 +94,11 @@ def read_intervals(
     )
 
 
-def collect(source: Path, batches: Iterator[Batch], state: str | None, notes: list[str]) -> Found:
+def collect(
+    source: Path, batches: Iterator[Batch], state: str | None, clock: Clock, notes: list[str]
+) -> Found:
     """Read the intervals of a file, those of one state if it has several."""
-    codes, clock = Codes(), Clock()
+    codes = Codes()
     parts: list[NDArray[np.int32]] = []
     starts, ends, states = [np.empty(0)], [np.empty(0)], Counter[str]()
     for batch in batches:
@@ -275,9 +276,8 @@ def _instants(first: float, last: float, period: float) -> Floats:
     if not count <= MOST_ROUNDS:
         raise OptionError(
             f"a round every {period:g} s makes {count:,.0f} rounds in {last - first:,.0f} s, and "
-            f"an audit takes at most {MOST_ROUNDS:,}; raise ",
-            Option("period"),
-            f" to {1.001 * (last - first) / MOST_ROUNDS:.4g}",
+            f"an audit takes at most {MOST_ROUNDS:,}; use ",
+            Option("period", float(f"{1.001 * (last - first) / MOST_ROUNDS:.4g}")),
         )
     times = first + np.arange(int(count), dtype=np.float64) * period
     return times[times < last]

@@ -1,5 +1,7 @@
 """Read a participation log of any kind and size.
 
+    file -> table of text columns -> what columns mean -> rows or intervals -> Participation
+
 The first bytes of a file decide which kind of file it is, the columns which kind of log. What
 cannot be read is refused with its line; what is unusual but unambiguous is read, with a note.
 """
@@ -12,20 +14,27 @@ from fedavot._checks import as_amount, as_seed, as_size
 from fedavot._files import PathLike
 from fedavot.audit.participation import Participation
 from fedavot.audit.reading.blocks import Report, kind_of, silent
-from fedavot.audit.reading.columns import check_named
+from fedavot.audit.reading.columns import Sought, check_columns, check_where, sought_in, unread
 from fedavot.audit.reading.flower_log import is_flower_log, read_flower_log
 from fedavot.audit.reading.intervals import Draw, collect, collect_coverage, read_intervals
 from fedavot.audit.reading.json_lines import objects, open_json
+from fedavot.audit.reading.moments import Clock
 from fedavot.audit.reading.parquet import open_parquet
-from fedavot.audit.reading.rows import read_rows
-from fedavot.audit.reading.tables import Table, open_csv
+from fedavot.audit.reading.rows import Read, read_rows
+from fedavot.audit.reading.statuses import check_statuses
+from fedavot.audit.reading.tables import Table, chosen, open_csv
 from fedavot.errors import Option, OptionError
 
+OPENED = {"csv": open_csv, "json": open_json, "parquet": open_parquet}
 
-def read_log(
+
+def read_log(  # noqa: PLR0913 (an option for each thing that a file may leave open)
     path: PathLike,
     *,
     columns: Mapping[str, str] | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None,
+    statuses: Mapping[str, str] | None = None,
+    dates: str | None = None,
     period: float | None = None,
     cohort_size: int | None = None,
     state: str | None = None,
@@ -38,13 +47,21 @@ def read_log(
     Parameters
     ----------
     path : path
-        CSV (also with semicolons or tabs), JSON lines, either compressed by gzip, or Parquet.
-        Rows of (round, client), (round, client, status), both with or without time; availability
-        intervals (client, start, end), with or without state; or the Flower strategy's
-        participation log.
+        CSV (separated by commas, semicolons, tabs, vertical bars or spaces), JSON lines, either
+        compressed by gzip, or Parquet. Rows of (round, client), (round, client, status), both with
+        or without time; one line per round with all its clients; availability intervals (client,
+        start, end), with or without state; or the Flower strategy's participation log.
     columns : mapping of str, optional
         Names of columns that are not recognised, by their meaning, such as
         ``{"client": "device_id"}``. An empty name leaves a column out.
+    where : mapping from str to str or to several, optional
+        Read only the rows that have one of these values in the column of this name, such as
+        ``{"event": "train_reply"}``.
+    statuses : mapping of str, optional
+        What statuses mean that are not certain, such as ``{"0": "ok", "1": "failed"}``: ``ok``,
+        ``failed``, ``not_asked``, ``offline`` or ``unknown``. The status ``*`` is all others.
+    dates : "day-first" or "month-first", optional
+        How dates such as 03/04/2024 are written, if the log itself does not show it.
     period : float, optional
         Required for interval logs, and only used there: seconds between rounds.
     cohort_size : int, optional
@@ -67,7 +84,7 @@ def read_log(
         The cohort of each round, and notes on what was unusual.
     """
     source, notes = Path(path), list[str]()
-    named = check_named(columns)
+    named, clock, told = check_columns(columns), Clock(dates), check_statuses(statuses)
     draw = None if period is None else _draw(period, cohort_size, state, seed)
     if draw is None and (cohort_size, state, observed) != (None, None, None):
         given = {"cohort_size": cohort_size, "state": state, "observed": observed}
@@ -75,26 +92,47 @@ def read_log(
         raise OptionError(
             Option(first), " only applies to interval logs; give ", Option("period"), " as well"
         )
+    kinds = ("rows", "intervals") if draw is None else ("intervals", "rows")
+    sought = Sought(kinds, named, where=check_where(where))
     report = progress or silent
     if kind_of(source) == "json" and is_flower_log(source):
         _refuse_draw(draw, source)
         return read_flower_log(source, objects(source, report, notes), notes)
-    kinds = ("rows", "intervals") if draw is None else ("intervals", "rows")
-    table = _open(source, named, kinds, report, notes)
-    if table.kind == "rows":
+    table = open_table(source, sought, report, notes)
+    notes += unread(table.header, table.layout)
+    if table.layout.kind == "rows":
         _refuse_draw(draw, source)
-        return read_rows(source, table.batches, notes)
+        return read_rows(table.batches, Read(source, _names(table), told, clock), notes)
     if draw is None:
         raise OptionError(
             f"{source} has availability intervals; give the seconds between rounds, as in ",
             Option("period", 600),
         )
-    found = collect(source, table.batches, draw.state, notes)
+    found = collect(source, table.batches, draw.state, clock, notes)
     covered = None
     if observed is not None:
-        known = _open(Path(observed), named, ("coverage",), silent, notes)
+        known = open_table(Path(observed), sought_in("observed", named), silent, notes)
         covered = collect_coverage(Path(observed), known.batches, found)
     return read_intervals(found, covered, draw, notes)
+
+
+def open_table(source: Path, sought: Sought, report: Report, notes: list[str]) -> Table:
+    """Find the columns of a file of any kind, and read the rows as they are asked for."""
+    table = OPENED[kind_of(source)](source, sought, report, notes)
+    if not sought.where:
+        return table
+    return table._replace(batches=chosen(source, table, sought, notes))
+
+
+def _names(table: Table) -> dict[str, str]:
+    """Return the names of the columns that are read; one that rows are chosen by has no other."""
+    places = table.layout.places
+    chosen_by = {place for role, place in places.items() if role.startswith("where ")}
+    return {
+        role: table.header[place]
+        for role, place in places.items()
+        if not (role == "event" and place in chosen_by)
+    }
 
 
 def _draw(period: Any, cohort_size: Any, state: str | None, seed: Any) -> Draw:
@@ -104,16 +142,6 @@ def _draw(period: Any, cohort_size: Any, state: str | None, seed: Any) -> Draw:
         state,
         as_seed(seed),
     )
-
-
-def _open(
-    source: Path, named: Mapping[str, str], kinds: Sequence[str], report: Report, notes: list[str]
-) -> Table:
-    kind = kind_of(source)
-    if kind == "parquet":
-        return open_parquet(source, named, kinds, report)
-    opened = open_json if kind == "json" else open_csv
-    return opened(source, named, kinds, report, notes)
 
 
 def _refuse_draw(draw: Draw | None, source: Path) -> None:

@@ -10,19 +10,19 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from fedavot.audit.reading.blocks import PARQUET, Report
-from fedavot.audit.reading.columns import find_layout
+from fedavot.audit.reading.columns import Sought
 from fedavot.audit.reading.tables import Batch, Table
 from fedavot.errors import FedavotError, FileFormatError, TooLargeError
 
-NAMED = ("round", "client", "status", "state")
-"""What a column of names may mean; the others are times."""
+TIMES = ("time", "start", "end", "known_from", "known_until")
+"""What a column of times may mean; the others are names or numbers."""
 EXACT = 2.0**53
 """Up to here every whole number is a float."""
 CHILD = str(Path(__file__).with_name("parquet_child.py"))
@@ -31,9 +31,7 @@ KILLED = 9
 """The signal by which a system ends what takes too much memory."""
 
 
-def open_parquet(
-    source: Path, named: Mapping[str, str], kinds: Sequence[str], report: Report
-) -> Table:
+def open_parquet(source: Path, sought: Sought, report: Report, notes: list[str]) -> Table:
     """Read the schema of a Parquet file, and its rows as they are asked for."""
     with source.open("rb") as stream:
         stream.seek(-min(4, source.stat().st_size), io.SEEK_END)
@@ -44,12 +42,12 @@ def open_parquet(
     child = _Child(source)
     try:
         header, total = json.loads(child.message()[1])
-        layout = find_layout(header, named, kinds, source)
+        layout = sought.layout(header, source)
     except BaseException:
         child.close()
         raise
     names = {role: header[at] for role, at in layout.places.items()}
-    return Table(layout.kind, _batches(child, names, total, report))
+    return Table(header, layout, _batches(child, names, total, report))
 
 
 def _batches(
@@ -134,7 +132,7 @@ def _as_text(values: pl.Series, role: str, source: Path) -> pl.Series:
         )
     if isinstance(kind, pl.Datetime | pl.Date):
         moments = values.cast(pl.Datetime("us"))
-        if role not in NAMED:
+        if role in TIMES:
             values = moments.dt.epoch("us") / 1e6
         elif isinstance(kind, pl.Datetime):
             values = moments.dt.replace_time_zone(None).dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ")
@@ -142,7 +140,7 @@ def _as_text(values: pl.Series, role: str, source: Path) -> pl.Series:
         values = values.dt.total_microseconds() / 1e6
     elif kind.is_float():
         values = values.fill_nan(None)
-        if role in NAMED and ((values % 1 == 0) & (values.abs() < EXACT)).all():
+        if role not in TIMES and ((values % 1 == 0) & (values.abs() < EXACT)).all():
             values = values.cast(pl.Int64)
     return values.cast(pl.String).fill_null("")
 

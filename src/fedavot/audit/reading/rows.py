@@ -3,56 +3,69 @@
 If a client has several rows in one round, it took part if any of them says so.
 """
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers, enumerated, quoted
-from fedavot._incidence import Incidence
-from fedavot.audit.participation import Participation
+from fedavot._incidence import Incidence, total_by
+from fedavot.audit.participation import Participation, keys, ordered
 from fedavot.audit.reading.blocks import cut_off
+from fedavot.audit.reading.labels import Codes, Order, counted, gathered, lookalikes, order_rounds
 from fedavot.audit.reading.moments import Clock
-from fedavot.audit.reading.names import Codes, counted, gathered, keys, lookalikes, ordered
-from fedavot.audit.reading.rounds import order_rounds
+from fedavot.audit.reading.statuses import (
+    FAILED,
+    IDLE,
+    SAID,
+    TOOK_PART,
+    UNKNOWN,
+    is_status,
+    note_on,
+    read_statuses,
+)
 from fedavot.audit.reading.tables import Batch
-from fedavot.errors import FileFormatError, Option
+from fedavot.errors import FedavotError, FileFormatError, Option, OptionError
 
-UNKNOWN, ABSENT, FAILED, IDLE, TOOK_PART = range(5)
-"""What a row says about its client; of several rows for a round, the largest counts."""
+AMOUNTS = {"weight": "the weights that were used", "examples": "the numbers of examples"}
+"""Columns of numbers that go along with a client's part in a round."""
+LARGEST = 1e15
+"""Largest number that is accepted in them."""
+SUM_SLACK = 1e-3
+"""Weights that are written with few digits sum to one within this."""
+LIKELY = ("train_reply", "fit_reply", "reply", "result", "update", "complete", "finish", "fit")
+"""Parts of the names of events that a client's taking part may be called, the likeliest first."""
 
-STATUSES = {
-    TOOK_PART: (
-        *("ok", "okay", "1", "true", "yes", "success", "succeeded", "successful", "replied"),
-        *("completed", "complete", "done", "finished", "reported", "participated", "took_part"),
-        *("aggregated", "used", "accepted", "trained"),
-    ),
-    IDLE: (
-        *("available", "eligible", "idle", "online", "standby", "waiting", "ready"),
-        *("not_asked", "not_selected", "not_sampled", "not_chosen", "unselected"),
-    ),
-    ABSENT: ("offline", "unavailable", "absent", "unreachable", "not_available"),
-    UNKNOWN: ("", "unknown", "n/a", "na", "nan", "null", "none", "?"),
-}
-"""Any other status means that the client was asked and its update not used. A log with a status for
-idle clients is taken to list all clients that could have been asked."""
-SAID = {
-    TOOK_PART: "took part",
-    FAILED: "was asked without taking part",
-    IDLE: "was available and not asked",
-    ABSENT: "was not available",
-    UNKNOWN: "unknown",
-}
-"""How statuses are read, in words."""
-_STATUS_OF = {word: status for status, words in STATUSES.items() for word in words}
+NOTHING = pl.Series([""])
 
 
-def read_rows(source: Path, batches: Iterator[Batch], notes: list[str]) -> Participation:
+class Read(NamedTuple):
+    """How rows are to be read.
+
+    Attributes
+    ----------
+    source : path
+        The file.
+    names : mapping from str to str
+        The columns' names in the file, by what they mean.
+    statuses : mapping from str to int
+        What the caller says that statuses mean.
+    clock : Clock
+        How times are written.
+    """
+
+    source: Path
+    names: Mapping[str, str]
+    statuses: Mapping[str, int]
+    clock: Clock
+
+
+def read_rows(batches: Iterator[Batch], how: Read, notes: list[str]) -> Participation:
     """Read a log with one row for each round and client."""
-    log = _Rows(source)
+    log = _Rows(how)
     for batch in batches:
         if batch.cut_in is not None and not log.takes(batch):
             notes.append(cut_off(batch.places[0]))
@@ -61,150 +74,217 @@ def read_rows(source: Path, batches: Iterator[Batch], notes: list[str]) -> Parti
     return log.finish(notes)
 
 
-def has_all(batch: Batch, roles: tuple[str, ...]) -> None:
-    """Refuse a row with an empty field, and name its line."""
+def has_all(batch: Batch, roles: tuple[str, ...], event: str = "") -> None:
+    """Refuse a row with an empty field, and name its line.
+
+    ``event`` is the name of a column that tells kinds of rows apart, if there is one.
+    """
     for role in roles:
         empty = batch.columns[role].str.strip_chars() == ""
-        if empty.any():
-            place = batch.place(int(empty.arg_max() or 0))
-            raise FileFormatError(f"{place}: no {role}; fill it in, or remove the {batch.unit}")
+        if not empty.any():
+            continue
+        remedy: list[object] = [f"remove the {batch.unit}"]
+        if event:
+            events = batch.columns["event"].str.strip_chars()
+            for name in roles:
+                events = events.zip_with(batch.columns[name].str.strip_chars() != "", NOTHING)
+            if likely := _likely(events.unique(maintain_order=True).to_list()):
+                some = Option("where", {event: likely})
+                remedy = ["read only the rows of some events, as in ", some]
+        place = batch.place(int(empty.arg_max() or 0))
+        raise FileFormatError(f"{place}: no {role}; fill it in, or ", *remedy)
 
 
 class _Rows:
-    def __init__(self, source: Path) -> None:
-        self._source = source
-        self._clients, self._labels, self._words = Codes(), Codes(), Codes()
+    def __init__(self, how: Read) -> None:
+        self._how = how
+        self._clients, self._labels = Codes(), Codes()
         self._client_parts: list[NDArray[np.int32]] = []
         self._round_parts: list[NDArray[np.int32]] = []
-        self._status_parts: list[NDArray[np.int8]] = []
-        self._counts: Counter[str] = Counter()
-        self._clock = Clock()
+        self._words = {role: Codes() for role in ("status", "event") if role in how.names}
+        self._word_parts: dict[str, list[NDArray[np.int32]]] = {role: [] for role in self._words}
+        self._amounts: dict[str, list[pl.Series]] = {
+            role: [] for role in AMOUNTS if role in how.names
+        }
         self._times = np.empty(0)
-        self._has_times = False
 
     def takes(self, batch: Batch) -> bool:
         """Return whether a last line without a line end seems to be complete."""
         try:
             has_all(batch, ("round", "client"))
             if "time" in batch.columns:
-                self._clock.read(batch, "time")
-        except FileFormatError:
+                self._how.clock.read(batch, "time")
+        except FedavotError:
             return False
         row = {role: column[0] for role, column in batch.columns.items()}
         if batch.cut_in == "client" and row["client"] not in self._clients:
             return not any(name.startswith(row["client"]) for name in self._clients.names)
-        if batch.cut_in == "status" and len(self._words):
-            return row["status"] in self._words
+        if batch.cut_in in self._words and len(self._words[batch.cut_in]):
+            return row[batch.cut_in] in self._words[batch.cut_in]
         return True
 
     def add(self, batch: Batch) -> None:
-        has_all(batch, ("round", "client"))
-        times = self._clock.read(batch, "time") if "time" in batch.columns else None
+        event = self._how.names.get("event", "")
+        has_all(batch, ("round",) if batch.whole else ("round", "client"), event)
         rounds = self._labels.encode(batch.columns["round"])
+        if "time" in batch.columns:
+            times = self._how.clock.read(batch, "time")
+            more = np.full(len(self._labels) - self._times.size, np.inf)
+            self._times = np.concatenate([self._times, more])
+            np.minimum.at(self._times, rounds, times)
+        if batch.whole:
+            there = (batch.columns["client"].str.strip_chars() != "").to_numpy()
+            batch, rounds = batch.rows(there), rounds[there]
         self._round_parts.append(rounds)
         self._client_parts.append(self._clients.encode(batch.columns["client"]))
-        if "status" in batch.columns:
-            self._status_parts.append(self._statuses(batch.columns["status"]))
-        if times is not None:
-            self._earliest(rounds, times)
-
-    def _statuses(self, values: pl.Series) -> NDArray[np.int8]:
-        codes = self._words.encode(values)
-        words = self._words.names
-        self._counts.update(
-            dict(zip(words, np.bincount(codes, minlength=len(words)).tolist(), strict=True))
-        )
-        meaning = [_STATUS_OF.get(word.strip().lower(), FAILED) for word in words]
-        return np.array(meaning, dtype=np.int8)[codes]
-
-    def _earliest(self, rounds: NDArray[np.int32], times: Floats) -> None:
-        self._has_times = True
-        more = np.full(len(self._labels) - self._times.size, np.inf)
-        self._times = np.concatenate([self._times, more])
-        np.minimum.at(self._times, rounds, times)
+        for role, words in self._words.items():
+            self._word_parts[role].append(words.encode(batch.columns[role]))
+        for role, parts in self._amounts.items():
+            parts.append(batch.columns[role].str.strip_chars().cast(pl.Float64, strict=False))
 
     def finish(self, notes: list[str]) -> Participation:
         if not len(self._clients):
-            raise FileFormatError(f"{self._source} has a header and no rows; a log needs rows")
+            raise FileFormatError(f"{self._how.source} has a header and no rows; a log needs rows")
+        status = self._statuses(notes)
         order = order_rounds(self._labels.names)
         names, place = ordered(self._clients.names)
-        rounds = order.place[gathered(self._round_parts)]
-        key = keys(rounds, place[gathered(self._client_parts)], len(names))
-        del rounds
-        times = self._round_times(order.place, order.n_rounds) if self._has_times else order.times
-        cohorts, available, unknown = self._split(key, order.n_rounds, len(names), notes)
-        notes += [*lookalikes(names), *order.notes, *self._clock.notes(), *_backwards(times)]
-        idle = any(_STATUS_OF.get(word.strip().lower()) == IDLE for word in self._words.names)
+        key = keys(
+            order.place[gathered(self._round_parts)],
+            place[gathered(self._client_parts)],
+            len(names),
+        )
+        idle = status is not None and bool(np.any(status == IDLE))
+        key, status, at = self._distinct(key, status, notes)
+        n_rounds, n_clients = order.n_rounds, len(names)
+        available, unknown = None, None
+        if status is not None:
+            # If the log lists clients not asked, those that failed could not have taken part.
+            there = status >= (IDLE if np.any(status == IDLE) else FAILED)
+            available = Incidence.of_keys(key[there], n_rounds, n_clients)
+            unknown = Incidence.of_keys(key[status == UNKNOWN], n_rounds, n_clients)
+            took_part = status == TOOK_PART
+            key, at = key[took_part], None if at is None else at[took_part]
+        cohorts = Incidence.of_keys(key, n_rounds, n_clients)
+        amounts = self._amounts_of(cohorts, at, notes)
+        times = self._round_times(order)
+        notes += [*lookalikes(names), *order.notes, *self._how.clock.notes(), *_backwards(times)]
         return Participation(
             names,
             cohorts.offsets,
             cohorts.members,
             times,
             available,
-            unknown,
+            unknown if unknown is not None and unknown.members.size else None,
+            applied=amounts.get("weight"),
+            examples=amounts.get("examples"),
             notes=tuple(notes),
             all_available=idle,
         )
 
-    def _split(
-        self, key: Integers, n_rounds: int, n_clients: int, notes: list[str]
-    ) -> tuple[Incidence, Incidence | None, Incidence | None]:
-        """Return who took part, who was available, and whose state is unknown."""
+    def _statuses(self, notes: list[str]) -> NDArray[np.int8] | None:
+        """Return what each row says about its client; None if all took part."""
+        counts = {role: self._counts(role) for role in self._words}
+        events, role = counts.get("event", {}), "status"
+        if len(events) > 1:
+            if "status" not in counts and all(map(is_status, events)):
+                role = "event"
+            else:
+                raise self._which_events(events)
+        if role not in counts:
+            return None
+        meanings = read_statuses(
+            counts[role], self._how.names[role], self._how.statuses, self._how.source
+        )
+        notes.append(note_on(meanings, counts[role]))
+        codes = gathered(self._word_parts[role])
+        return np.array([meanings[word] for word in self._words[role].names], dtype=np.int8)[codes]
+
+    def _counts(self, role: str) -> dict[str, int]:
+        words = self._words[role].names
+        counts = np.zeros(len(words), dtype=np.int64)
+        for part in self._word_parts[role]:
+            counts += np.bincount(part, minlength=len(words))
+        return dict(zip(words, counts.tolist(), strict=True))
+
+    def _which_events(self, events: Mapping[str, int]) -> OptionError:
+        name = self._how.names["event"]
+        found = [f"{quoted(event)} ({counted(n, 'row')})" for event, n in events.items()]
+        return OptionError(
+            f"{self._how.source}: column {name!r} has {enumerated(found, 8)}; say which rows mean "
+            "that a client took part or failed to, as in ",
+            Option("where", {name: _likely(list(events)) or next(iter(events))}),
+            ", or read all with ",
+            Option("columns", {"event": ""}),
+        )
+
+    def _distinct(
+        self, key: Integers, status: NDArray[np.int8] | None, notes: list[str]
+    ) -> tuple[Integers, NDArray[np.int8] | None, Integers | None]:
+        """Return each round and client once, with its status and, if asked for, its row."""
         n_rows = key.size
-        if not self._status_parts:
-            key = _distinct(key)
-            _note_duplicates(n_rows - key.size, notes)
-            return Incidence.of_keys(key, n_rounds, n_clients), None, None
-        key *= len(SAID)
-        key += np.concatenate(self._status_parts)
-        key = _distinct(key)
-        status, key = key % len(SAID), key // len(SAID)
+        if status is not None:
+            key *= len(SAID)
+            key += status
+        at = None
+        if self._amounts:
+            at = np.argsort(key, kind="stable")
+            key = key[at]
+        else:
+            key.sort()
+        both = key
+        if status is not None:
+            key = both // len(SAID)
         last = np.append(key[1:] != key[:-1], True)
-        key, status = key[last], status[last]
-        _note_duplicates(n_rows - key.size, notes)
-        notes.append(self._reading_of_statuses())
-        # If the log lists clients that were not asked, those that failed could not have taken part.
-        there = status >= (IDLE if np.any(status == IDLE) else FAILED)
-        parts = (key[status == TOOK_PART], key[there], key[status == UNKNOWN])
-        cohorts, available, unknown = (
-            Incidence.of_keys(part, n_rounds, n_clients) for part in parts
-        )
-        return cohorts, available, unknown if unknown.members.size else None
+        if not last.all():
+            key, both, at = key[last], both[last], None if at is None else at[last]
+            repeats = n_rows - key.size
+            words = "repeats" if repeats == 1 else "repeat"
+            notes.append(f"{counted(repeats, 'row')} {words} a round and client: dropped")
+        found = None if status is None else (both % len(SAID)).astype(np.int8)
+        return key, found, at
 
-    def _reading_of_statuses(self) -> str:
-        words: dict[int, list[str]] = {}
-        for word, count in self._counts.items():
-            meaning = _STATUS_OF.get(word.strip().lower(), FAILED)
-            words.setdefault(meaning, []).append(f"{quoted(word)} ({counted(count, 'row')})")
-        listed = {meaning: enumerated(found, 8) for meaning, found in words.items()}
-        if TOOK_PART not in listed:
-            raise FileFormatError(
-                f"{self._source}: no status means that a client took part; found "
-                f"{'; '.join(listed.values())}; rename one of them to 'ok' or 'replied', or leave "
-                "the column out with ",
-                Option("columns", {"status": ""}),
-            )
-        return "status: " + "; ".join(
-            f"{listed[meaning]} read as '{SAID[meaning]}'" for meaning in SAID if meaning in listed
-        )
+    def _amounts_of(
+        self, cohorts: Incidence, rows: Integers | None, notes: list[str]
+    ) -> dict[str, Floats]:
+        """Return the numbers that go along with the cohorts, if all of them are there."""
+        found = {}
+        for role, parts in self._amounts.items():
+            values = pl.concat(parts).fill_null(np.nan).to_numpy()[rows]
+            bad = ~((values >= 0) & (values <= LARGEST))
+            if bad.any():
+                notes.append(
+                    f"column {self._how.names[role]!r} is not read as {AMOUNTS[role]}: "
+                    f"{bad.sum():,} of {values.size:,} are missing or no numbers from 0 on"
+                )
+                continue
+            found[role] = values
+        if "weight" in found:
+            found["weight"] = _shares(found["weight"], cohorts, notes)
+        return found
 
-    def _round_times(self, place: NDArray[np.int32], n_rounds: int) -> Floats:
-        times = np.full(n_rounds, np.inf)
-        np.minimum.at(times, place, self._times)
+    def _round_times(self, order: Order) -> Floats | None:
+        if "time" not in self._how.names:
+            return order.times
+        times = np.full(order.n_rounds, np.inf)
+        np.minimum.at(times, order.place[: self._times.size], self._times)
         return times
 
 
-def _distinct(key: Integers) -> Integers:
-    """Sort in place and drop repeats."""
-    key.sort()
-    first = np.append(True, key[1:] != key[:-1])
-    return key if first.all() else key[first]
+def _shares(weights: Floats, cohorts: Incidence, notes: list[str]) -> Floats:
+    """Return weights that sum to one in each round, equal ones where all are 0."""
+    rounds = cohorts.spread_over_members(np.arange(cohorts.n_cohorts))
+    sums = total_by(rounds, weights, cohorts.n_cohorts)[rounds]
+    if np.all(np.abs(sums - 1.0) <= SUM_SLACK):
+        return weights
+    notes.append("the weights that were used are divided by their sum in each round")
+    return np.where(sums > 0, weights / np.where(sums > 0, sums, 1.0), 1.0 / cohorts.sizes[rounds])
 
 
-def _note_duplicates(count: int, notes: list[str]) -> None:
-    if count:
-        repeat = "repeats" if count == 1 else "repeat"
-        notes.append(f"{counted(count, 'row')} {repeat} a round and client: dropped")
+def _likely(events: list[str]) -> str:
+    """Return the event that a client's taking part is most likely called, "" if there is none."""
+    named = [event for event in events if event]
+    by_name = (event for part in LIKELY for event in named if part in event.lower())
+    return next(by_name, named[0] if named else "")
 
 
 def _backwards(times: Floats | None) -> list[str]:

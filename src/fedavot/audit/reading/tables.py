@@ -1,27 +1,36 @@
-"""A table in a file, as batches of text columns: CSV; others are in `json_lines` and `parquet`.
+"""A file as batches of text columns, by what they mean: the one way into the audit for all tables.
 
-Every value comes as text, the empty one for what is missing, and every row knows its line. A block
-of CSV without quotes, all of whose rows have the header's width, goes to Polars. Any other is read
-row by row by Python's strict parser, whose word on a bad line is the one the caller sees.
+Every value comes as text, the empty one for what is missing, and every row knows its line. CSV is
+read here, JSON lines in `json_lines` and Parquet in `parquet`. A block of CSV that is a plain grid
+of fields, quoted or not, goes to Polars. Any other is read row by row by Python's strict parser,
+whose word on a bad line is the one the caller sees.
 """
 
-import csv
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from fedavot._checks import Integers
-from fedavot._reading import OpenQuoteError, after_lines, csv_rows, refuse_width
+from fedavot._checks import enumerated, quoted
+from fedavot._reading import (
+    Header,
+    OpenQuoteError,
+    after_lines,
+    csv_header,
+    csv_rows,
+    refuse_width,
+)
 from fedavot.audit.reading.blocks import Block, Report, cut_off, text_blocks
-from fedavot.audit.reading.columns import Layout, called, find_layout, unread
-from fedavot.errors import FileFormatError
+from fedavot.audit.reading.columns import LISTS, WHERE, Layout, Sought, called, plain
+from fedavot.errors import FileFormatError, Option, OptionError
 
-DELIMITERS = ",;\t|"
+_LIST = re.compile(r"[;,|]")
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,8 @@ class Batch:
         What the numbers count: ``line`` or ``row``.
     cut_in : str or None
         For a last line without a line end: the column it may be cut off in.
+    whole : bool
+        Whether each line has all clients of a round: a row without a client says that it had none.
     """
 
     source: Path
@@ -47,132 +58,143 @@ class Batch:
     places: Sequence[int]
     unit: str = "line"
     cut_in: str | None = None
+    whole: bool = False
 
     def place(self, row: int) -> str:
         """Return where a row of the batch is, for messages."""
         return f"{self.source}, {self.unit} {self.places[row]}"
 
+    def rows(self, chosen: NDArray[Any]) -> "Batch":
+        """Return the rows at these positions, which may repeat, or at which this is true."""
+        at = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
+        columns = {role: column[at] for role, column in self.columns.items()}
+        return replace(self, columns=columns, places=[self.places[i] for i in at.tolist()])
+
 
 class Table(NamedTuple):
-    """The kind of a table and its rows."""
+    """The names of a table's columns, which are read and as what, and the rows."""
 
-    kind: str
+    header: Sequence[str]
+    layout: Layout
     batches: Iterator[Batch]
 
 
-def open_csv(
-    source: Path, named: Mapping[str, str], kinds: Sequence[str], report: Report, notes: list[str]
-) -> Table:
+def chosen(source: Path, table: Table, sought: Sought, notes: list[str]) -> Iterator[Batch]:
+    """Yield the rows that ``where`` asks for, and refuse a table that has none."""
+    seen = {name: Counter[str]() for name in sought.where}
+    n_rows, n_kept = 0, 0
+    for batch in table.batches:
+        keep = np.ones(len(batch.places), dtype=bool)
+        for name, values in sought.where.items():
+            column = batch.columns.pop(f"{WHERE}{name}").str.strip_chars()
+            seen[name].update(column.to_list())
+            keep &= column.is_in(values).to_numpy()
+        n_rows, n_kept = n_rows + keep.size, n_kept + int(keep.sum())
+        if keep.all():
+            yield batch
+        elif keep.any():
+            yield batch.rows(keep)
+    asked = [f"{name} {' or '.join(map(quoted, values))}" for name, values in sought.where.items()]
+    if n_rows and not n_kept:
+        found = "; ".join(
+            f"{name} is {enumerated([quoted(value) for value, _ in values.most_common()], 8)}"
+            for name, values in seen.items()
+        )
+        raise OptionError(
+            f"{source}: no row has {' and '.join(asked)}; {found}: give ",
+            Option("where"),
+            " one of these",
+        )
+    notes.append(f"{n_kept:,} of {n_rows:,} rows read: those with {' and '.join(asked)}")
+
+
+def open_csv(source: Path, sought: Sought, report: Report, notes: list[str]) -> Table:
     """Read the header of a CSV file, and its rows as they are asked for."""
     before = len(notes)
     blocks = text_blocks(source, report, notes)
     for block in blocks:
-        text = block.data.lstrip(b"\r\n")
+        text = block.data.lstrip(b"\r\n").decode()
         if not text:
             continue
-        line = block.line + block.data.count(b"\n") - text.count(b"\n")
-        first, _, rest = text.partition(b"\n")
-        delimiter, header = _header(first.decode(), named, kinds, source)
-        layout = find_layout(header, named, kinds, source)
-        body = chain([Block(rest, line + 1, True)] if rest else [], blocks)
-        notes += unread(header, layout)
-        csv_file = _Csv(source, delimiter, header, layout, notes)
-        return Table(layout.kind, csv_file.batches(body))
+        line = block.line + block.data.count(b"\n") - text.count("\n")
+        header = csv_header(text, source, sought.knows)
+        layout = sought.layout(header.names, source)
+        rest = after_lines(text, header.lines).encode()
+        first = Block(rest, line + header.lines, block.ended)
+        csv_file = _Csv(source, header, layout, notes)
+        return Table(header.names, layout, csv_file.batches(first, blocks))
     if len(notes) > before:
         raise FileFormatError(f"{source} is cut off before its first line ends; compress it again")
-    raise FileFormatError(f"{source} is empty; {called(kinds)} needs a header line and rows")
-
-
-def _header(
-    line: str, named: Mapping[str, str], kinds: Sequence[str], source: Path
-) -> tuple[str, list[str]]:
-    """Return the delimiter that makes a header of the line, and the header."""
-    headers, failure = {}, None
-    for delimiter in DELIMITERS:
-        try:
-            headers[delimiter] = next(csv.reader([line], delimiter=delimiter, strict=True))
-            find_layout(headers[delimiter], named, kinds, source)
-        except csv.Error as cause:
-            failure = FileFormatError(f"{source}, line 1: {cause}; correct the header's quotes")
-        except FileFormatError:
-            continue
-        else:
-            return delimiter, headers[delimiter]
-    if failure is not None:
-        raise failure
-    return max(headers.items(), key=lambda item: len(item[1]))
+    raise FileFormatError(
+        f"{source} is empty; {called(sought.kinds[0])} needs a header line and rows"
+    )
 
 
 @dataclass(frozen=True)
 class _Csv:
     source: Path
-    delimiter: str
-    header: list[str]
+    header: Header
     layout: Layout
     notes: list[str]
 
-    def batches(self, blocks: Iterator[Block]) -> Iterator[Batch]:
+    def batches(self, first: Block, blocks: Iterator[Block]) -> Iterator[Batch]:
         """Yield the rows, but those that repeat the header, as where files were joined."""
+        at = self.layout.places.get("client", -1)
+        lists = at >= 0 and plain(self.header.names[at]) in LISTS
         headers = 0
-        for batch in self._all_batches(blocks):
-            kept = self._rows_of(batch)
-            if kept is None:
-                yield batch
-                continue
-            headers += len(batch.places) - kept.size
-            if kept.size:
-                columns = {role: column[kept] for role, column in batch.columns.items()}
-                yield replace(batch, columns=columns, places=[batch.places[i] for i in kept])
+        for batch in self._all_batches(first, blocks):
+            same = np.logical_and.reduce(
+                [
+                    (batch.columns[role] == self.header.names[place]).to_numpy()
+                    for role, place in self.layout.places.items()
+                ]
+            )
+            headers += int(same.sum())
+            kept = batch.rows(~same) if same.any() else batch
+            if kept.places:
+                yield _spread(kept) if lists else kept
         if headers:
             words = "1 line repeats" if headers == 1 else f"{headers} lines repeat"
             self.notes.append(f"{words} the header: dropped")
 
-    def _rows_of(self, batch: Batch) -> Integers | None:
-        """Return which rows of a batch are no header; None if all are."""
-        same = None
-        for role, at in self.layout.places.items():
-            here = batch.columns[role] == self.header[at]
-            same = here if same is None else same & here
-            if not same.any():
-                return None
-        return None if same is None else np.flatnonzero(~same.to_numpy())
-
-    def _all_batches(self, blocks: Iterator[Block]) -> Iterator[Batch]:
-        pending, since = b"", 0
-        for block in blocks:
+    def _all_batches(self, first: Block, blocks: Iterator[Block]) -> Iterator[Batch]:
+        pending, since, block = b"", 0, first
+        while block is not None:
             line = since if pending else block.line
             data = pending + block.data
-            frame = self._regular(data) if block.ended else None
-            if frame is not None:
+            columns = self._grid(data) if block.ended and data else None
+            if columns is not None:
                 pending = b""
-                yield Batch(self.source, frame, range(line, line + data.count(b"\n")))
-                continue
-            try:
-                text = data.decode()
-                rows, lines, opened = self._row_by_row(text, line, block.ended)
-            except FileFormatError:
-                if block.ended or pending:
-                    raise
-                self.notes.append(cut_off(line))
-                return
-            pending = b""
-            if opened is not None:
-                since, pending = opened, after_lines(text, opened - line).encode()
-            cut_in = None if block.ended else self._last_column()
-            if rows:
-                yield Batch(self.source, self._columns(rows), lines, cut_in=cut_in)
+                yield Batch(self.source, columns, range(line, line + data.count(b"\n")))
+            elif data:
+                try:
+                    text = data.decode()
+                    rows, lines, opened = self._row_by_row(text, line, block.ended)
+                except FileFormatError:
+                    if block.ended or pending:
+                        raise
+                    self.notes.append(cut_off(line))
+                    return
+                pending = b""
+                if opened is not None:
+                    since, pending = opened, after_lines(text, opened - line).encode()
+                if rows:
+                    cut_in = None if block.ended else self._last_column()
+                    yield Batch(self.source, self._columns(rows), lines, cut_in=cut_in)
+            block = next(blocks, None)  # type: ignore[assignment]
         if pending:
             raise OpenQuoteError(self.source, since)
 
-    def _regular(self, data: bytes) -> dict[str, pl.Series] | None:
+    def _grid(self, data: bytes) -> dict[str, pl.Series] | None:
         """Return the columns of a block that is a plain grid of fields, or None."""
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n")
-        if b'"' in data or b"\r" in data:
+        unquoted = _without_quotes(data, self.header.separator)
+        if unquoted is None or b"\r" in unquoted:
             return None
-        letters = np.frombuffer(data, dtype=np.uint8)
-        ends = letters[(letters == ord(self.delimiter)) | (letters == ord("\n"))]
-        width = len(self.header)
+        letters = np.frombuffer(unquoted, dtype=np.uint8)
+        ends = letters[(letters == ord(self.header.separator)) | (letters == ord("\n"))]
+        width = len(self.header.names)
         if ends.size % width or np.any(ends[width - 1 :: width] != ord("\n")):
             return None
         if np.count_nonzero(ends == ord("\n")) != ends.size // width:
@@ -180,10 +202,10 @@ class _Csv:
         places = self.layout.places
         read = sorted(set(places.values()))
         frame = pl.read_csv(
-            data,
+            unquoted,
             has_header=False,
             infer_schema=False,
-            separator=self.delimiter,
+            separator=self.header.separator,
             quote_char=None,
             columns=read,
         )
@@ -195,9 +217,10 @@ class _Csv:
         """Return rows, their lines, and the line on which a quote is opened and not closed."""
         rows: list[list[str]] = []
         lines: list[int] = []
+        separator = self.header.separator
         try:
-            for row, at in csv_rows(text, self.source, delimiter=self.delimiter, line=line):
-                refuse_width(row, len(self.header), self.source, at)
+            for row, at in csv_rows(text, self.source, delimiter=separator, line=line):
+                refuse_width(row, len(self.header.names), self.source, at)
                 rows.append(row)
                 lines.append(at)
         except OpenQuoteError as found:
@@ -212,6 +235,32 @@ class _Csv:
             for role, at in self.layout.places.items()
         }
 
-    def _last_column(self) -> str | None:
-        last = len(self.header) - 1
+    def _last_column(self) -> str:
+        last = len(self.header.names) - 1
         return next((role for role, at in self.layout.places.items() if at == last), "")
+
+
+def _without_quotes(data: bytes, separator: str) -> bytes | None:
+    """Return CSV whose quotes all enclose whole, plain fields without them, or None."""
+    if b'"' not in data:
+        return data
+    letters = np.frombuffer(data, dtype=np.uint8)
+    quotes = np.flatnonzero(letters == ord('"'))
+    ends = np.flatnonzero((letters == ord(separator)) | (letters == ord("\n")))
+    opens, closes = quotes[::2], quotes[1::2]
+    if opens.size != closes.size or np.any(np.searchsorted(quotes, ends) % 2):
+        return None
+    edge = np.zeros(letters.size + 1, dtype=bool)
+    edge[ends] = True
+    if not (np.all(edge[opens - 1] | (opens == 0)) and np.all(edge[closes + 1])):
+        return None
+    return data.replace(b'"', b"")
+
+
+def _spread(batch: Batch) -> Batch:
+    """Return a row for each client of cells that list several, as in ``a; b`` or ``['a', 'b']``."""
+    cells = [_LIST.split(cell.strip(" []{}()")) for cell in batch.columns["client"].to_list()]
+    names = [name.strip(" '\"") for cell in cells for name in cell]
+    wide = batch.rows(np.repeat(np.arange(len(cells)), [len(cell) for cell in cells]))
+    columns = {**wide.columns, "client": pl.Series(names, dtype=pl.String)}
+    return replace(wide, columns=columns, whole=True)

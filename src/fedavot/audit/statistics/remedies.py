@@ -11,7 +11,7 @@ import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence
-from fedavot.audit.reading.draws import ONE_BY_ONE, some_of
+from fedavot.audit.participation import ONE_BY_ONE, some_of
 from fedavot.audit.statistics.fitting import Fitting
 from fedavot.audit.statistics.shortfall import shortfall
 from fedavot.audit.statistics.window import Members, Window

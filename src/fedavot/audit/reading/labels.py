@@ -1,0 +1,157 @@
+"""Labels as numbers: each distinct text is held once, and rows hold its code.
+
+The order of clients is that of `participation.ordered`. Rounds whose labels are whole numbers are
+ordered by size, and 07 is 7; other numbers likewise; dates by time; any other labels as they first
+appear. A round that no row names was not logged: it is no round, and nobody was absent from it.
+"""
+
+import math
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from fedavot._checks import Floats, shown
+from fedavot.audit.reading.moments import as_moments
+
+_Number = TypeVar("_Number", bound=np.generic)
+_WHOLE = re.compile(r"\s*([+-]?[0-9]{1,4000})(\.0*)?\s*")
+_INT64 = 1 << 63
+
+
+class Codes:
+    """Numbers for names, in order of first appearance."""
+
+    def __init__(self) -> None:
+        self._code_of: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._code_of)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._code_of
+
+    @property
+    def names(self) -> list[str]:
+        """The names, in order of first appearance."""
+        return list(self._code_of)
+
+    def code(self, name: str) -> int:
+        """Return a name's number, a new one if it has none."""
+        return self._code_of.setdefault(name, len(self._code_of))
+
+    def encode(self, values: pl.Series) -> NDArray[np.int32]:
+        """Return the numbers of a column of names, shape (n_rows,)."""
+        distinct = values.unique(maintain_order=True)
+        codes = pl.Series([self.code(name) for name in distinct.to_list()], dtype=pl.Int32)
+        return np.asarray(
+            values.replace_strict(distinct, codes, return_dtype=pl.Int32).to_numpy(),
+            dtype=np.int32,
+        )
+
+
+class Order(NamedTuple):
+    """How labels become rounds.
+
+    Attributes
+    ----------
+    place : int32 array, shape (n_labels,)
+        The round of each label.
+    n_rounds : int
+        How many rounds there are.
+    times : float array, shape (n_rounds,), or None
+        The rounds' times, where the labels are dates.
+    notes : list of str
+        What was odd.
+    """
+
+    place: NDArray[np.int32]
+    n_rounds: int
+    times: Floats | None
+    notes: list[str]
+
+
+def order_rounds(labels: list[str]) -> Order:
+    """Order the rounds with these labels, which come in order of first appearance."""
+    whole = [_WHOLE.fullmatch(label) for label in labels]
+    if all(whole):
+        integers = [int(match[1]) for match in whole if match]
+        large = any(not -_INT64 <= integer < _INT64 for integer in integers)
+        labelled = np.array(integers, dtype=object if large else np.int64)
+        numbers, place = np.unique(labelled, return_inverse=True)
+        return Order(place.astype(np.int32), numbers.size, None, unlogged(numbers.tolist()))
+    for read, timed in ((_decimals, False), (as_moments, True)):
+        values = read(labels)
+        if values is not None:
+            distinct, place = np.unique(values, return_inverse=True)
+            return Order(place.astype(np.int32), distinct.size, distinct if timed else None, [])
+    first: dict[str, int] = {}
+    spelt = [
+        str(int(match[1])) if match else label for label, match in zip(labels, whole, strict=True)
+    ]
+    codes = np.array([first.setdefault(label, len(first)) for label in spelt], dtype=np.int32)
+    other = labels[whole.index(None)]
+    mixed = [
+        f"not all round labels are numbers ({other[:60]!r} is not): rounds are in the order in "
+        "which they first appear"
+    ]
+    return Order(codes, len(first), None, mixed if any(whole) else [])
+
+
+def unlogged(values: list[int]) -> list[str]:
+    """Return a note on whole numbers, ascending and distinct, that no round has."""
+    missing = values[-1] - values[0] + 1 - len(values)
+    if not missing:
+        return []
+    words = "number" if missing == 1 else "numbers"
+    return [
+        f"{shown(missing)} round {words} between {shown(values[0])} and {shown(values[-1])} "
+        f"{'does' if missing == 1 else 'do'} not appear: taken as not logged, not as rounds in "
+        "which nobody took part"
+    ]
+
+
+def counted(number: int, what: str) -> str:
+    """Return how many there are of what, in the singular or the plural.
+
+    >>> counted(1, "row"), counted(2, "row")
+    ('1 row', '2 rows')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def lookalikes(names: Sequence[str]) -> list[str]:
+    """Return a note on clients whose names only spaces or accents' spelling tell from others'."""
+    seen = set(names)
+    alike = [name for name in names if (other := _spelling(name)) != name and other in seen]
+    if not alike:
+        return []
+    return [
+        f"{counted(len(alike), 'client')} called like another but for spaces around the name, or "
+        f"for how its accents are encoded, such as {alike[0]!r}: taken as clients of their own"
+    ]
+
+
+def gathered(parts: list[NDArray[_Number]]) -> NDArray[_Number]:
+    """Join arrays, of which there is at least one, and let go of the parts."""
+    whole = np.concatenate(parts)
+    parts.clear()
+    return whole
+
+
+def _decimals(labels: list[str]) -> Floats | None:
+    if any("_" in label for label in labels):
+        return None
+    try:
+        numbers = [float(label) for label in labels]
+    except ValueError:
+        return None
+    return np.array(numbers) if all(map(math.isfinite, numbers)) else None
+
+
+def _spelling(name: str) -> str:
+    return name.strip() if name.isascii() else unicodedata.normalize("NFC", name.strip())
