@@ -352,7 +352,7 @@ def other(**changes):
     [
         (other(b=None), "array 'b'"),
         (other(extra=np.zeros(2)), "array 'extra'"),
-        (other(b=np.zeros(4)), r"array 'b' is \(\(5,\)"),
+        (other(b=np.zeros(4)), r"array 'b' is \[\[5\]"),
         (other(w=model()["w"].astype(np.float64)), "array 'w'"),
     ],
 )

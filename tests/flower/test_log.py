@@ -23,7 +23,7 @@ from fedavot.flower.kept.log import ParticipationLog
 MODEL = {"w": np.zeros(3, np.float32)}
 FIELDS = {
     *("format", "version", "round", "time", "available", "asked", "replied", "failed", "late"),
-    *("excluded", "refused", "weights", "gap", "effective_cohort_size", "metrics"),
+    *("excluded", "refused", "weights", "applied", "gap", "effective_cohort_size", "metrics"),
 }
 FATES = ["reply", "error", "dead", "lost", "expired", "silent", "nan", "shape", "metrics"]
 

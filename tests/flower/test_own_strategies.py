@@ -7,12 +7,12 @@ import re
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, MetricRecord
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg, QFedAvg, Result, Strategy
 from grid import arrays_of, everybody, federation, only, record_of, rounds_in
 from runs import fixed
 
-from fedavot.errors import OptionError
+from fedavot.errors import AggregateError, OptionError
 from fedavot.flower import FedAVOT, Weighting
 
 AGREE = 1e-12
@@ -293,3 +293,153 @@ def test_a_class_with_slots_is_refused():
 
     with pytest.raises(OptionError, match="__slots__.*'kept'"):
         avot(everybody(Slotted))
+
+
+class Broken(FedAvg):
+    """A strategy whose aggregate is not finite from some round on."""
+
+    def __init__(self, bad, at=3):
+        super().__init__(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
+        self.bad, self.at = bad, at
+
+    def aggregate_train(self, server_round, replies):
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        if arrays is not None and server_round >= self.at:
+            arrays["w"] = record_of({"w": np.array([0.0, self.bad, 0.0, 0.0])})["w"]
+        return arrays, metrics
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("memory", [None, "server"])
+def test_an_aggregate_that_is_not_finite_stops_the_run_with_the_last_good_checkpoint(
+    tmp_path, bad, memory
+):
+    with pytest.raises(AggregateError, match=r"round 3: array 'w' .*1 of 4"):
+        avot(Broken(bad), folder=tmp_path, memory=memory).start(grid_of(), record_of(MODEL), 5)
+    mended = avot(Broken(bad, at=9), folder=tmp_path, memory=memory, resume=True)
+    result = mended.start(grid_of(), record_of(MODEL), 5)
+    whole = avot(Broken(bad, at=9), folder=tmp_path / "whole", memory=memory)
+    same_model(result.arrays, whole.start(grid_of(), record_of(MODEL), 5).arrays)
+
+
+class Reshaping(Broken):
+    """A strategy that removes one array and adds another."""
+
+    def aggregate_train(self, server_round, replies):
+        arrays, metrics = super(Broken, self).aggregate_train(server_round, replies)
+        if server_round == 2:
+            del arrays["b"]
+            arrays["added"] = record_of({"added": np.ones(3, np.float32)})["added"]
+        return arrays, metrics
+
+
+def test_a_strategy_may_return_fewer_and_other_arrays(tmp_path):
+    ends = []
+    for folder, stops in (("whole", [4]), ("parts", [3, 4])):
+        for n_rounds in stops:
+            strategy = avot(Reshaping(0.0), folder=tmp_path / folder, resume=True)
+            result = strategy.start(grid_of(), record_of(MODEL), n_rounds)
+        ends.append(result.arrays)
+        assert [len(line["replied"]) for line in rounds_in(tmp_path / folder)] == [3, 2, 2, 1]
+    assert sorted(arrays_of(ends[0])) == ["added", "w"]
+    same_model(*ends)
+
+
+def test_other_arrays_than_the_models_are_refused_with_memory(tmp_path):
+    strategy = avot(Reshaping(0.0), folder=tmp_path, memory="server")
+    with pytest.raises(AggregateError, match="'added'.*memory"):
+        strategy.start(grid_of(), record_of(MODEL), 4)
+
+
+def test_a_strategy_may_send_some_arrays_only():
+    class Part(FedAvg):
+        def configure_train(self, server_round, arrays, config, grid):
+            part = record_of({"w": arrays_of(arrays)["w"]})
+            return super().configure_train(server_round, part, config, grid)
+
+        def aggregate_train(self, server_round, replies):
+            arrays, metrics = super().aggregate_train(server_round, replies)
+            return record_of(arrays_of(arrays) | {"b": np.zeros(2)}), metrics
+
+    seen = []
+    result = avot(everybody(Part), on_round=seen.append).start(grid_of(), record_of(MODEL), 2)
+    assert [it.excluded for it in seen] == [{}, {}]
+    np.testing.assert_array_equal(
+        arrays_of(result.arrays)["w"], arrays_of(plain_run(2)[0].arrays)["w"]
+    )
+
+
+class Plain(FedAvg):
+    """A strategy that takes the plain mean."""
+
+    def aggregate_train(self, server_round, replies):
+        valid, _ = self._check_and_log_replies(replies, is_train=True)
+        contents = [reply.content for reply in valid]
+        models = [arrays_of(content["arrays"]) for content in contents]
+        mean = {key: np.mean([model[key] for model in models], axis=0) for key in models[0]}
+        return record_of(mean), self.train_metrics_aggr_fn(contents, self.weighted_by_key)
+
+
+class Median(FedAvg):
+    """A strategy that never looks at the metrics."""
+
+    def aggregate_train(self, server_round, replies):
+        models = [arrays_of(reply.content["arrays"]) for reply in replies]
+        mean = {key: np.median([model[key] for model in models], axis=0) for key in models[0]}
+        return record_of(mean), None
+
+
+@pytest.mark.parametrize("kind", [Plain, Median])
+def test_weights_that_a_strategy_ignores_are_noticed_and_not_logged_as_applied(
+    tmp_path, caplog, kind
+):
+    grid = federation(3, update)
+    avot(everybody(kind), folder=tmp_path).start(grid, record_of(MODEL), 3)
+    assert len([it for it in caplog.messages if kind.__name__ in it and "num-examples" in it]) == 1
+    lines = rounds_in(tmp_path)
+    assert [line["applied"] for line in lines] == [False] * 3
+    if kind is Plain:
+        assert lines[0]["weights"] == pytest.approx(dict.fromkeys("012", 1 / 3))
+
+
+class Shifted(FedAvg):
+    """A strategy with a step of its own on top of the average."""
+
+    def aggregate_train(self, server_round, replies):
+        arrays, metrics = super().aggregate_train(server_round, copy.deepcopy(list(replies)))
+        return record_of({key: value + 1 for key, value in arrays_of(arrays).items()}), metrics
+
+
+@pytest.mark.parametrize("kind", [FedAvg, Rounds, Shifted, QFedAvg])
+def test_a_strategy_that_averages_by_weight_is_not_suspected(tmp_path, caplog, kind):
+    options = {"client_learning_rate": 0.3} if kind is QFedAvg else {}
+    inner = Rounds() if kind is Rounds else everybody(kind, **options)
+    avot(inner, folder=tmp_path).start(grid_of(), record_of(MODEL), 5)
+    assert all(line["applied"] for line in rounds_in(tmp_path))
+    warned = [it.getMessage() for it in caplog.records if it.levelname == "WARNING"]
+    assert not [it for it in warned if "num-examples" in it]
+
+
+class Fixed(FedAvg):
+    """A strategy that asks the nodes it saw in the first round, and looks no more."""
+
+    cohort = ()
+
+    def configure_train(self, server_round, arrays, config, grid):
+        self.cohort = self.cohort or tuple(grid.get_node_ids())
+        content = RecordDict(
+            {"arrays": arrays, "config": ConfigRecord({"server-round": server_round})}
+        )
+        return [Message(content, node, "train") for node in self.cohort]
+
+
+def test_a_strategy_may_ask_a_fixed_cohort():
+    grid, seen = federation(3, update), []
+
+    def leave(record):
+        seen.append(record)
+        grid.nodes[102].online = record.round != 2
+
+    avot(Fixed(fraction_evaluate=0.0), on_round=leave).start(grid, record_of(MODEL), 4)
+    assert [it.replied for it in seen] == [["0", "1", "2"]] * 2 + [["0", "1"], ["0", "1", "2"]]
+    assert [list(it.refused) for it in seen] == [[], [], ["node 102"], []]

@@ -42,6 +42,7 @@ class OpenRound:
         *,
         gap: float,
         metrics: MetricRecord | None,
+        applied: bool = True,
     ) -> Round:
         """Return the record of the round for the log."""
         squares = sum(weight**2 for weight in weights.values())
@@ -55,6 +56,7 @@ class OpenRound:
             excluded=found.excluded,
             refused=self.refused,
             weights=dict(weights),
+            applied=applied,
             gap=gap,
             effective_cohort_size=1.0 / squares if squares else 0.0,
             metrics=dict(metrics or {}),

@@ -27,7 +27,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedavot._checks import one_of
 from fedavot._files import PathLike
-from fedavot.errors import OptionError
+from fedavot.errors import AggregateError, OptionError
 from fedavot.flower.kept.folder import Parts, Remembers, RunFolder
 from fedavot.flower.kept.log import OnRound, as_callbacks
 from fedavot.flower.loop import Loop, loop_class
@@ -35,6 +35,7 @@ from fedavot.flower.options import Admission, Weighting
 from fedavot.flower.rounds import OpenRound
 from fedavot.flower.who.admission import AdmittedGrid
 from fedavot.flower.who.identity import Names
+from fedavot.flower.worth.aggregate import WeightWatch, fault_of, sent_arrays
 from fedavot.flower.worth.importance import Importance
 from fedavot.flower.worth.records import metrics_of, put_weights, refuse_other_kinds, typed_as
 from fedavot.flower.worth.replies import Inspector, Sorted, brief
@@ -124,6 +125,7 @@ class FedAVOT(Strategy):
         self._facade = facade(strategy, loop_class(self._run), **hooks)
         self._memory = None if memory is None else one_of(memory, ("server",), what="memory")
         self._copies = not is_flowers_own(strategy)
+        self._watch = WeightWatch(self._key) if self._copies and memory is None else None
         self._weigher = Weigher(importance, self._weighting, unlisted=self._admission.unlisted)
         self._names = Names(self._admission.identity, self._admission.key)
         # Under differential privacy, weights must not depend on the updates.
@@ -134,7 +136,7 @@ class FedAVOT(Strategy):
         self._callbacks = as_callbacks(on_round)
         self._open: OpenRound | None = None
         self._files: RunFolder | None = None
-        self._ran = False
+        self._ran = self._warned = False
         self._timeout: float | None = None
         if (resume or memory) and folder is None:
             raise OptionError(f"{'resume' if resume else 'memory'} needs a folder; pass folder=...")
@@ -200,15 +202,16 @@ class FedAVOT(Strategy):
             rng = np.random.default_rng([self._weighting.seed, server_round])
             shares = nodes.choose(rng, least_available(self.strategy))
         messages = list(self._inner.configure_train(server_round, arrays, config, nodes))
+        sent, gone = self._addressed(messages, nodes, grid)
+        messages = list(sent.values())
         self._limit(messages)
-        sent = {nodes.name_of(it.metadata.dst_node_id): it for it in messages}
         if memory := self._remembers():
             memory.prepare(server_round, sent)
         self._open = OpenRound(
             number=server_round,
-            model=arrays,
+            model=sent_arrays(messages, arrays),
             available=nodes.available,
-            refused=nodes.refused,
+            refused=nodes.refused | gone,
             asked={name: message.metadata for name, message in sent.items()},
             shares=shares,
         )
@@ -234,15 +237,25 @@ class FedAVOT(Strategy):
         if too_little := missing_noise(self.strategy, max(weights, default=0.0)):
             _log.warning("FedAVOT: %s", too_little)
         arrays, metrics = self._aggregate(server_round, found, weights, open_round.model)
+        fault = None
+        if arrays is not None:
+            fault = fault_of(arrays, open_round.model, exact=self._memory is not None)
         if memory := self._remembers():
-            memory.settle(accepted=arrays is not None)
+            memory.settle(accepted=arrays is not None and fault is None)
+        if fault is not None:
+            raise AggregateError(f"round {server_round}: {fault}. {self._last_good(server_round)}")
         if arrays is None:
             found.excluded.update(dict.fromkeys(names, "the wrapped strategy aggregated nothing"))
             found.usable.clear()
             self._finish(open_round, found, {}, metrics)
             return None, metrics
+        applied = True
+        if self._watch is not None and self._watch.ignored(arrays):
+            weights, applied = self._watch.in_effect(weights), False
+            self._warn_of_ignored_weights()
         self._weigher.observe(names, weights)
-        self._finish(open_round, found, dict(zip(names, weights.tolist(), strict=True)), metrics)
+        given = dict(zip(names, weights.tolist(), strict=True))
+        self._finish(open_round, found, given, metrics, applied=applied)
         return typed_as(arrays, open_round.model), metrics
 
     def configure_evaluate(
@@ -327,6 +340,43 @@ class FedAVOT(Strategy):
     def _remembers(self) -> Remembers | None:
         return None if self._files is None else self._files.memory
 
+    def _addressed(
+        self, messages: list[Message], nodes: AdmittedGrid, grid: Grid
+    ) -> tuple[dict[str, Message], dict[str, str]]:
+        """Return the messages by client name, and why others are not sent.
+
+        A strategy may ask nodes that it chose in an earlier round, without a look at who is there.
+        """
+        if not nodes.names:
+            nodes.get_node_ids()
+        sent, gone = {}, {}
+        for message in messages:
+            node = message.metadata.dst_node_id
+            try:
+                sent[nodes.name_of(node)] = message
+            except OptionError:
+                if node in grid.get_node_ids():
+                    raise
+                gone[f"node {node}"] = f"the wrapped strategy asks node {node}, which has left"
+                _log.warning("FedAVOT: %s", gone[f"node {node}"])
+        return sent, gone
+
+    def _last_good(self, number: int) -> str:
+        """Return where the model before a round is."""
+        if self._files is None:
+            return "Without a folder nothing is kept"
+        return f"The model of round {number - 1} is kept in {self._folder}"
+
+    def _warn_of_ignored_weights(self) -> None:
+        if not self._warned:
+            _log.warning(
+                "FedAVOT: %s aggregates without the weights in the metric %r, so that FedAVOT has "
+                "no effect on the model; average by this metric in aggregate_train",
+                type(self.strategy).__name__,
+                self._key,
+            )
+        self._warned = True
+
     def _limit(self, messages: list[Message]) -> None:
         """Let messages expire with their round, so that a late node works on the current one."""
         if self._timeout is not None:
@@ -350,6 +400,8 @@ class FedAVOT(Strategy):
             return None, None
         replies = list(found.usable.values())
         put_weights(replies, weights, model, key=self._key, copies=self._copies)
+        if self._watch is not None:
+            self._watch.before(replies, weights)
         if memory := self._remembers():
             combined = memory.combine(server_round, found.usable, weights, model)
             for reply in replies:
@@ -362,9 +414,12 @@ class FedAVOT(Strategy):
         found: Sorted,
         weights: dict[str, float],
         metrics: MetricRecord | None,
+        *,
+        applied: bool = True,
     ) -> None:
         """Log a round and call the callbacks."""
-        record = open_round.record(found, weights, gap=self._weigher.gap, metrics=metrics)
+        gap = self._weigher.gap
+        record = open_round.record(found, weights, gap=gap, metrics=metrics, applied=applied)
         _log.info("FedAVOT: %s", record.summary())
         if not weights:
             _log.warning("FedAVOT: round %d has no usable update; model unchanged", record.round)

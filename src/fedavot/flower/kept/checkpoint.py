@@ -64,21 +64,29 @@ def pack_model(model: ArrayRecord) -> tuple[list[str], Arrays]:
     return list(model), arrays
 
 
-def unpack_model(names: list[str], arrays: Arrays, like: ArrayRecord) -> ArrayRecord:
-    """Return the model of a checkpoint; raise if its arrays are not those of ``like``."""
+def unpack_model(names: list[str], arrays: Arrays) -> ArrayRecord:
+    """Return the model of a checkpoint."""
     saved = {name: arrays[f"model/{number}"] for number, name in enumerate(names)}
-    wanted = {key: (tuple(array.shape), array.dtype) for key, array in like.items()}
-    found = {key: (array.shape, str(array.dtype)) for key, array in saved.items()}
-    if found != wanted:
-        differing = sorted(found.keys() ^ wanted.keys()) or [
-            key for key in wanted if found[key] != wanted[key]
-        ]
-        key = differing[0]
-        raise CheckpointError(
-            f"the checkpoint holds another model: array {key!r} is {found.get(key, 'missing')} "
-            f"in the checkpoint and {wanted.get(key, 'missing')} in this run"
-        )
-    return ArrayRecord({key: Array(np.asarray(saved[key])) for key in wanted})
+    return ArrayRecord({key: Array(np.asarray(values)) for key, values in saved.items()})
+
+
+def form_of(model: ArrayRecord) -> dict[str, list[Any]]:
+    """Return the shapes and number types of a model's arrays."""
+    return {key: [list(array.shape), array.dtype] for key, array in model.items()}
+
+
+def refuse_other_form(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raise if a run began with another model, given the forms of both.
+
+    The model of the checkpoint may have others: a strategy may add and remove arrays.
+    """
+    for key in [*wanted, *found]:
+        if found.get(key) != wanted.get(key):
+            raise CheckpointError(
+                f"the checkpoint holds another model: array {key!r} is "
+                f"{found.get(key, 'missing')} in the checkpoint and {wanted.get(key, 'missing')} "
+                "in this run"
+            )
 
 
 def rng_states() -> dict[str, Any]:

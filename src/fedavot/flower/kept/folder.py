@@ -209,6 +209,7 @@ class RunFolder:
         self._checkpoints = checkpoints
         self._state: StrategyState | None = None
         self._configs: list[dict[str, Any]] = []
+        self._form: dict[str, list[Any]] = {}
         self._log: ParticipationLog | None = None
         self._unlock: Callable[[], object] = lambda: None
         self.memory: Remembers | None = None
@@ -232,6 +233,7 @@ class RunFolder:
                 f"{self._folder} holds {existing[0]} of an earlier run; continue that run with "
                 "resume=True, or choose another folder"
             )
+        self._form = saved.form_of(model)
         if self._checkpoints:
             self._state = StrategyState(self._parts.strategy)
         if memory:
@@ -259,6 +261,7 @@ class RunFolder:
             "round": run.number,
             "evaluated": run.evaluated,
             "model": model_names,
+            "form": self._form,
             "strategy": packed,
             "configs": configs.pack(self._changes(run.configs), "configs"),
             "random": saved.rng_states(),
@@ -317,7 +320,8 @@ class RunFolder:
             raise CheckpointError(
                 f"the checkpoint in {self._folder} belongs to another run: {difference}"
             )
-        run.model = saved.unpack_model(meta["model"], checkpoint.arrays, run.model)
+        saved.refuse_other_form(meta["form"], self._form)
+        run.model = saved.unpack_model(meta["model"], checkpoint.arrays)
         self._state.load(meta["strategy"], checkpoint.arrays)
         self._parts.weigher.load_state_dict(weighed)
         self._parts.names.load_state_dict(unpack(meta["names"], checkpoint.arrays))

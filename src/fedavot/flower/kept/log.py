@@ -63,6 +63,9 @@ class Round:
         Nodes that could not be asked, with the reason: no name, a name in use, or no importance.
     weights : dict of float
         Weights of the clients that replied, summing to one; empty if no client did.
+    applied : bool
+        Whether the wrapped strategy averaged by weights; if not, `weights` are those that it was
+        given, or equal ones if it took the plain mean.
     gap : float
         Total variation distance between the importance and the mean weights so far, as a fraction.
     effective_cohort_size : float
@@ -83,20 +86,28 @@ class Round:
     excluded: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
+    applied: bool = True
     gap: float = 0.0
     effective_cohort_size: float = 0.0
     metrics: dict[str, Any] = field(default_factory=dict)
     time: str = field(default_factory=_now)
 
     def summary(self) -> str:
-        """Return how many clients replied, which failed, and the gap in %, for the server's log."""
+        """Return one line for the server's log: who replied and failed, the gap, the weights."""
         parts = [f"{len(self.replied)} of {len(self.asked)} clients replied"]
         if self.failed:
             failed = (f"{name!r} ({reason})" for name, reason in self.failed.items())
             parts.append(f"failed: {enumerated(failed, 1)}")
         parts += [f"{len(self.late)} late"] * bool(self.late)
         parts += [f"{len(self.refused)} refused"] * bool(self.refused)
-        return f"round {self.round}: {', '.join(parts)}; gap {self.gap:.2%}"
+        figures = [f"gap {self.gap:.2%}"]
+        if self.weights:
+            figures += [
+                f"effective cohort size {self.effective_cohort_size:.3g}",
+                f"largest weight {max(self.weights.values()):.3g}",
+            ]
+        figures += ["weights not applied"] * (not self.applied)
+        return f"round {self.round}: {', '.join(parts)}; {', '.join(figures)}"
 
     def line(self, named: set[str] | None = None) -> str:
         """Return the round as one line of the log, without the line break.

@@ -167,13 +167,12 @@ def prepare(record: ArrayRecord, model: ArrayRecord, *, copies: bool) -> None:
 
 
 def typed_as(arrays: ArrayRecord, model: ArrayRecord) -> ArrayRecord:
-    """Return arrays in the order and the number types of the model."""
-    typed = {}
+    """Return arrays in the order and the number types of the model, and after them any others."""
+    typed = {key: arrays[key] for key in [*model, *arrays] if key in arrays}
     for key, start in model.items():
-        array, wanted = arrays[key], np.dtype(start.dtype)
-        if np.dtype(array.dtype) != wanted:
-            array = Array(_cast(view(array), wanted))
-        typed[key] = array
+        wanted = np.dtype(start.dtype)
+        if key in typed and np.dtype(typed[key].dtype) != wanted:
+            typed[key] = Array(_cast(view(typed[key]), wanted))
     return ArrayRecord(typed)
 
 
