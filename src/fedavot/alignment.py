@@ -17,6 +17,8 @@ import numpy as np
 
 from fedavot._checks import Floats, Integers, as_distribution, one_of
 from fedavot._clients import Clients, Members
+from fedavot._columns import read_columns, remove_other_columns, write_columns
+from fedavot._device import DeviceVector
 from fedavot._files import PathLike, read_document, write_document
 from fedavot._incidence import Incidence
 from fedavot._simplex import level_weights, softmax, sparsemax, total_variation
@@ -29,6 +31,10 @@ from fedavot.laws.successive import explicit_cohorts
 OBJECTIVES = ("entropy", "variance")
 _FORMAT = "fedavot-alignment"
 _VERSION = 2
+_IN_COLUMNS = 3
+"""The version whose arrays are in a binary file beside the document."""
+_MOST_LISTED = 1_000_000
+"""Largest number of clients whose arrays are lists in the document itself."""
 
 _ARRAYS = ("importance", "potentials", "levels", "attained")
 _AMOUNTS = ("residual", "softness", "effective_cohort_size")
@@ -144,6 +150,8 @@ class Alignment:
     @cached_property
     def gap(self) -> float:
         """Total variation distance between the importance and the attained importance."""
+        if isinstance(self.importance, DeviceVector) and self.status is Status.EXACT:
+            return self.residual / 2
         return float(total_variation(self.importance, self.attained))
 
     @cached_property
@@ -152,6 +160,11 @@ class Alignment:
         if self.saved_effective_size is not None:
             return self.saved_effective_size
         assert self.law is not None
+        if isinstance(self.potentials, DeviceVector) and isinstance(self.attained, DeviceVector):
+            from fedavot.laws._accelerated import expected_square
+
+            attained, potentials = self.attained.values, self.potentials.values
+            return 1.0 / expected_square(self.law, attained, potentials)
         if self.objective == "variance":
             weights, incidence = self._entries()
             squares = np.add.reduceat(weights**2, incidence.offsets[:-1])
@@ -196,32 +209,50 @@ class Alignment:
         ``iterations``, ``status``, ``objective``, ``softness``, ``effective_cohort_size``,
         ``clients`` (if they have names) and ``checksum`` (over all the others). The law is not
         stored; further keys are ignored on reading.
+
+        For more than a million clients the version is 3, and the four arrays are in a binary file
+        beside the document: one after the other, as little-endian 64-bit numbers, without levels
+        if there is one only. The key ``arrays`` has its ``file`` name, ``sha256``, ``length`` (the
+        number of clients) and ``columns`` (names and types, in order).
         """
-        content: dict[str, Any] = {name: getattr(self, name).tolist() for name in _ARRAYS}
-        content |= {name: getattr(self, name) for name in (*_AMOUNTS, "iterations", "objective")}
+        content: dict[str, Any] = {
+            name: getattr(self, name) for name in (*_AMOUNTS, "iterations", "objective")
+        }
         content["status"] = str(self.status)
         if self.clients is not None:
             content["clients"] = list(self.clients)
-        write_document(path, format=_FORMAT, version=_VERSION, content=content)
+        if self.n_clients <= _MOST_LISTED:
+            content |= {name: np.asarray(getattr(self, name)).tolist() for name in _ARRAYS}
+            write_document(path, format=_FORMAT, version=_VERSION, content=content)
+            return
+        one_level = not self.levels.any()
+        names = [name for name in _ARRAYS if name != "levels" or not one_level]
+        content["arrays"] = write_columns(path, {name: getattr(self, name) for name in names})
+        write_document(path, format=_FORMAT, version=_IN_COLUMNS, content=content)
+        remove_other_columns(path, content["arrays"])
 
     @classmethod
     def load(cls, path: PathLike) -> "Alignment":
         """Read an alignment that `save` wrote; refuse damaged files.
 
-        A file of version 1 has no checksum and is read with a `fedavot.errors.FedavotWarning`.
+        Arrays in a binary file are checked as a stream and then mapped, not read. A file of version
+        1 has no checksum and is read with a `fedavot.errors.FedavotWarning`.
         """
-        document = read_document(path, format=_FORMAT, version=_VERSION)
+        document = read_document(path, format=_FORMAT, version=_IN_COLUMNS)
         with reading_state(os.fspath(path)):
-            held = as_state(document, counts=("iterations",), amounts=_AMOUNTS, arrays=_ARRAYS)
-            for name in ("importance", "attained"):
-                as_distribution(held[name], what=name, item="client", error=OptionError)
+            if document["version"] == _IN_COLUMNS:
+                held = _from_columns(path, document)
+            else:
+                held = as_state(document, counts=("iterations",), amounts=_AMOUNTS, arrays=_ARRAYS)
+                held["levels"] = _as_levels(document["levels"])
+                for name in ("importance", "attained"):
+                    as_distribution(held[name], what=name, item="client", error=OptionError)
             n_clients = held["importance"].size
             size = held.pop("effective_cohort_size")
             if not 1 - _SIZE_SLACK <= size <= n_clients * (1 + _SIZE_SLACK):
                 raise OptionError(
                     f"effective_cohort_size is {size}; it must be from 1 to {n_clients}"
                 )
-            held["levels"] = _as_levels(document["levels"])
             return cls(
                 **held,
                 status=Status(one_of(document["status"], tuple(Status), what="status")),
@@ -229,6 +260,16 @@ class Alignment:
                 clients=saved_names(document, n_clients),
                 saved_effective_size=size,
             )
+
+
+def _from_columns(path: PathLike, document: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of an alignment whose arrays are mapped; the checksum vouches for them."""
+    held = as_state(document, counts=("iterations",), amounts=_AMOUNTS, arrays=())
+    held |= read_columns(path, document["arrays"])
+    if missing := {*_ARRAYS, "levels"} - {*held, "levels"}:
+        raise OptionError(f"its columns lack {min(missing)!r}")
+    held.setdefault("levels", np.broadcast_to(np.int64(0), held["importance"].size))
+    return held
 
 
 def _as_levels(levels: list[Any]) -> Integers:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers, as_floats, as_size
 from fedavot._clients import Clients, Members
+from fedavot._device import DeviceVector, held_probabilities, is_held
 from fedavot.errors import LawError
 from fedavot.laws._compiled import can_compile, independent_sums
 from fedavot.laws._factors import Factor, significant
@@ -49,12 +50,20 @@ class IndependentClients(BaseLaw):
     Parameters
     ----------
     probabilities : array-like, shape (n_clients,)
-        P(i ∈ A) before conditioning on A ≠ ∅; 0 and 1 are allowed.
+        P(i ∈ A) before conditioning on A ≠ ∅; 0 and 1 are allowed. A JAX array on an accelerator
+        stays there, and so do the alignments of such a law.
     clients : sequence of str, optional
         The clients' names, in the order of their indices.
     """
 
+    held: DeviceVector | None = None
+    """The probabilities where they lie on an accelerator."""
+
     def __init__(self, probabilities: ArrayLike, *, clients: Sequence[str] | None = None) -> None:
+        if is_held(probabilities):
+            self.held = held_probabilities(probabilities)
+            self._clients = Clients(self.held.size, clients)
+            return
         values = as_floats(probabilities, what="probabilities", error=LawError)
         self._clients = Clients(values.size, clients)
         bad = np.flatnonzero(~((values >= 0) & (values <= 1)))
@@ -66,7 +75,15 @@ class IndependentClients(BaseLaw):
         if not np.any(values > 0):
             raise LawError("no client is ever available: every probability is 0")
         self._probabilities = values.copy()
-        self._copies = np.ones_like(values)
+
+    @cached_property
+    def _probabilities(self) -> Floats:
+        """The probabilities on the host; copied there once if they lie on an accelerator."""
+        return np.array(self.held)
+
+    @cached_property
+    def _copies(self) -> Floats:
+        return np.ones_like(self._probabilities)
 
     @classmethod
     def of_types(cls, probabilities: Floats, copies: Floats) -> "IndependentClients":
@@ -80,6 +97,8 @@ class IndependentClients(BaseLaw):
         return law
 
     def _detail(self) -> str:
+        if self.held is not None:
+            return "on an accelerator"
         return f"mean cohort size {self._copies @ self._probabilities / self.nonempty:.3g}"
 
     @property

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers, as_amount, as_importance, as_size, one_of
 from fedavot._clients import agreed_names, in_client_order
+from fedavot._device import held_together, pays
 from fedavot.alignment import OBJECTIVES, Alignment, Status
 from fedavot.certificate import FEASIBLE_SLACK
 from fedavot.errors import OptionError
@@ -91,7 +92,12 @@ def align(
     """
     law = as_law(law)
     names = agreed_names(law.n_clients, clients, getattr(law, "clients", None))
-    wanted = as_importance(in_client_order(importance, names), law.n_clients, names)
+    held = held_together(importance, law)
+    wanted = (
+        as_importance(in_client_order(importance, names), law.n_clients, names)
+        if held is None
+        else held
+    )
     one_of(objective, OBJECTIVES, what="objective")
     one_of(method, ("auto", "ipfp", "newton"), what="method")
     amount = as_amount(softness, what="softness")
@@ -103,19 +109,30 @@ def align(
         else as_size(max_iter, what="max_iter", low=1),
         method,
     )
-    if amount:
-        found = _soft(wanted, law, amount, stop)
-    elif method == "ipfp":
-        found = _plain(wanted, law, stop)
-    else:
-        cohorts = explicit_cohorts(law) if objective == "variance" else None
-        solution = (
-            decompose(wanted, law, stop)
-            if cohorts is None
-            else _least_variance(wanted, law, cohorts, stop)
-        )
-        found = _report(wanted, law, solution, objective, stop.tol)
+    found = None
+    usual = not amount and method == "auto" and objective == "entropy"
+    if usual and (held is not None or pays(law.n_clients)):
+        from fedavot.solve.accelerated import align_accelerated
+
+        found = align_accelerated(wanted, law, stop)
+    if found is None:
+        found = _on_host(np.asarray(wanted), law, objective, amount, stop)
     return replace(found, clients=names)
+
+
+def _on_host(
+    wanted: Floats, law: SolvableLaw, objective: str, softness: float, stop: StoppingRule
+) -> Alignment:
+    if softness:
+        return _soft(wanted, law, softness, stop)
+    if stop.method == "ipfp":
+        return _plain(wanted, law, stop)
+    cohorts = explicit_cohorts(law) if objective == "variance" else None
+    if cohorts is None:
+        solution = decompose(wanted, law, stop)
+    else:
+        solution = _least_variance(wanted, law, cohorts, stop)
+    return _report(wanted, law, solution, objective, stop.tol)
 
 
 def _refuse_combinations(objective: str, softness: float, method: str, law: SolvableLaw) -> None:
