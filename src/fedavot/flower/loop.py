@@ -8,10 +8,10 @@ clients, which is a release, and a crash must not leave a release uncounted.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.serverapp.strategy.strategy_utils import log_strategy_start_info
@@ -20,6 +20,11 @@ from fedavot.flower.kept.folder import Progress, RunFolder
 
 _log = logging.getLogger("flwr")
 
+PAUSE = 0.5
+"""Seconds between two looks for replies, where a round closes as soon as there are enough."""
+
+
+Closes = Callable[[list[Message]], bool]
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
@@ -45,7 +50,13 @@ class Loop:
         _log.info("")
 
     def conduct(
-        self, strategy: Strategy, folder: RunFolder | None, *, resume: bool, releases: bool
+        self,
+        strategy: Strategy,
+        folder: RunFolder | None,
+        *,
+        resume: bool,
+        releases: bool,
+        closes: Closes | None,
     ) -> Result:
         """Run the rounds up to ``num_rounds``, and return the final model and all metrics.
 
@@ -59,6 +70,8 @@ class Loop:
             Whether to continue from the checkpoint in the folder, if there is one.
         releases : bool
             Whether evaluating a model on clients is a release in the sense of differential privacy.
+        closes : function of a list of Message, or None
+            Told of the replies of a round as they come; returns whether these are enough.
         """
         run = Progress(model=self.initial_arrays, configs=(self.train_config, self.evaluate_config))
         if folder is not None:
@@ -77,7 +90,7 @@ class Loop:
             _log.info("")
             _log.info("[ROUND %s/%s]", number, self.num_rounds)
             run.number, run.evaluated = number, False
-            self._train(strategy, run)
+            self._train(strategy, run, closes)
             if releases:
                 _save(folder, run)
             self._evaluate(strategy, run)
@@ -86,16 +99,34 @@ class Loop:
         _report(run.result, time.time() - began)
         return run.result
 
-    def _train(self, strategy: Strategy, run: Progress) -> None:
+    def _train(self, strategy: Strategy, run: Progress, closes: Closes | None) -> None:
         config, _ = run.configs
         messages = strategy.configure_train(run.number, run.model, config, self.grid)
-        replies = self.grid.send_and_receive(messages, timeout=self.timeout)
+        if closes is None:
+            replies = self.grid.send_and_receive(messages, timeout=self.timeout)
+        else:
+            replies = self._receive(messages, closes)
         arrays, metrics = strategy.aggregate_train(run.number, replies)
         if arrays is not None:
             run.model = arrays
         if metrics is not None:
             _log.info("\t└──> Aggregated MetricRecord: %s", metrics)
         _note(run.result.train_metrics_clientapp, run.number, metrics)
+
+    def _receive(self, messages: Iterable[Message], closes: Closes) -> list[Message]:
+        """Send messages, and return the replies as soon as there are enough of them."""
+        waiting = set(self.grid.push_messages(messages))
+        until = time.monotonic() + self.timeout
+        replies: list[Message] = []
+        while waiting and time.monotonic() < until:
+            new = list(self.grid.pull_messages(waiting))
+            replies += new
+            waiting -= {reply.metadata.reply_to_message_id for reply in new}
+            if closes(new):
+                break
+            if not new:
+                time.sleep(PAUSE)
+        return replies
 
     def _evaluate(self, strategy: Strategy, run: Progress) -> None:
         _, config = run.configs

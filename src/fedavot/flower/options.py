@@ -36,6 +36,9 @@ class Weighting:
         Step size of the online aligner.
     seed : int
         Seed for choosing which clients to ask.
+    evaluation : bool
+        Whether the metrics of federated evaluation are averaged by the importance of the clients
+        that took part in it, as the objective is; otherwise by the metric of the wrapped strategy.
     weight_limit : float or None
         How many times the odds of its plain share, its importance divided by that of the cohort, a
         client's odds in a round may be, so that no client that was away or excluded for long takes
@@ -50,6 +53,7 @@ class Weighting:
     cohort_size: int | None = None
     step: float = STEP
     seed: int = 0
+    evaluation: bool = False
     weight_limit: float | None = 10.0
 
     def __post_init__(self) -> None:
@@ -123,6 +127,9 @@ class Admission:
     unlisted : float or None
         Importance of clients that are missing from a mapping, on the scale of the mapping; None
         refuses them.
+    enough : int or None
+        Number of usable updates after which a round is closed; clients that have not replied by
+        then are late. None waits for all that were asked, or the timeout.
     norm_limit : float or None
         An update is excluded if its norm is more than this many times the median of recent norms;
         None accepts every finite update.
@@ -132,11 +139,14 @@ class Admission:
     key: str = "partition-id"
     unlisted: float | None = None
     norm_limit: float | None = 100.0
+    enough: int | None = None
 
     def __post_init__(self) -> None:
         one_of(self.identity, IDENTITIES, what="identity")
         if not isinstance(self.key, str) or not self.key:
             raise OptionError(f"key is {self.key!r}; it must be a key of the node configuration")
+        if self.enough is not None:
+            as_size(self.enough, what="enough", low=1)
         if self.unlisted is not None:
             as_amount(self.unlisted, what="unlisted")
         if self.norm_limit is not None and as_amount(self.norm_limit, what="norm_limit") <= 1:

@@ -15,6 +15,7 @@ the loop that can resume. Other attributes and methods of the wrapped strategy a
 FedAVOT under their own names.
 """
 
+import copy
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -133,8 +134,11 @@ class FedAVOT(Strategy):
         self._inspector = Inspector(limit, self._key, needed_metric(strategy))
         self._folder = None if folder is None else Path(folder).resolve()
         self._resume = resume
+        self._best: str | None = None
         self._callbacks = as_callbacks(on_round)
         self._open: OpenRound | None = None
+        self._usable = 0
+        self._evaluating: dict[int, float] | None = None
         self._files: RunFolder | None = None
         self._ran = self._warned = False
         self._timeout: float | None = None
@@ -158,6 +162,21 @@ class FedAVOT(Strategy):
             super().__setattr__(name, value)
         else:
             setattr(self.strategy, name, value)
+
+    def keep_best(self, metric: str) -> None:
+        """Keep the best model of the run in the folder, for `best_model` to read.
+
+        Parameters
+        ----------
+        metric : str
+            Metric of the evaluation on the server or, if that has none of this name, on clients;
+            with "-" in front, such as "-loss", the smallest value is the best.
+        """
+        if self._folder is None:
+            raise OptionError("the best model is kept in a folder; pass folder=... to FedAVOT")
+        if not isinstance(metric, str) or not metric.removeprefix("-"):
+            raise OptionError(f"metric is {metric!r}; it must be the name of a metric")
+        self._best = metric
 
     @property
     def importance(self) -> dict[str, float]:
@@ -192,6 +211,7 @@ class FedAVOT(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Admit nodes, and let the wrapped strategy create messages for them."""
+        self._refuse_without_our_loop()
         self._close_unanswered()
         refuse_other_kinds(arrays)
         self._open_files(arrays, checkpoints=False)
@@ -207,6 +227,7 @@ class FedAVOT(Strategy):
         self._limit(messages)
         if memory := self._remembers():
             memory.prepare(server_round, sent)
+        self._usable = 0
         self._open = OpenRound(
             number=server_round,
             model=sent_arrays(messages, arrays),
@@ -267,13 +288,18 @@ class FedAVOT(Strategy):
         nodes = AdmittedGrid(grid, self._names, self._weigher, told)
         messages = list(self._inner.configure_evaluate(server_round, arrays, config, nodes))
         self._limit(messages)
+        self._evaluating = None
+        if self._weighting.evaluation:
+            importance = self._weigher.importance
+            asked = [it.metadata.dst_node_id for it in messages]
+            self._evaluating = {node: importance.get(nodes.name_of(node), 0.0) for node in asked}
         return messages
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Let the wrapped strategy aggregate the usable evaluation metrics."""
-        kept = self._inspector.usable_evaluations(replies)
+        kept = self._inspector.usable_evaluations(replies, self._evaluating)
         return self._inner.aggregate_evaluate(server_round, kept)
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, *args: Any, **options: Any) -> Result:
@@ -315,23 +341,21 @@ class FedAVOT(Strategy):
         loop.announce(type(self.strategy).__name__, self.summary)
         refuse_other_kinds(loop.initial_arrays)
         self._open_files(loop.initial_arrays, checkpoints=True)
+        if self._best is not None and self._files is not None:
+            self._files.keep_best(self._best)
         self._ran, self._timeout = True, loop.timeout
         return loop.conduct(
             self,
             self._files,
             resume=self._resume,
             releases=bool(noisy_layers(self.strategy)),
+            closes=None if self._admission.enough is None else self._closes,
         )
 
     def _open_files(self, model: ArrayRecord, *, checkpoints: bool) -> None:
         """Open the files in the folder, before any training."""
         if self._folder is None or self._files is not None:
             return
-        if self._resume and not checkpoints:
-            raise OptionError(
-                "resume needs the loop of FedAVOT.start(): use FedAVOT as the outermost strategy, "
-                f"and let start() of {type(self.strategy).__name__} call super().start()"
-            )
         parts = Parts(self.strategy, self._weigher, self._names, self._inspector)
         files = RunFolder(self._folder, parts, checkpoints=checkpoints)
         files.open(model, memory=self._memory is not None, resume=self._resume)
@@ -376,6 +400,30 @@ class FedAVOT(Strategy):
                 self._key,
             )
         self._warned = True
+
+    def _refuse_without_our_loop(self) -> None:
+        """Raise if an option needs the loop of FedAVOT and another loop runs."""
+        options = {
+            "resume": self._resume,
+            "keep_best": self._best is not None,
+            "enough": self._admission.enough is not None,
+        }
+        needed = [name for name, given in options.items() if given]
+        if needed and not self._ran:
+            raise OptionError(
+                f"{' and '.join(needed)} needs the loop of FedAVOT.start(): use FedAVOT as the "
+                f"outermost strategy, and let start() of {type(self.strategy).__name__} call "
+                "super().start()"
+            )
+
+    def _closes(self, new: list[Message]) -> bool:
+        """Return whether a round has enough usable replies, given those that came since."""
+        if self._open is None or self._admission.enough is None:
+            return False
+        # A copy, because the norms of a round are learnt when it is aggregated.
+        inspector = copy.deepcopy(self._inspector)
+        self._usable += len(inspector.sort(new, self._open.asked, self._open.model).usable)
+        return self._usable >= self._admission.enough
 
     def _limit(self, messages: list[Message]) -> None:
         """Let messages expire with their round, so that a late node works on the current one."""

@@ -16,6 +16,8 @@ from flwr.serverapp.strategy import Result, Strategy
 import fedavot.flower.kept.checkpoint as saved
 from fedavot._checks import Floats
 from fedavot.errors import CheckpointError, FedavotError
+from fedavot.flower.kept.best import FILE as BEST
+from fedavot.flower.kept.best import BestModel
 from fedavot.flower.kept.log import ParticipationLog, Round
 from fedavot.flower.kept.memory import ROWS, Memory
 from fedavot.flower.kept.packing import Packer, unpack
@@ -209,6 +211,7 @@ class RunFolder:
         self._checkpoints = checkpoints
         self._state: StrategyState | None = None
         self._configs: list[dict[str, Any]] = []
+        self._best: BestModel | None = None
         self._form: dict[str, list[Any]] = {}
         self._log: ParticipationLog | None = None
         self._unlock: Callable[[], object] = lambda: None
@@ -226,7 +229,7 @@ class RunFolder:
             raise
 
     def _open(self, model: ArrayRecord, *, memory: bool, resume: bool) -> None:
-        kept = (saved.FILE, LOG, ROWS)
+        kept = (saved.FILE, LOG, ROWS, BEST)
         existing = [name for name in kept if (self._folder / name).exists()]
         if existing and not resume:
             raise CheckpointError(
@@ -251,9 +254,15 @@ class RunFolder:
         if self.memory is not None and not self._checkpoints:
             self.memory.saved()
 
+    def keep_best(self, metric: str) -> None:
+        """Keep the best model by a metric as well."""
+        self._best = BestModel(self._folder, metric)
+
     def save(self, run: Progress) -> None:
         """Write the checkpoint of a round after its training, or after its evaluation too."""
         assert self._state is not None
+        if self._best is not None and run.evaluated:
+            self._best.consider(run.number, run.model, run.result)
         packed, arrays = self._state.pack()
         model_names, model_arrays = saved.pack_model(run.model)
         configs = Packer("configs")

@@ -198,15 +198,29 @@ class Inspector:
         self.doubtful = 0
         return {}
 
-    def usable_evaluations(self, replies: Iterable[Message]) -> list[Message]:
-        """Return the replies to an evaluation that can be averaged, and the error replies."""
+    def usable_evaluations(
+        self, replies: Iterable[Message], importance: Mapping[int, float] | None = None
+    ) -> list[Message]:
+        """Return the replies to an evaluation that can be averaged, and the error replies.
+
+        Parameters
+        ----------
+        replies : iterable of Message
+            Replies in any order.
+        importance : mapping from node id to float, optional
+            What the replies are averaged by, instead of the counts in them.
+        """
         listed = list(replies)
         usable = [
             reply
             for reply in listed
             if not reply.has_error()
             and len(records_of(reply, MetricRecord)) == 1
-            and is_weight(metrics_of(reply).get(self.weighted_by))
+            and is_weight(
+                metrics_of(reply).get(self.weighted_by)
+                if importance is None
+                else importance.get(reply.metadata.src_node_id)
+            )
         ]
         kept = {id(reply) for reply in usable}
         errors = [reply for reply in listed if reply.has_error()]
@@ -217,15 +231,18 @@ class Inspector:
         ]
         if left:
             _log.warning(
-                "FedAVOT: the evaluations of nodes %s are not used: %r is missing or not above 0",
+                "FedAVOT: the evaluations of nodes %s are not used: %s is missing or not above 0",
                 left,
-                self.weighted_by,
+                repr(self.weighted_by) if importance is None else "their importance",
             )
         metrics: list[Any] = [metrics_of(reply) for reply in usable]
-        counts = np.array([record[self.weighted_by] for record in metrics], dtype=np.float64)
-        weights = plausible(counts)
+        if importance is None:
+            counts = np.array([record[self.weighted_by] for record in metrics], dtype=np.float64)
+            weights = plausible(counts)
+        else:
+            weights = np.array([importance[reply.metadata.src_node_id] for reply in usable])
         for record, weight in zip(metrics, weights.tolist(), strict=True):
-            if record[self.weighted_by] != weight:
+            if record.get(self.weighted_by) != weight:
                 record[self.weighted_by] = weight
         if metrics:
             complete(metrics, weights, but=self.weighted_by)
