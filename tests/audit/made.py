@@ -13,6 +13,7 @@ import fedavot as fa
 from fedavot.audit.findings import (
     Advice,
     Behaviour,
+    Choice,
     Estimate,
     Findings,
     Fit,
@@ -21,8 +22,11 @@ from fedavot.audit.findings import (
     Price,
     Reach,
     Reached,
+    Recommendation,
+    Replay,
     Shares,
     Standing,
+    Trained,
 )
 
 GROUPS = ("clinics", "phones", "tablets")
@@ -168,6 +172,72 @@ def price_of(importance, cohorts, softness):
     )
 
 
+LOSSES = {
+    "full": 0.4,
+    "fedavot-steady": 0.45,
+    "fedavot-online": 0.7,
+    "fedavot-soft": 0.75,
+    "fedavot": 0.8,
+    "self-normalised-ipw": 0.9,
+    "importance-average": 0.95,
+    "fedavg": 1.0,
+    "horvitz-thompson": 40.0,
+}
+"""Excess losses of the replay relative to the plain average's; one rule diverges."""
+NEEDS = {
+    "fedavot-steady": ("memory-clients", "memory-server"),
+    "fedavot-select": ("select",),
+}
+
+
+def trained(rule, loss, in_use=1.0):
+    """Return a rule's training whose loss is so many times the plain average's at the end."""
+    recorded = np.linspace(0.1, 1.0, 10)
+    middle = np.exp(recorded * np.log(0.2 * loss))
+    ratio, full = (Estimate(one, 0.9 * one, 1.2 * one) for one in (loss, loss / 0.4))
+    used = Estimate(loss / in_use, 0.95 * loss / in_use, 1.05 * loss / in_use)
+    needs = NEEDS.get(rule, ())
+    return Trained(
+        rule, needs, 1.0, ratio, full, ratio, full, used, 0.8 * middle, middle, 1.3 * middle
+    )
+
+
+def replay(**changes):
+    """Return a replay of all rules."""
+    made = Replay(
+        trained=tuple(trained(rule, loss) for rule, loss in LOSSES.items()),
+        recorded=np.arange(30, 301, 30),
+        fitted_rounds=200,
+        held_out_rounds=100,
+        variants=6,
+        seeds=3,
+        local_steps=5,
+        clients=12,
+    )
+    return replace(made, **changes)
+
+
+def choice(rule, low=None, high=None, softness=0.0):
+    """Return the choice of a rule, with the gain of the replay or with that given."""
+    gain = 1 - LOSSES.get(rule, 0.5)
+    ends = (gain - 0.05 if low is None else low, gain + 0.05 if high is None else high)
+    return Choice(rule, NEEDS.get(rule, ()), Estimate(gain, *ends), softness)
+
+
+def advise(action, best=None, second=None, **options):
+    """Return a recommendation."""
+    reason = options.pop("reason", "trains better")
+    softness = options.pop("softness", 0.0)
+    chosen = None if best is None else choice(best, softness=softness)
+    return Recommendation(
+        action, reason, chosen, None if second is None else choice(second), **options
+    )
+
+
+KEEP = advise("nothing to do", reason="within noise")
+SHORT = advise("collect more rounds", reason="too short", rounds_needed=900)
+
+
 @cache
 def _made(kind):
     importance = {"feasible": FEASIBLE, "infeasible": SCARCE, "never": FEASIBLE}[kind]
@@ -178,6 +248,11 @@ def _made(kind):
             "align softly", "Exact alignment is not possible.", "fedavot-soft", softness=0.1
         ),
         "never": Advice("change selection", "A client never took part.", "fedavot"),
+    }[kind]
+    recommendation = {
+        "feasible": advise("use memory", "fedavot-steady", "fedavot-online"),
+        "infeasible": advise("change the weights", "fedavot-soft", softness=0.1),
+        "never": KEEP,
     }[kind]
     aligned = fa.align(importance, cohorts, softness=advice.softness)
     nearest = fa.align(importance, cohorts).attained
@@ -214,6 +289,8 @@ def _made(kind):
         advice=advice,
         alignment=replace(aligned, clients=CLIENTS),
         notes=("7 rows are repeated: counted once",),
+        replay=replay(),
+        recommendation=recommendation,
     )
 
 
@@ -253,7 +330,8 @@ def unknown_client(**changes):
 def without_groups(**changes):
     """Return findings of clients without groups."""
     made = _made("feasible")
-    calm = replace(made.behaviour, groups_by_hour=None)
+    alone = {"groups_by_hour": None, "group_after_presence": None, "group_after_absence": None}
+    calm = replace(made.behaviour, **alone)
     fields = {"groups": (), "group_of": None, "by_group": None, "behaviour": calm}
     return replace(made, **{**fields, **changes})
 
@@ -287,14 +365,28 @@ def with_choice(**changes):
     ]
     price = replace(made.price, standings=(*made.price.standings, *rows))
     advice = Advice("change selection", "Ask others.", "fedavot-select", online=True)
-    return replace(made, **{"price": price, "advice": advice, **changes})
+    rules = {**LOSSES, "fedavot-select": 0.5, "as-applied": 1.1}
+    runs = tuple(trained(rule, loss, in_use=1.1) for rule, loss in rules.items())
+    fields = {
+        "price": price,
+        "advice": advice,
+        "in_use": "as-applied",
+        "replay": replay(trained=runs),
+        "recommendation": advise("change selection", "fedavot-select", "fedavot-online"),
+    }
+    return replace(made, **{**fields, **changes})
 
 
 def too_large(**changes):
     """Return findings of a log too large to prove that exact alignment is possible."""
     made = _made("feasible")
     reach = replace(made.reach, proven=False, sure=False, deficiency=Estimate(0.0, 0.0, 0.02))
-    return replace(made, **{"reach": reach, **changes})
+    fields = {
+        "reach": reach,
+        "replay": None,
+        "recommendation": Recommendation("install JAX", "not replayed"),
+    }
+    return replace(made, **{**fields, **changes})
 
 
 def one_round(**changes):
@@ -313,6 +405,8 @@ def one_round(**changes):
         "fit": replace(made.fit, fitted_rounds=1, held_out_rounds=1),
         "price": replace(made.price, standings=rows),
         "advice": Advice("collect more rounds", "Too short.", "fedavg", rounds_needed=768),
+        "replay": None,
+        "recommendation": replace(SHORT, rounds_needed=768),
     }
     return replace(made, **{**fields, **changes})
 

@@ -38,7 +38,8 @@ def many(n_clients=700, n_groups=0):
     found = made.infeasible()
     weak = np.arange(100)
     reach = replace(found.reach, deficient=found.reach.deficient._replace(clients=weak))
-    calm = replace(found.behaviour, groups_by_hour=None)
+    alone = {"groups_by_hour": None, "group_after_presence": None, "group_after_absence": None}
+    calm = replace(found.behaviour, **alone)
     calm = replace(calm, implied_first_half=first, implied_last_half=implied)
     fields = {"groups": (), "group_of": None, "by_group": None}
     if n_groups:
@@ -52,6 +53,8 @@ def many(n_clients=700, n_groups=0):
             "group_of": group_of,
             "by_group": Shares(*[*sums, np.full(n_groups, 0.5)]),
         }
+        after, without = rng.random(n_groups), rng.random(n_groups)
         calm = replace(calm, groups_by_hour=rng.random((n_groups, 24)))
+        calm = replace(calm, group_after_presence=after, group_after_absence=without)
     clients = tuple(f"client-{at}" for at in range(n_clients))
     return replace(found, clients=clients, by_client=shares, reach=reach, behaviour=calm, **fields)

@@ -20,12 +20,12 @@ from fedavot.audit.report.page import page
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
-    *("--disable-gpu", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
+    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
 PATIENCE = 10_000
 """Milliseconds that a page has for what it does at once: a busy machine may be slow."""
-WIDE, NARROW = 1280, 360
+WIDE, NARROW = 1280, 380
 LOOKS = [(width, scheme) for width in (WIDE, NARROW) for scheme in ("light", "dark")]
 PAGES: dict[str, Callable[[], Findings]] = {
     "infeasible": made.infeasible,
@@ -98,17 +98,11 @@ def heading(tab, caption, title):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_makes_no_request_but_for_itself(visit, folder, name):
+def test_a_page_makes_no_request_but_for_itself_and_has_no_errors(visit, folder, name):
     tab = visit(name)
-    tab.wait_for_timeout(300)
+    tab.wait_for_load_state("networkidle")
     outside = [url for url in tab.heard["requests"] if not url.startswith("data:")]
     assert outside == [(folder / f"{name}.html").as_uri()]
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_has_nothing_to_complain_of(visit, name):
-    tab = visit(name)
-    tab.wait_for_timeout(100)
     assert tab.heard["errors"] == []
 
 
@@ -120,41 +114,41 @@ def test_names_that_are_scripts_do_not_run(visit):
 
 def test_a_click_on_a_heading_sorts_by_number_and_a_second_one_the_other_way(visit):
     tab = visit()
-    head = heading(tab, "groups-caption", "Plain average")
+    head = heading(tab, "groups-table", "Plain average")
     head.get_by_role("button").click()
-    assert rows(tab, "groups-caption") == ["phones", "tablets", "clinics"]
+    assert rows(tab, "groups-table") == ["phones", "tablets", "clinics"]
     assert head.get_attribute("aria-sort") == "descending"
     head.get_by_role("button").click()
-    assert rows(tab, "groups-caption") == ["clinics", "tablets", "phones"]
+    assert rows(tab, "groups-table") == ["clinics", "tablets", "phones"]
     assert head.get_attribute("aria-sort") == "ascending"
 
 
 def test_a_heading_is_reached_and_pressed_by_keyboard(visit):
     tab = visit()
-    button = heading(tab, "groups-caption", "Group").get_by_role("button")
-    tab.get_by_role("region", name="Groups").focus()
+    button = heading(tab, "groups-table", "Group").get_by_role("button")
+    tab.get_by_role("region", name="All groups").focus()
     tab.keyboard.press("Tab")
     expect(button).to_be_focused()
     tab.keyboard.press("Enter")
-    assert rows(tab, "groups-caption") == ["clinics", "phones", "tablets"]
+    assert rows(tab, "groups-table") == ["clinics", "phones", "tablets"]
     tab.keyboard.press("Space")
-    assert rows(tab, "groups-caption") == ["tablets", "phones", "clinics"]
+    assert rows(tab, "groups-table") == ["tablets", "phones", "clinics"]
     expect(button).to_be_focused()
 
 
 def test_only_the_column_sorted_by_says_so(visit):
     tab = visit()
     for title in ("Group", "Deviation"):
-        heading(tab, "groups-caption", title).get_by_role("button").click()
-    assert heading(tab, "groups-caption", "Group").get_attribute("aria-sort") is None
-    assert heading(tab, "groups-caption", "Deviation").get_attribute("aria-sort") == "descending"
+        heading(tab, "groups-table", title).get_by_role("button").click()
+    assert heading(tab, "groups-table", "Group").get_attribute("aria-sort") is None
+    assert heading(tab, "groups-table", "Deviation").get_attribute("aria-sort") == "descending"
 
 
 def test_names_sort_as_people_count(visit):
     tab = visit("many")
     unfold(tab)
-    heading(tab, "clients-caption", "Client").get_by_role("button").click()
-    numbers = [int(one.removeprefix("client-")) for one in rows(tab, "clients-caption")]
+    heading(tab, "clients-table", "Client").get_by_role("button").click()
+    numbers = [int(one.removeprefix("client-")) for one in rows(tab, "clients-table")]
     assert numbers == sorted(numbers)
 
 
@@ -162,28 +156,28 @@ def test_what_has_no_number_sorts_last_whichever_way(visit, folder):
     (folder / "unknown.html").write_text(page(made.unknown_client()), encoding="utf-8")
     tab = visit("unknown")
     unfold(tab)
-    button = heading(tab, "clients-caption", "Rounds with it").get_by_role("button")
+    button = heading(tab, "clients-table", "Rounds with it").get_by_role("button")
     for _ in range(2):
         button.click()
-        assert rows(tab, "clients-caption")[-1] == made.CLIENTS[11]
+        assert rows(tab, "clients-table")[-1] == made.CLIENTS[11]
 
 
 def test_a_client_is_found_by_part_of_its_name(visit):
     tab = visit("many")
     unfold(tab)
     tab.get_by_label("Find a client").fill("CLIENT-69")
-    found = rows(tab, "clients-caption")
+    found = rows(tab, "clients-table")
     assert found
     assert all("client-69" in one for one in found)
     assert tab.locator("output").inner_text() == f"{len(found)} of 500"
     tab.get_by_label("Find a client").fill("")
-    assert len(rows(tab, "clients-caption")) == 500
+    assert len(rows(tab, "clients-table")) == 500
 
 
 def test_without_a_script_everything_is_still_there(visit):
     tab = visit(script=False)
     assert tab.locator("th button").count() == 0
-    tab.get_by_text("Every client").click()
+    tab.get_by_text("Every client", exact=True).click()
     assert tab.get_by_role("region", name="All clients").is_visible()
 
 
@@ -219,12 +213,30 @@ def test_colours_of_pictures_follow_the_screen(visit):
     assert colours["light"] != colours["dark"]
 
 
+CUT = """Array.from(document.querySelectorAll('main *'))
+    .filter((one) => !one.closest('svg') && getComputedStyle(one).display !== 'inline')
+    .filter((one) => one.clientWidth && one.tagName !== 'PRE')
+    .filter((one) => one.scrollWidth > one.clientWidth + 1)
+    .map((one) => one.outerHTML.slice(0, 80))"""
+"""Elements whose content is wider than they are; code may be scrolled."""
+
+
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("width", [NARROW, 768, WIDE])
 def test_a_page_is_no_wider_than_the_screen(visit, name, width):
     tab = visit(name, width=width)
     unfold(tab)
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("name", ["infeasible", "odd"])
+def test_on_a_phone_nothing_is_cut(visit, name):
+    tab = visit(name, width=NARROW)
+    unfold(tab)
+    assert tab.evaluate(CUT) == []
+    box = heading(tab, "replay-table", "Needs").bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= NARROW
 
 
 def test_text_in_pictures_is_legible_on_a_phone(visit):

@@ -15,13 +15,11 @@ from matplotlib.text import Text
 from PIL import Image
 
 from fedavot.audit.decision.rules import label
-from fedavot.audit.findings import Advice, Estimate, Fit, Standing
-from fedavot.audit.report.availability_figures import MOST_POINTS
-from fedavot.audit.report.canvas import COLOURS, MOST_ROWS, drawing, short
-from fedavot.audit.report.figures import draw, write_png
-from fedavot.audit.report.numerals import NARROW, share
+from fedavot.audit.findings import Estimate, Standing
+from fedavot.audit.report.drawing import COLOURS, drawing, inline, short, write_png
+from fedavot.audit.report.figures import MOST_POINTS, MOST_ROWS, draw
+from fedavot.audit.report.numerals import share
 from fedavot.audit.report.outputs import PICTURES
-from fedavot.audit.report.svg import inline
 
 VARIANTS = [*made.VARIANTS, odd.named, odd.many]
 
@@ -70,22 +68,49 @@ def test_every_picture_has_a_name_of_its_own_and_says_what_it_shows(variant):
         assert re.search(r"\d", picture.alt)
 
 
-def test_a_log_with_times_is_drawn_by_hour_and_by_weekday():
-    assert {"hours", "weekdays"} <= set(pictures_of(made.findings))
+def test_only_a_log_with_times_is_drawn_by_hour():
+    assert "hours" in pictures_of(made.findings)
+    assert "hours" not in pictures_of(made.without_times)
 
 
-def test_a_log_without_times_is_drawn_neither_by_hour_nor_by_weekday():
-    assert not {"hours", "weekdays"} & set(pictures_of(made.without_times))
+def test_only_what_was_replayed_is_drawn():
+    assert "replay" in pictures_of(made.findings)
+    assert "replay" not in pictures_of(made.too_large)
+
+
+def test_the_replay_has_a_line_for_every_rule_and_labels_those_that_matter():
+    found = made.with_choice()
+    picture = pictures_of(made.with_choice)["replay"]
+    axes = picture.figure.axes[0]
+    lines = {tuple(line.get_ydata()) for line in axes.lines}
+    assert {tuple(one.middle) for one in found.replay.trained} <= lines
+    written = {text.get_text().strip() for text in axes.texts} - {"held out"}
+    rules = ("full", "as-applied", "fedavot-select", "fedavot-online")
+    assert written == {label(rule) for rule in rules}
+    assert all(label(one.rule) in picture.alt for one in found.replay.trained)
+
+
+def test_a_rule_that_diverges_does_not_stretch_the_replay():
+    found = made.findings()
+    wild = replace(made.trained("horvitz-thompson", 1.0), middle=np.full(10, 1e30))
+    lost = replace(made.trained("fedavgm", 1.0), middle=np.full(10, np.nan))
+    runs = (*found.replay.trained, wild, lost)
+    picture = drawn(replace(found, replay=made.replay(trained=runs)))["replay"]
+    assert picture.figure.axes[0].get_ylim()[1] < 10
+
+
+def test_a_rule_in_use_that_diverges_has_its_label_within_the_picture():
+    found = made.findings()
+    lost = replace(made.trained("fedavg", 1.0), middle=np.full(10, np.nan))
+    runs = tuple(lost if one.rule == "fedavg" else one for one in found.replay.trained)
+    figure = drawn(replace(found, replay=made.replay(trained=runs)))["replay"].figure
+    boxes = [one.get_window_extent() for one in figure.axes[0].texts]
+    assert all(figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1 for box in boxes)
 
 
 def test_hours_of_which_nothing_is_known_are_not_drawn():
     nothing = behaving(made.findings(), by_hour=np.full(24, np.nan))
     assert "hours" not in drawn(nothing)
-
-
-def test_one_day_of_the_week_is_no_picture():
-    monday = behaving(made.findings(), by_weekday=np.array([2.0] + [np.nan] * 6))
-    assert "weekdays" not in drawn(monday)
 
 
 def test_an_hour_without_rounds_is_drawn_empty():
@@ -97,31 +122,8 @@ def test_an_hour_without_rounds_is_drawn_empty():
     assert heights[4] > 0
 
 
-def test_without_laws_and_rules_there_is_no_picture_of_what_was_held_out():
-    found = made.findings(fit=Fit((), "explicit", 0, 0, 0, np.nan))
-    assert "held-out" not in drawn(replace(found, price=replace(found.price, standings=())))
-
-
 def test_of_one_round_nothing_is_drawn_that_takes_two():
-    assert not {"drift", "held-out"} & set(drawn(made.one_round()))
-
-
-def test_gaps_of_a_single_held_out_round_are_told_in_the_singular():
-    found = made.findings()
-    single = replace(found, fit=replace(found.fit, held_out_rounds=1))
-    assert "Gaps in the last round, of weights" in drawn(single)["held-out"].alt
-
-
-def test_weights_that_do_not_sum_to_one_do_not_stretch_the_axis():
-    found = made.findings()
-    wild = found.price.of("horvitz-thompson")._replace(held_out_gap=Estimate(1.92, 0.4, np.inf))
-    rows = tuple(wild if one.rule == "horvitz-thompson" else one for one in found.price.standings)
-    picture = drawn(replace(found, price=replace(found.price, standings=rows)))["held-out"]
-    panel = picture.figure.axes[-1]
-    others = max(one.held_out_gap.high for one in rows if one.rule != "horvitz-thompson")
-    assert others < panel.get_xlim()[1] < 1.2 * others
-    assert [text.get_text().replace(NARROW, " ") for text in panel.texts] == ["192 %"]
-    assert "Horvitz–Thompson 192 % (95 % interval 40 % upwards)" in picture.alt.replace(NARROW, " ")
+    assert not {"drift", "replay"} & set(drawn(made.one_round()))
 
 
 def test_only_clients_that_are_off_are_called_farthest_apart():
@@ -184,16 +186,10 @@ def test_of_many_clients_only_those_that_moved_most_are_scattered():
     assert f"{MOST_POINTS} clients that moved most" in picture.alt
 
 
-def test_the_price_tells_every_rule_and_the_recommended_one():
+def test_the_price_tells_every_rule():
     found = made.infeasible()
     alt = pictures_of(made.infeasible)["price"].alt
     assert all(f"{label(one.rule)}: gap {share(one.gap)}" in alt for one in found.price.standings)
-    assert f"Recommended: {label(found.advice.rule)}" in alt
-
-
-def test_the_price_recommends_no_rule_if_more_rounds_are_needed():
-    short = Advice("collect more rounds", "Too short.", "fedavg", rounds_needed=900)
-    assert "Recommended" not in drawn(made.findings(advice=short))["price"].alt
 
 
 def test_the_figure_of_shares_names_what_it_compares_with():
@@ -236,8 +232,9 @@ def crowded():
 def test_labels_of_rules_do_not_hide_each_other(variant):
     figure = pictures_of(variant)["price"].figure
     labels = [one for one in figure.axes[0].texts if isinstance(one, Text) and one.get_text()]
-    assert len(labels) == len(variant().price.standings) + 1  # and the tolerance
-    assert not overlapping([label.get_window_extent() for label in labels])
+    rules = [one for one in labels if one.get_text() != "tolerance"]
+    assert len(rules) == len(variant().price.standings) == len(labels) - 1
+    assert not overlapping([one.get_window_extent() for one in rules])
 
 
 def test_labels_of_rules_stay_within_the_picture():
@@ -281,7 +278,7 @@ def test_fonts_as_older_matplotlib_names_them_are_the_pages_too(monkeypatch):
         "<svg viewBox='0 0 1 1'>"
         "<text style=\"font: bold 12px 'DejaVu Sans'; fill: #1b1f24\">x</text></svg>"
     )
-    monkeypatch.setattr("fedavot.audit.report.svg._document", lambda picture: old)
+    monkeypatch.setattr("fedavot.audit.report.drawing._document", lambda picture: old)
     assert 'style="font-weight: bold; font-size: 12px; fill: var(--ink)"' in inline(
         pictures_of(made.findings)["shares"]
     )

@@ -1,34 +1,36 @@
-"""Text, tables and numbers of the page, piece by piece."""
+"""Numbers, cells and columns, piece by piece."""
 
 import numpy as np
 import pytest
 
-from fedavot.audit.report.markup import Cell, Column, figures, name, paragraphs, table, text
-from fedavot.audit.report.numerals import ABSENT, digits_of, number, share
+from fedavot.audit.findings import Estimate
+from fedavot.audit.report.numerals import ABSENT, digits_of, number, share, times
+from fedavot.audit.report.page import _printable
+from fedavot.audit.report.tables import Cell, Column, Table, percents
 
 
 def test_text_keeps_line_breaks_and_loses_other_control_characters():
-    assert text('a\n"<&>"\x07\ud800') == "a\n&quot;&lt;&amp;&gt;&quot;\ufffd\ufffd"
-
-
-def test_a_name_of_spaces_is_said_to_be_none():
-    assert name("  ") == '<bdi class="name">(no name)</bdi>'
+    assert _printable('a\n"<&>"\x07\ud800') == 'a\n"<&>"\ufffd\ufffd'
 
 
 def test_a_column_sorts_by_numbers_if_all_its_cells_have_one():
-    assert Column("n", figures([1.0, np.nan], ["1", "–"])).numeric
+    assert Column("n", percents([1.0, np.nan])).numeric
     assert not Column("n", [Cell("a", "a"), Cell("1", 1.0)]).numeric
 
 
-def test_a_table_that_can_be_searched_says_by_what():
-    columns = [Column("Client", [Cell("a", "a")])]
-    assert 'data-find="Find a client"' in table("t", columns, key="k", find="Find a client")
-    assert "data-find" not in table("t", columns, key="k")
+def test_a_cell_without_a_number_sorts_by_nothing():
+    assert [cell.sorts_by for cell in percents([0.25, np.nan])] == ["0.25", ""]
 
 
-def test_no_sentences_are_no_paragraphs():
-    assert paragraphs(()) == ""
-    assert paragraphs(("One.",)) == '<p class="lead">One.</p>'
+def test_a_table_explains_the_headings_that_need_it_and_what_else_it_names():
+    table = Table("t", "T", [Column("a", [], "what a is"), Column("b", [])], explained={"c": "C"})
+    assert table.terms == {"a": "what a is", "c": "C"}
+
+
+@pytest.mark.parametrize("value", [10.1, np.inf, np.nan])
+def test_a_loss_many_times_as_large_has_no_number(value):
+    assert times(value).startswith("over")
+    assert times(Estimate(1.5, 1, 2).value) == "150\u202f%"
 
 
 @pytest.mark.parametrize(

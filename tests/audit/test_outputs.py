@@ -32,7 +32,6 @@ def _drawn_once():
     drawn = cache(figures.draw)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedavot.audit.report.figures.draw", drawn)
-        patch.setattr("fedavot.audit.report.page.draw", drawn)
         yield
 
 
@@ -110,7 +109,7 @@ def fail_at(monkeypatch, step, error):
     target = {
         "page": ("fedavot.audit.report.page.page", fail),
         "clients": ("fedavot.audit.report.outputs.write_clients", fail),
-        "picture": ("fedavot.audit.report.figures.write_png", fail),
+        "picture": ("fedavot.audit.report.drawing.write_png", fail),
     }[step]
     monkeypatch.setattr(*target)
 

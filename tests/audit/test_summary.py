@@ -7,8 +7,7 @@ import pytest
 from rich.console import Console
 
 from fedavot.audit.decision.rules import label
-from fedavot.audit.findings import Advice
-from fedavot.audit.report.availability_words import OWED
+from fedavot.audit.report.terms import OWED
 from fedavot.cli.summary import show
 
 
@@ -20,19 +19,29 @@ def printed(findings):
 
 
 def heading(lines):
-    return next(line for line in lines if line.split()[:1] == ["group"])
+    return next(line for line in lines if line.split()[:1] == ["Group"])
 
 
-def test_the_recommended_rule_is_marked():
-    findings = made.findings()
-    lines = printed(findings)
-    assert any(line.startswith(f"    {label(findings.advice.rule)} *") for line in lines)
-    assert any(line.strip() == "* recommended" for line in lines)
+def test_the_rules_in_use_and_recommended_are_marked():
+    lines = [line.strip() for line in printed(made.with_choice())]
+    for rule, sign in (("fedavot-select", "*"), ("fedavot-online", "+"), ("as-applied", "<")):
+        marked = [line for line in lines if line.startswith(f"{label(rule)} {sign}")]
+        assert len(marked) == 2  # of the replay, and of the gaps
 
 
-def test_no_rule_is_marked_if_more_rounds_are_needed():
-    short = Advice("collect more rounds", "Too short.", "fedavg", rounds_needed=900)
-    assert not any("*" in line for line in printed(made.findings(advice=short)))
+@pytest.mark.parametrize("recommendation", [made.KEEP, made.SHORT])
+def test_only_the_rule_in_use_is_marked_if_none_is_recommended(recommendation):
+    lines = printed(made.findings(recommendation=recommendation))
+    assert any(f"{label('fedavg')} <" in line for line in lines)
+    assert not any("*" in line or "+ " in line for line in lines)
+
+
+def test_no_number_is_cut_on_a_terminal_of_80_columns():
+    written = io.StringIO()
+    show(Console(file=written, width=80), made.with_choice(), None, ())
+    lines = written.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "…" not in written.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -40,7 +49,7 @@ def test_no_rule_is_marked_if_more_rounds_are_needed():
 )
 def test_the_table_is_headed_owed_and_owed_is_defined_where_states_are_unknown(findings, owed):
     lines = printed(findings())
-    assert ("owed" in heading(lines)) == owed
-    assert ("importance" in heading(lines)) != owed
+    assert ("Owed" in heading(lines)) == owed
+    assert ("Importance" in heading(lines)) != owed
     text = " ".join(" ".join(lines).split())
     assert (OWED in text) == owed

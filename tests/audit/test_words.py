@@ -7,12 +7,13 @@ import made
 import numpy as np
 import pytest
 
-from fedavot.audit.findings import Advice, Estimate, Fit, Reached
-from fedavot.audit.report.availability_words import LEAST_ROUNDS, OWED
-from fedavot.audit.report.numerals import NARROW, amount, share, shown
-from fedavot.audit.report.words import MEANT, headline, sections
+from fedavot.audit.findings import Choice, Estimate, Fit, Reached
+from fedavot.audit.report.availability_words import LEAST_ROUNDS
+from fedavot.audit.report.numerals import NARROW, amount, shown
+from fedavot.audit.report.terms import EXPLAINED, MEANT, NEEDS, OWED
+from fedavot.audit.report.words import headline, sections
 
-KEYS = ["advice", "objective", "reach", "behaviour", "price", "log"]
+KEYS = ["advice", "replay", "objective", "reach", "behaviour", "price", "log"]
 
 
 def told(findings, key):
@@ -40,86 +41,77 @@ def test_every_section_has_a_title_and_sentences_without_gaps(variant):
                 assert hole not in sentence
 
 
+def advised(*arguments, **options):
+    return made.findings(recommendation=made.advise(*arguments, **options))
+
+
 @pytest.mark.parametrize(
-    ("advice", "words"),
+    ("findings", "words"),
     [
-        (Advice("nothing to do", "", "fedavg"), ["plain average"]),
-        (Advice("nothing to do", "", "as-applied"), ["weights in use"]),
-        (Advice("align", "", "fedavot"), ["Align", "importance"]),
-        (Advice("align", "", "fedavot-online", online=True), ["Align", "learned"]),
-        (Advice("align softly", "", "fedavot-soft", softness=0.2), ["softly", "softness 0.2"]),
-        (Advice("use memory", "", "fedavot"), ["memory"]),
-        (Advice("use memory", "", "fedavot-online", online=True), ["memory", "learned"]),
-        (Advice("change selection", "", "fedavot"), ["selected"]),
-        (Advice("change selection", "", "fedavot-online", online=True), ["selected", "until"]),
-        (Advice("change selection", "", "fedavot-select", online=True), ["selected", "learned"]),
-        (Advice("collect more rounds", "", "fedavg"), ["more rounds"]),
-        (Advice("collect more rounds", "", "fedavg", rounds_needed=4200), ["rounds", "4 200"]),
+        (made.findings(recommendation=made.KEEP), ["Nothing", MEANT["fedavg"]]),
+        (made.with_choice(recommendation=made.KEEP), ["Nothing", MEANT["as-applied"]]),
+        (advised("nothing to do", reason="one client"), ["Nothing"]),
+        (advised("change the weights", "fedavot"), [MEANT["fedavot"], "15 to 25 %"]),
+        (advised("use memory", "fedavot-steady"), ["memory", "50 to 60 %"]),
+        (advised("change selection", "fedavot-select"), ["choose", "45 to 55 %"]),
+        (made.findings(recommendation=made.SHORT), ["rounds", "900"]),
+        (advised("collect more rounds", reason="unobserved"), ["rounds"]),
+        (advised("install JAX", reason="not replayed"), ["No recommendation"]),
     ],
 )
-def test_the_headline_is_the_recommendation(advice, words):
-    line = headline(made.findings(advice=advice)).replace(NARROW, " ")
+def test_the_headline_is_the_recommendation_with_what_it_gains(findings, words):
+    line = headline(findings).replace(NARROW, " ")
     assert all(word in line for word in words)
-    assert ("learned" in line) == advice.online
 
 
-def test_the_headline_promises_no_more_than_is_possible():
-    advice = Advice("align", "", "fedavot")
-    assert headline(made.infeasible(advice=advice)) != headline(made.findings(advice=advice))
+def test_a_gain_within_its_interval_is_called_so_in_the_headline():
+    advice = made.advise("change the weights", "fedavot")
+    for low, within in ((-0.02, True), (0.0, True), (0.01, False)):
+        best = made.choice("fedavot", low=low)
+        line = headline(made.findings(recommendation=replace(advice, best=best)))
+        assert ("interval" in line) == within
 
 
-def test_no_wording_of_the_reason_changes_what_else_is_said():
-    found = made.findings(advice=Advice("align", "", "fedavot"))
-    gap = share(found.price.of("fedavot").gap)
-    for reason in ("", "Because.", f"a gap of {gap};", f"off by {gap}, "):
-        advice = replace(found.advice, reason=reason)
-        first, second = sections(replace(found, advice=advice))["advice"].sentences
-        assert first == reason
-        assert gap in second
+def test_the_advice_says_what_it_gains_what_it_needs_and_the_best_without_that():
+    words = told(made.findings(), "advice")
+    assert f"{MEANT['fedavg']}" in words
+    assert "55 % less" in words
+    assert "from 50 % less to 60 % less" in words
+    assert all(NEEDS[need] in words for need in ("memory-clients", "memory-server"))
+    assert NEEDS["select"] not in words
+    assert f"{MEANT['fedavot-online']} had 30 % less" in words
 
 
-def test_with_memory_the_gap_is_said_to_be_that_of_weights_alone():
-    found = made.infeasible(advice=Advice("use memory", "Out of reach.", "fedavot"))
-    assert "without memory, leaves a gap of 40 %" in told(found, "advice")
+def test_a_gain_that_may_be_a_loss_is_said_to_be_one():
+    best = Choice("fedavot", (), Estimate(0.1, -0.2, 0.3))
+    advice = replace(made.advise("change the weights", "fedavot"), best=best)
+    assert "from 20 % more to 30 % less" in told(made.findings(recommendation=advice), "advice")
 
 
-def test_the_reason_comes_first_and_the_rule_is_set_against_the_plain_average():
-    found = made.findings(advice=Advice("align", "Because it is so.", "fedavot"))
-    first, second = sections(found)["advice"].sentences
-    assert first == "Because it is so."
-    gaps = [share(found.price.of(rule).gap) for rule in ("fedavot", "fedavg")]
-    assert [gap in second for gap in gaps] == [True, True]
+def test_nothing_to_change_needs_nothing():
+    assert len(sections(made.findings(recommendation=made.KEEP))["advice"].sentences) == 1
 
 
-def test_the_plain_average_is_not_set_against_itself():
-    found = made.findings(advice=Advice("nothing to do", "It is near.", "fedavg"))
-    assert sections(found)["advice"].sentences == ("It is near.",)
+def test_every_rule_of_an_audit_has_words_and_an_explanation():
+    found = made.with_choice()
+    rules = {one.rule for one in (*found.price.standings, *found.replay.trained)}
+    assert rules <= set(MEANT)
+    assert set(MEANT) == set(EXPLAINED)
 
 
-def test_every_rule_of_the_price_has_words():
-    assert {one.rule for one in made.with_choice().price.standings} == set(MEANT)
-
-
-def test_rules_that_not_every_log_has_are_explained():
-    words = told(made.with_choice(), "price")
-    assert "(FedAVOT, server selects): a gap of 3.0 % and an effective cohort size of 3.2" in words
-    assert "(as applied): a gap of 21 %" in words
-    assert "server selects" not in told(made.findings(), "price")
-
-
-def test_weights_that_are_not_made_for_the_very_rounds_are_explained():
-    found = made.findings()
-    exact = found.price.of("fedavot")
-    off = tuple(one._replace(gap=0.12) if one is exact else one for one in found.price.standings)
-    away = replace(found, price=replace(found.price, standings=off))
-    words = told(away, "price")
-    assert "its gap was 3.0 %, that of the others 4.0 %" in words
-    assert "With weights fitted to these very rounds, a softness of 0.1" in words
-    assert "very rounds" not in told(found, "price")
-    explicit = replace(away, fit=replace(found.fit, law="explicit"))
-    assert "very rounds" not in told(explicit, "price")
-    unheld = replace(away, fit=replace(found.fit, held_out_rounds=found.rounds))
-    assert "very rounds" not in told(unheld, "price")
+def test_the_replay_says_what_was_trained_on():
+    words = told(made.findings(), "replay")
+    assert "6 variants" in words
+    assert "by group" in words
+    assert "250 % with the plain average" in words
+    assert "112 % with the steady rule" in words
+    assert "one by one" in told(made.without_groups(), "replay")
+    assert "sample" not in words
+    few = made.findings(replay=made.replay(clients=7))
+    assert "sample of 7 clients" in told(few, "replay")
+    own = made.findings(replay=made.replay(task="digits.npz"))
+    assert "digits.npz" in told(own, "replay")
+    assert "JAX" in told(made.too_large(), "replay")
 
 
 def test_the_gap_is_told_with_its_interval_and_against_the_tolerance():
@@ -309,17 +301,73 @@ def test_hours_in_which_no_round_was_are_left_out():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"rounds_per_observation": 1.0}, "next to nothing about the next"),
+        ({"rounds_per_observation": 1.0}, "says little about the next"),
+        ({"joint_persistence": Estimate(0.8, 0.7, 0.9)}, "correlation of 0.80"),
+        ({"joint_persistence": Estimate(0.02, -0.1, 0.14)}, "Taken together, .* say little"),
+        ({}, "clinics 70 % and 10 %"),
         ({"rounds_per_observation": 2.4}, "about 2.4 rounds per"),
         ({"dispersion": 1.6}, "Clients come together"),
-        ({"dispersion": 1.0}, "clients are available independently"),
+        ({"dispersion": 1.0}, "varies as with independent clients"),
         ({"dispersion": 0.3}, "varies less"),
         ({"drift": Estimate(0.1, 0.07, 0.13)}, "availability drifts"),
         ({"drift": Estimate(0.01, 0.0, 0.02)}, "availability is steady"),
     ],
 )
 def test_the_behaviour_of_clients_is_put_in_words(changes, words):
-    assert words in told(behaving(made.findings(), **changes), "behaviour")
+    assert re.search(words, told(behaving(made.findings(), **changes), "behaviour"))
+
+
+def test_groups_of_which_a_round_tells_nothing_are_not_said_to_last():
+    after = np.array([0.2, 0.95, 0.5])
+    calm = {"group_after_presence": after, "group_after_absence": after - 0.09}
+    assert "in a row" not in told(behaving(made.findings(), **calm), "behaviour")
+    unknown = {"group_after_presence": after * np.nan, "group_after_absence": after}
+    assert "in a row" not in told(behaving(made.findings(), **unknown), "behaviour")
+
+
+def test_of_a_short_log_a_difference_between_groups_may_be_chance():
+    found = made.findings()
+    near = behaving(found, group_after_absence=found.behaviour.group_after_presence - 0.2)
+    assert "in a row" in told(replace(near, rounds=300), "behaviour")
+    assert "in a row" not in told(replace(near, rounds=200), "behaviour")
+
+
+@pytest.mark.parametrize(
+    ("gap", "verdict"),
+    [
+        (Estimate(0.16, 0.0, 0.2), "too few"),
+        (Estimate(0.16, 0.12, 0.2), "did not carry over"),
+        (Estimate(0.04, 0.0, 0.2), "carried over"),
+    ],
+)
+def test_weights_are_said_not_to_carry_over_only_if_right_ones_would_have(gap, verdict):
+    found = made.findings()
+    scores = tuple(one._replace(held_out_gap=gap) for one in found.fit.scores)
+    words = told(replace(found, fit=replace(found.fit, scores=scores)), "behaviour")
+    verdicts = ("too few to say whether", "did not carry over", "log carried over")
+    assert [verdict in one for one in verdicts] == [one in words for one in verdicts]
+
+
+def test_how_many_rounds_would_show_whether_weights_carry_over_is_told():
+    found = made.findings()
+    scores = tuple(one._replace(held_out_gap=Estimate(0.16, 0.0, 0.2)) for one in found.fit.scores)
+    fit = replace(found.fit, scores=scores, oracle_gap=0.15)
+    words = told(replace(found, fit=fit), "behaviour")
+    # 15 % over 300 rounds is half of 5 % over 36 times as many.
+    assert "about 11 000 rounds would do" in words
+    assert "about 15 % there, by chance" in words
+    assert "would do" not in told(replace(found, fit=replace(fit, oracle_gap=0.02)), "behaviour")
+
+
+def test_laws_that_differ_within_their_intervals_are_said_to():
+    words = told(made.findings(), "behaviour")
+    assert "within the intervals" in words
+    found = made.findings()
+    apart = tuple(
+        one._replace(held_out_gap=Estimate(0.5, 0.4, 0.6)) if one.law != "mixture" else one
+        for one in found.fit.scores
+    )
+    assert "within" not in told(replace(found, fit=replace(found.fit, scores=apart)), "behaviour")
 
 
 def test_hours_and_days_that_are_all_alike_have_no_most_and_no_fewest():
@@ -386,16 +434,16 @@ def test_figures_that_are_not_known_have_no_sentence():
 def test_the_law_that_held_up_best_is_told_with_the_others_beside_it():
     words = told(made.findings(), "behaviour")
     assert "given the time of day, divided into 4 parts" in words
-    assert re.search("the first 200 rounds .* the last 100 rounds is 3.0 %", words)
-    assert "4.0 % with cohorts like those in the log" in words
+    assert re.search("the first 200 rounds.* gap of 3.0 % in the last 100 rounds", words)
+    assert "4.0 % for cohorts like those in the log" in words
 
 
 def test_a_law_whose_interval_says_nothing_is_not_called_the_best():
     found = made.findings()
     scores = tuple(one._replace(held_out_gap=Estimate(0.5, 0.0, 1.0)) for one in found.fit.scores)
     words = told(replace(found, fit=replace(found.fit, scores=scores)), "behaviour")
-    assert "best" not in words
-    assert "too short to judge weights" in words
+    assert "50 %" not in words
+    assert "too few to say whether" in words
 
 
 @pytest.mark.parametrize("ratio", [0.3, 1.0, 5.0])
@@ -426,7 +474,7 @@ def test_without_laws_tried_none_is_told():
 def test_the_price_sets_alignment_against_the_plain_average():
     words = told(made.findings(), "price")
     assert "3.4 for the plain average, with a gap of 30 %, and 2.0 for alignment" in words
-    assert "A softness of 0.1" in words
+    assert "a softness of 0.1" in words
     assert "Horvitz–Thompson do not sum to one: up to 4.20 in a round" in words
 
 

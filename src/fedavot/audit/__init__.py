@@ -7,7 +7,7 @@
 
 from fedavot._extras import require
 
-require("audit", "polars", "matplotlib", by="fedavot.audit")
+require("audit", "polars", "matplotlib", "jinja2", by="fedavot.audit")
 
 from fedavot.audit.auditing import audit
 from fedavot.audit.federation import Federation, federation_of

@@ -7,7 +7,6 @@ without control characters.
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import numpy as np
 from rich import box
 from rich.console import Console
 from rich.padding import Padding
@@ -15,25 +14,25 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from fedavot._checks import Integers
-from fedavot.audit.decision.rules import label, recommended
-from fedavot.audit.findings import Findings, Shares
+from fedavot.audit.findings import Findings
 from fedavot.audit.report.comparison import Change
-from fedavot.audit.report.numerals import (
-    ISOLATE,
-    ISOLATED,
-    NARROW,
-    NOTHING,
-    count,
-    ends,
-    share,
-    shown,
-    size,
+from fedavot.audit.report.numerals import ISOLATE, ISOLATED, NARROW, shown
+from fedavot.audit.report.tables import (
+    BEST,
+    NOW,
+    SECOND,
+    Column,
+    replay_table,
+    rules_table,
+    shares_table,
 )
+from fedavot.audit.report.tables import Table as Tabular
 from fedavot.audit.report.words import headline, sections
 
-MOST_ROWS = 12
+MOST_ROWS, HALF = 12, 6
 """Rows of the table of groups or, without groups, of the clients with the largest deviations."""
+SIGNS = {BEST: "*", SECOND: "+", NOW: "<"}
+"""What marks the rows of rules."""
 OBJECTIVE = 2
 """Sentences on the objective, besides what is owed; the table below them has the rest."""
 WIDEST = 100
@@ -41,6 +40,8 @@ WIDEST = 100
 NARROWEST = 40
 """Smallest width that is used; some terminals report a width of zero."""
 BULLET = "  - "
+LEFT_OUT = ("Needs", "Largest sum", "Effective cohort, held out")
+"""Columns of rules that only the report has room for."""
 STAND_IN = "\ue000"
 """Stands in for a space at which a line must not break, since Rich breaks at any space."""
 LONGEST = 30
@@ -57,15 +58,17 @@ def show(
     console.width = max(console.width, NARROWEST)
     told = sections(findings)
     _recommend(console, findings, told["advice"].sentences)
-    for key in ("objective", "reach", "behaviour", "price"):
+    for key in ("objective", "replay", "reach", "behaviour", "price"):
         section, most = told[key], None
         if key == "objective":
             most = OBJECTIVE + findings.owes_otherwise
         _say(console, section.title, section.sentences[:most])
         if key == "objective":
-            _tabulate(console, _parts(findings))
+            _tabulate(console, _shares(findings))
         elif key == "price":
-            _tabulate(console, _rules(findings))
+            _tabulate(console, _rules(rules_table(findings)))
+        elif key == "replay" and (replayed := replay_table(findings)) is not None:
+            _tabulate(console, _rules(replayed))
     if changes is not None:
         nothing = ("Nothing changed since the earlier audit.",)
         _say(console, "What changed", tuple(one.words for one in changes) or nothing)
@@ -110,63 +113,44 @@ def _width(console: Console) -> int:
     return min(console.width, WIDEST)
 
 
-def _parts(findings: Findings) -> Table:
+def _shares(findings: Findings) -> Table:
     """Return importance and weights by group, or by client, the largest deviations first."""
-    grouped = findings.by_group is not None
-    parts = findings.by_group or findings.by_client
-    names = findings.groups if grouped else findings.clients
-    chosen = _furthest(parts)
-    wanted = "owed" if findings.owes_otherwise else "importance"
-    headings = (wanted, "plain\naverage", "closest\npossible", "rounds\nwith it")
-    table = _table("group" if grouped else "client", *headings)
-    for at in chosen.tolist():
-        values = (parts.owed, parts.implied, parts.attained, parts.inclusion)
-        table.add_row(
-            Text(shown(names[at], LONGEST)), *(_plain(share(value[at])) for value in values)
-        )
-    if chosen.size < len(names):
-        more = count(len(names) - chosen.size, "group" if grouped else "client")
-        _caption(table, f"The largest deviations; {more} more in the report.")
+    made = shares_table(findings, grouped=findings.by_group is not None)
+    left_out = ("Group", "Deviation", "Importance" if findings.owes_otherwise else "")
+    columns = [made.columns[0], *(one for one in made.columns[1:] if one.heading not in left_out)]
+    deviation = next(one for one in made.columns if one.heading == "Deviation")
+    order = sorted(range(made.n_rows), key=lambda row: deviation.cells[row].value)
+    rows = order if len(order) <= MOST_ROWS else order[:HALF] + order[-HALF:]
+    table = _table(columns, rows)
+    if len(rows) < made.n_rows:
+        _caption(table, f"The largest deviations; {made.n_rows - len(rows)} more in the report.")
     return table
 
 
-def _furthest(parts: Shares) -> Integers:
-    """Return the rows with the largest deviations, those with too little weight first."""
-    excess = parts.implied - parts.owed
-    order = np.argsort(excess, kind="stable")
-    if order.size <= MOST_ROWS:
-        return order
-    half = MOST_ROWS // 2
-    rows = np.concatenate((order[:half], order[-half:]))
-    off = rows[np.abs(excess[rows]) > NOTHING]
-    return off if off.size else rows
-
-
-def _rules(findings: Findings) -> Table:
-    """Return how every rule does; the recommended one, if any, is marked."""
-    best, judged = recommended(findings.advice), findings.has_held_out
-    held_out = ("gap,\nheld out", "95 % interval") if judged else ()
-    table = _table("rule", "gap", "effective\ncohort size", *held_out)
-    for one in findings.price.standings:
-        chosen = one.rule == best
-        held = one.held_out_gap
-        table.add_row(
-            Text(f"{label(one.rule)} *" if chosen else label(one.rule)),
-            _plain(share(one.gap)),
-            _plain(size(one.effective_cohort_size)),
-            *((_plain(share(held.value)), _plain(ends(held))) if judged else ()),
-            style="bold" if chosen else "",
-        )
-    if best is not None:
-        _caption(table, "* recommended")
+def _rules(made: Tabular) -> Table:
+    """Return how every rule does, those in use and recommended marked."""
+    columns = [one for one in made.columns if one.heading not in LEFT_OUT]
+    table = _table(columns, range(made.n_rows), made)
+    used = {word for words in made.badges.values() for word in words}
+    _caption(table, "; ".join(f"{SIGNS[word]} {word}" for word in SIGNS if word in used))
     return table
 
 
-def _table(first: str, *others: str) -> Table:
+def _table(columns: Sequence[Column], rows: Iterable[int], made: Tabular | None = None) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    table.add_column(first, overflow="fold", min_width=12)
-    for name in others:
-        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(columns[0].heading, overflow="fold", min_width=12)
+    for column in columns[1:]:
+        # On two lines, so that names have room.
+        first, _, rest = column.heading.partition(" ")
+        heading = f"{first}\n{rest}" if "=" not in rest[:1] else column.heading
+        table.add_column(_plain(heading), justify="right", no_wrap=True)
+    for row in rows:
+        words = made.badges.get(row, ()) if made else ()
+        signs = "".join(f" {SIGNS[word]}" for word in words)
+        first, *others = (column.cells[row] for column in columns)
+        name = shown(first.text, LONGEST) if columns[0].names else first.text
+        cells = (_plain(f"{one.text} ({one.note})" if one.note else one.text) for one in others)
+        table.add_row(Text(f"{name}{signs}"), *cells, style="bold" if BEST in words else "")
     return table
 
 

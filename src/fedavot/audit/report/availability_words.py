@@ -1,12 +1,13 @@
-"""How availability behaves, in sentences: by time, together or not, and for how long."""
+"""The log in sentences: how availability behaves, for how long, and what else is to be known."""
 
 from collections.abc import Iterator, Sequence
-from math import isfinite
+from datetime import UTC, datetime
+from math import isfinite, sqrt
 
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot.audit.findings import Estimate, Findings, Fit
+from fedavot.audit.findings import Estimate, Findings
 from fedavot.audit.report.numerals import (
     amount,
     count,
@@ -17,31 +18,23 @@ from fedavot.audit.report.numerals import (
     stretch,
     told_name,
 )
+from fedavot.audit.report.terms import LAWS
 
-LAWS = {
-    "explicit": "cohorts like those in the log",
-    "independent": "clients that are available independently of each other",
-    "mixture": "clients that are available independently, given the time of day",
-}
-"""What each law assumes about availability, within a sentence."""
-OWED = (
-    "What a client is owed is its importance, counted only in rounds in which its state is known; "
-    "in the other rounds it is owed nothing, and the other clients share its importance."
-)
-"""What owed means."""
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-NOTEWORTHY = 1.2
-"""Ratio to independent clients below which a difference may be chance."""
+NAMED = 5
+"""How many groups are named before the rest are counted."""
 NO_LIMIT = 0.99
 """Upper end of an interval from which on it says nothing."""
+NOTEWORTHY = 1.2
+"""Ratio to independent clients below which a difference may be chance."""
+LASTING = 0.1
+"""Correlation from one round to the next below which a round says little about the next."""
 LEAST_ROUNDS = 50
 """Rounds from which on a ratio of variances, whose standard error is about √(2 / rounds), is known
 to within what is noteworthy."""
-GROUPS = 6
-"""How many groups are named with their hours."""
 
 
-def behaviour(findings: Findings) -> Iterator[str]:
+def availability(findings: Findings) -> Iterator[str]:
     """Describe how availability behaves."""
     found = findings.behaviour
     if findings.rounds == 1:
@@ -49,9 +42,8 @@ def behaviour(findings: Findings) -> Iterator[str]:
         return
     verb = "are available" if found.of_available else "take part"
     if found.by_hour is not None and np.isfinite(found.by_hour).sum() > 1:
-        hours = [f"{hour:02d}:00" for hour in range(24)]
         clock = "UTC" if found.dated else "on the log's own clock"
-        yield _range(verb, found.by_hour, hours, f" {clock}")
+        yield _range(verb, found.by_hour, [f"{hour:02d}:00" for hour in range(24)], f" {clock}")
         if findings.unknown_share > 0:
             yield (
                 "These means assume that clients in an unknown state are available as often as the "
@@ -61,33 +53,24 @@ def behaviour(findings: Findings) -> Iterator[str]:
         yield from _group_hours(found.groups_by_hour, findings.groups)
     if found.by_weekday is not None and np.isfinite(found.by_weekday).sum() > 1:
         yield _range(verb, found.by_weekday, WEEKDAYS, "")
-    if _is_constant(findings.by_client.inclusion):
-        yield _constant(findings)
+    known = findings.by_client.inclusion[np.isfinite(findings.by_client.inclusion)]
+    if np.all((known == 0.0) | (known == 1.0)):
+        who = "As far as is known, every" if findings.unknown_share > 0 else "Every"
+        empty = " that have participants" if findings.empty_rounds else ""
+        yield f"{who} client takes part in all rounds{empty} or in none."
     elif findings.rounds < LEAST_ROUNDS:
         yield (
             f"{count(findings.rounds)} rounds are too few to say how long clients stay, and "
             "whether they come together."
         )
     else:
-        if isfinite(found.rounds_per_observation):
-            yield _per_observation(found.rounds_per_observation)
+        yield from _persistence(findings)
         if isfinite(found.dispersion):
             yield _dispersion(found.dispersion)
     if isfinite(found.drift.value):
         yield _drift(found.drift, findings.tolerance)
     if findings.has_held_out:
-        yield from _laws(findings.fit)
-
-
-def _constant(findings: Findings) -> str:
-    who = "As far as is known, every" if findings.unknown_share > 0 else "Every"
-    empty = " that have participants" if findings.empty_rounds else ""
-    return f"{who} client takes part in all rounds{empty} or in none."
-
-
-def _is_constant(inclusion: Floats) -> bool:
-    known = inclusion[np.isfinite(inclusion)]
-    return bool(np.all((known == 0.0) | (known == 1.0)))
+        yield from _carried_over(findings)
 
 
 def _range(verb: str, means: Floats, labels: Sequence[str], unit: str) -> str:
@@ -111,16 +94,52 @@ def _group_hours(by_hour: Floats, groups: Sequence[str]) -> Iterator[str]:
         if np.isfinite(hours).any() and np.nanmax(hours) > np.nanmin(hours)
     ]
     if told:
-        yield f"Busiest hours by group: {listed(told, GROUPS)}."
+        yield f"Busiest hours by group: {listed(told, NAMED)}."
 
 
-def _per_observation(rounds: float) -> str:
-    if rounds < NOTEWORTHY:
-        return "Whether a client takes part in one round says next to nothing about the next."
-    return (
-        f"Clients come and go slowly: about {size(rounds)} rounds per effectively independent "
-        "observation of a client."
+def _persistence(findings: Findings) -> Iterator[str]:
+    """Say what a round tells about the next: of a client, of groups, and of all together."""
+    found = findings.behaviour
+    alone, together = found.rounds_per_observation, found.joint_persistence
+    if isfinite(alone) and alone >= NOTEWORTHY:
+        yield (
+            f"Clients come and go slowly: about {size(alone)} rounds per effectively independent "
+            "observation of a client."
+        )
+    elif isfinite(alone):
+        yield "Whether a single client takes part in one round says little about the next."
+    yield from _group_returns(findings)
+    if together.low > LASTING:
+        yield (
+            "Taken together, a round tells about the next: the mix of clients has a correlation of "
+            f"{amount(together.value)} from one round to the next ({interval(together, amount)}), "
+            "so weights fitted to one stretch of the log may not suit another."
+        )
+    elif together.high < 1:
+        yield "Taken together, the clients of one round say little about those of the next."
+
+
+def _group_returns(findings: Findings) -> Iterator[str]:
+    """Name the groups for which a round tells about the next, those that last most first."""
+    after, without = (
+        findings.behaviour.group_after_presence,
+        findings.behaviour.group_after_absence,
     )
+    if after is None or without is None:
+        return
+    # The difference is a correlation from round to round: by chance about 1 / √rounds.
+    lasting = np.nan_to_num(after - without)
+    off = np.flatnonzero(lasting > max(LASTING, 3 / sqrt(findings.rounds)))
+    first = off[np.argsort(-lasting[off], kind="stable")]
+    told = [
+        f"{told_name(findings.groups[at])} {share(after[at])} and {share(without[at])}"
+        for at in first.tolist()
+    ]
+    if told:
+        yield (
+            "Groups take part for several rounds in a row. The share of rounds with any of them, "
+            f"after a round with and after one without: {listed(told, NAMED)}."
+        )
 
 
 def _dispersion(ratio: float) -> str:
@@ -134,7 +153,7 @@ def _dispersion(ratio: float) -> str:
             "The number of clients in a round varies less than with independent clients, as if the "
             "cohort size is capped."
         )
-    return "Judging by their number in a round, clients are available independently of each other."
+    return "The number of clients in a round varies as with independent clients."
 
 
 def _drift(drift: Estimate, tolerance: float) -> str:
@@ -149,25 +168,69 @@ def _drift(drift: Estimate, tolerance: float) -> str:
         return f"{told}: availability drifts, so weights from an old log become outdated."
     if drift.high <= tolerance:
         return f"{told}: availability is steady."
-    return f"{told}."
+    return f"{told}." if drift.low > 0 else f"{told}, which may be chance."
 
 
-def _laws(fit: Fit) -> Iterator[str]:
+def _carried_over(findings: Findings) -> Iterator[str]:
+    """Say whether weights fitted to the first part carry over to the last, if that can be said."""
+    fit = findings.fit
     best = next((score for score in fit.scores if score.law == fit.law), None)
     if best is None:
         return
-    first, last = stretch("first", fit.fitted_rounds), stretch("last", fit.held_out_rounds)
-    if best.held_out_gap.low <= 0 and best.held_out_gap.high >= NO_LIMIT:
-        yield f"The log is too short to judge weights fitted to {first} by their gap in {last}."
-        return
-    parts = f", divided into {count(fit.parts_of_day, 'part')}" if fit.law == "mixture" else ""
-    others = [score for score in fit.scores if score.law != fit.law]
-    carried = "carry over best if" if others else "assume that"
-    yield (
-        f"Weights fitted to {first} {carried} availability is described by {LAWS[best.law]}{parts}"
-        f"; their gap in {last} is {share(best.held_out_gap.value)} "
-        f"({interval(best.held_out_gap)})."
+    gap, first, last = (
+        best.held_out_gap,
+        stretch("first", fit.fitted_rounds),
+        stretch("last", fit.held_out_rounds),
     )
-    if others:
-        told = [f"{share(one.held_out_gap.value)} with {LAWS[one.law]}" for one in others]
-        yield f"With other descriptions of availability, that gap is {' and '.join(told)}."
+    parts = f", divided into {count(fit.parts_of_day, 'part')}" if fit.law == "mixture" else ""
+    if not (gap.low <= 0 and gap.high >= NO_LIMIT):
+        yield (
+            f"Weights fitted to {first}, for {LAWS[best.law]}{parts}, have a gap of "
+            f"{share(gap.value)} in {last} ({interval(gap)})."
+        )
+        others = [score for score in fit.scores if score.law != fit.law]
+        if others:
+            told = [f"{share(one.held_out_gap.value)} for {LAWS[one.law]}" for one in others]
+            chance = any(one.held_out_gap.low <= gap.high for one in others)
+            within = ", a difference within the intervals" if chance else ""
+            yield f"Under other assumptions, that gap is {' and '.join(told)}{within}."
+    yield _verdict(findings, gap)
+
+
+def _verdict(findings: Findings, gap: Estimate) -> str:
+    oracle, needed = findings.fit.oracle_gap, findings.rounds_to_judge
+    by_chance = (
+        f" Weights that are right in the long run would have about {share(oracle)} there, by "
+        "chance."
+        if isfinite(oracle)
+        else ""
+    )
+    if gap.low > findings.reach.deficiency.value + findings.tolerance:
+        return f"So weights fitted to the log did not carry over.{by_chance}"
+    if gap.value <= findings.reach.deficiency.value + findings.tolerance:
+        return "So weights fitted to the log carried over."
+    enough = f"; about {count(needed)} rounds would do" if needed else ""
+    return f"The rounds are too few to say whether fitted weights carry over{enough}.{by_chance}"
+
+
+def log(findings: Findings) -> Iterator[str]:
+    """Describe the log, and what was unusual in it."""
+    groups = f" in {count(len(findings.groups), 'group')}" if findings.groups else ""
+    yield (
+        f"{told_name(findings.source)} has {count(findings.rounds, 'round')} of "
+        f"{count(len(findings.clients), 'client')}{groups}, with {size(findings.mean_cohort_size)} "
+        "clients per round on average."
+    )
+    if findings.span is not None and findings.behaviour.dated:
+        first, last = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}" for at in findings.span)
+        yield f"It covers {first} to {last} UTC."
+    if findings.empty_rounds:
+        rounds = count(findings.empty_rounds, "more round")
+        left_out = "it is" if findings.empty_rounds == 1 else "they are"
+        yield f"Nobody took part in {rounds}; {left_out} left out of every figure."
+    if findings.unknown_share > 0:
+        yield (
+            f"In {share(findings.unknown_share)} of all pairs of client and round, it is unknown "
+            "whether the client was available. These pairs count neither as present nor as absent."
+        )
+    yield from findings.notes

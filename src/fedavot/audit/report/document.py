@@ -9,23 +9,23 @@ any other null that the log does not give the figure.
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
 from math import isfinite
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from fedavot import __version__
 from fedavot._cells import line
-from fedavot._checks import Floats
+from fedavot._checks import Floats, Integers
 from fedavot._files import PathLike, read_document, write_document, write_whole
-from fedavot.audit.findings import Findings
-from fedavot.audit.report.old_document import from_version_2
+from fedavot.audit.findings import Findings, Replay
 from fedavot.errors import FileFormatError
 
 FORMAT = "fedavot-findings"
-VERSION = 3
+VERSION = 4
 ELSEWHERE = {"alignment", "by_client", "group_of", "implied_first_half", "implied_last_half"}
 """Attributes that findings.json leaves to alignment.json and clients.csv."""
 COLUMNS = (
@@ -66,7 +66,7 @@ def write_findings(findings: Findings, path: PathLike) -> None:
 
 
 def read_findings(path: PathLike) -> dict[str, Any]:
-    """Read a file that `write_findings` wrote, of this version or an earlier one.
+    """Read a file that `write_findings` of this version wrote.
 
     Parameters
     ----------
@@ -79,28 +79,17 @@ def read_findings(path: PathLike) -> dict[str, Any]:
         As `findings_document` returns it; keys unknown to this version are kept.
     """
     document = read_document(path, format=FORMAT, version=VERSION)
-    if document["version"] < VERSION:
-        try:
-            document = from_version_2(document)
-        except (KeyError, TypeError, ValueError) as cause:
-            raise FileFormatError(
-                f"{path}: not the findings of an audit ({cause!r}); use a findings.json as an "
-                "audit wrote it"
-            ) from None
-    for key, (fits, words) in _CHECKS.items():
-        value: Any = document
-        for name in key.split("."):
-            if not isinstance(value, dict) or name not in value:
-                raise FileFormatError(
-                    f"{path} has no {key}; use a findings.json as an audit wrote it"
-                )
-            value = value[name]
-        if not fits(value):
-            shown = repr(value)
-            raise FileFormatError(
-                f"{path}: {key} is {shown if len(shown) <= 60 else f'{shown[:59]}…'}, but must be "
-                f"{words}; use a findings.json as an audit wrote it"
-            )
+    if document["version"] != VERSION:
+        raise FileFormatError(
+            f"{path} has version {document['version']} of the findings, and this fedavot compares "
+            f"with version {VERSION}; audit the earlier log again with this fedavot, and compare "
+            "with that"
+        )
+    wrong = next(_misfits(document, Findings, ""), None) or next(
+        _misfits(document.get("importance_digest"), str, "importance_digest"), None
+    )
+    if wrong is not None:
+        raise FileFormatError(f"{path}: {wrong}; use a findings.json as an audit wrote it")
     return document
 
 
@@ -136,6 +125,8 @@ def write_clients(findings: Findings, path: PathLike) -> None:
 
 def _content(value: Any, clients: Sequence[str]) -> Any:
     """Return a finding as JSON can hold it: attributes by name, clients by theirs."""
+    if isinstance(value, Replay):  # whose integers are rounds, not clients
+        value = replace(value, recorded=value.recorded.astype(np.float64))
     if is_dataclass(value):
         names = [field.name for field in fields(value) if field.name not in ELSEWHERE]
         return {name: _content(getattr(value, name), clients) for name in names}
@@ -162,67 +153,67 @@ def _cells(values: Floats) -> list[str]:
     return [repr(value) if isfinite(value) else "" for value in values.tolist()]
 
 
-def _is_number(value: object) -> bool:
-    # Not isfinite alone, which fails on the longest integers that JSON may have.
-    return type(value) in (int, float) and -1e300 < value < 1e300  # type: ignore[operator]
+def _misfits(value: Any, hint: Any, place: str) -> Iterator[str]:
+    """Say where a value of a document is not what the findings' annotations ask for."""
+    kind, options = get_origin(hint) or hint, get_args(hint)
+    names = _annotations(hint)
+    if kind in (Union, UnionType):
+        if all(list(_misfits(value, option, place)) for option in options):
+            yield _misfit(value, place, " or ".join(_words(option) for option in options))
+    elif names is not None:
+        if not isinstance(value, dict):
+            yield _misfit(value, place, "an object")
+            return
+        for name, inner in names.items():
+            where = f"{place}.{name}".removeprefix(".")
+            if name not in value:
+                yield f"there is no {where}"
+            else:
+                yield from _misfits(value[name], inner, where)
+    elif kind is tuple:
+        if not isinstance(value, list):
+            yield _misfit(value, place, "a list")
+            return
+        for at, one in enumerate(value):
+            yield from _misfits(one, options[0], f"{place}[{at}]")
+    elif not _fits(value, hint):
+        yield _misfit(value, place, _words(hint))
 
 
-def _is_number_or_null(value: object) -> bool:
-    return value is None or _is_number(value)
+def _misfit(value: Any, place: str, words: str) -> str:
+    shown = repr(value)
+    shown = shown if len(shown) <= 60 else f"{shown[:59]}…"
+    return f"{place} is {shown}, but must be {words}"
 
 
-def _is_estimate(value: object) -> bool:
-    return (
-        isinstance(value, dict)
-        and {"value", "low", "high"} <= value.keys()
-        and all(_is_number_or_null(value[key]) for key in ("value", "low", "high"))
-    )
+def _annotations(hint: Any) -> dict[str, Any] | None:
+    """Return the annotations of what findings.json has of an object; None if it is none."""
+    if not (is_dataclass(hint) or hasattr(hint, "_fields")):
+        return None
+    return {name: one for name, one in get_type_hints(hint).items() if name not in ELSEWHERE}
 
 
-def _is_figure(value: object) -> bool:
-    return _is_estimate(value) and _is_number(value["value"])  # type: ignore[index]
-
-
-def _is_names(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
-
-
-def _is_shares(value: object) -> bool:
-    return value is None or (
-        isinstance(value, dict)
-        and all(
-            isinstance(value.get(key), list) and all(map(_is_number, value[key]))
-            for key in ("importance", "implied")
+def _fits(value: Any, hint: Any) -> bool:
+    """Return whether a value without parts of its own is what an annotation asks for."""
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if hint == Floats:
+        return isinstance(value, list) and all(
+            _fits(one, Floats if isinstance(one, list) else float) for one in value
         )
-    )
+    if hint == Integers:
+        return isinstance(value, list) and all(type(one) in (str, float) for one in value)
+    if hint is float:
+        # Not isfinite alone, which fails on the longest integers that JSON may have.
+        return value is None or (type(value) in (int, float) and -1e300 < value < 1e300)
+    return type(value) is (type(None) if hint is None else hint)
 
 
-def _is_standings(value: object) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(one, dict)
-        and isinstance(one.get("rule"), str)
-        and all(_is_number_or_null(one.get(key, "")) for key in ("gap", "effective_cohort_size"))
-        for one in value
-    )
-
-
-_TEXT = (lambda value: isinstance(value, str), "text")
-_COUNT = (lambda value: type(value) is int and value >= 0, "a whole number, at least 0")
-_NUMBER = (_is_number, "a number")
-_FIGURE = (_is_figure, "an object with the numbers value, low and high")
-_ESTIMATE = (_is_estimate, "an object with value, low and high, each a number or null")
-_FLAG = (lambda value: isinstance(value, bool), "true or false")
-_NAMES = (_is_names, "a list of names")
-_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("source", "advice.action", "advice.reason", "advice.rule"), _TEXT),
-    **dict.fromkeys(("importance_digest", "fit.law"), _TEXT),
-    **dict.fromkeys(("rounds", "empty_rounds", "entries"), _COUNT),
-    **dict.fromkeys(("tolerance", "unknown_share", "advice.softness"), _NUMBER),
-    **dict.fromkeys(("gap", "reach.deficiency"), _FIGURE),
-    "reach.hall_ratio": _ESTIMATE,
-    **dict.fromkeys(("reach.feasible", "reach.sure", "advice.online"), _FLAG),
-    **dict.fromkeys(("clients", "groups", "reach.deficient.clients", "reach.never_seen"), _NAMES),
-    "by_group": (_is_shares, "null, or an object with the lists importance and implied"),
-    "price.standings": (_is_standings, "a list with rule, gap and effective_cohort_size each"),
-}
-"""What `compare` reads: how each value is checked, and what it must be."""
+def _words(hint: Any) -> str:
+    """Return what an annotation asks for."""
+    if get_origin(hint) is Literal:
+        return ", ".join(map(repr, get_args(hint)))
+    if hint in (Floats, Integers):
+        return "a list of numbers" if hint == Floats else "a list of names or numbers"
+    plain = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
+    return plain.get(hint, "null" if hint is type(None) else "an object")

@@ -1,51 +1,44 @@
 """Pictures of findings, for the page and as files: one function per picture.
 
-A function returns None if the findings have no data for its picture. `svg` turns pictures into
-markup; `canvas` holds what they have in common.
+A function returns None if the findings have no data for its picture. `drawing` holds what they have
+in common, and turns them into markup.
 """
 
 from collections.abc import Sequence
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from fedavot.audit.decision.rules import label, recommended
-from fedavot.audit.findings import Estimate, Findings
-from fedavot.audit.report.availability_figures import drift, hours, weekdays
-from fedavot.audit.report.canvas import (
+from fedavot._checks import Floats, Integers
+from fedavot.audit.decision.rules import FULL, label
+from fedavot.audit.findings import Findings, Trained
+from fedavot.audit.report.drawing import (
     COLOURS,
     Picture,
     dots,
     drawing,
-    extremes,
     fewer,
     from_zero,
-    height_of,
     in_percent,
     joined,
+    label_beside,
     legend,
     name_rows,
     new_figure,
+    row_figure,
     settle,
-    short,
 )
-from fedavot.audit.report.labels import place_labels
-from fedavot.audit.report.numerals import NARROW, NOTHING, interval, number, share, shown, stretch
+from fedavot.audit.report.numerals import NOTHING, interval, number, share, shown
 
-LAWS = {
-    "explicit": "rounds of the log",
-    "independent": "independent clients",
-    "mixture": "time of day",
-}
-"""Short labels of the laws."""
-WIDER = 1.7
-"""Factor by which weights that do not sum to one may widen an axis of gaps."""
+MOST_ROWS = 16
+"""Rows of a picture by client or group: more do not fit a phone's screen."""
+MOST_POINTS = 300
+"""Points of a scatter plot: more would be larger than the rest of the page."""
 
 
 def draw(findings: Findings) -> tuple[Picture, ...]:
     """Draw every picture for which the findings have data."""
-    makers = (_shares, hours, weekdays, drift, _held_out, _price)
+    makers = (_shares, _replay, _price, _hours, _drift)
     with drawing():
         pictures = tuple(picture for make in makers if (picture := make(findings)) is not None)
         for picture in pictures:
@@ -53,46 +46,20 @@ def draw(findings: Findings) -> tuple[Picture, ...]:
     return pictures
 
 
-def write_png(picture: Picture, stream: IO[bytes]) -> None:
-    """Write a picture with its title, on white, at 160 dots per inch."""
-    with drawing():
-        title = picture.figure.text(
-            *(0.01, 1.01, picture.title), ha="left", va="bottom", weight="bold", size=11
-        )
-        try:
-            picture.figure.savefig(
-                stream,
-                format="png",
-                dpi=160,
-                facecolor="white",
-                bbox_inches="tight",
-                pad_inches=0.15,
-            )
-        finally:
-            title.remove()
-
-
 def _shares(findings: Findings) -> Picture:
     """Draw the importance and the weight of each group, or of each client."""
     grouped = findings.by_group is not None
-    data = findings.by_group or findings.by_client
-    names = findings.groups if grouped else findings.clients
+    data, names = findings.by_group or findings.by_client, findings.groups or findings.clients
     wanted = "owed" if findings.owes_otherwise else "importance"
     excess = data.implied - data.owed
-    rows = extremes(excess)
-    figure, axes = new_figure(height_of(rows.size))
+    rows = _extremes(excess)
+    figure, axes = row_figure([names[row] for row in rows])
     lines = np.arange(rows.size)
     joined(axes, data.owed[rows], data.implied[rows])
-    dots(axes, data.owed[rows], lines, colour="wanted", marker="o", label=wanted)
+    dots(axes, data.owed[rows], lines, colour="wanted", label=wanted)
     dots(axes, data.implied[rows], lines, colour="plain", marker="D", label="plain average")
-    dots(
-        axes,
-        data.attained[rows],
-        lines,
-        **{"colour": "attained", "marker": "o", "s": 120, "hollow": True},
-        label="closest possible",
-    )
-    name_rows(axes, [short(names[row]) for row in rows])
+    ring: dict[str, Any] = {"colour": "attained", "s": 120, "hollow": True}
+    dots(axes, data.attained[rows], lines, **ring, label="closest possible")
     from_zero(axes)
     legend(figure, axes)
     what = "group" if grouped else "client"
@@ -102,105 +69,108 @@ def _shares(findings: Findings) -> Picture:
         if abs(excess[row]) > NOTHING
     )
     its = "what it is owed" if wanted == "owed" else "its importance"
-    apart = f" Largest deviations: {told}." if told else f" Every {what} gets {its}."
+    far = f"{what}s with the largest deviations" if told else f"first {what}s"
     return Picture(
         "shares",
         f"Importance and weight of each {what}"
         if rows.size == len(names) or not told
-        else f"The {rows.size} {what}s with the largest deviations",
-        f"One row per {what}, with {its}, its share of the plain average, and its share "
-        f"with the weights that come closest to the importance.{apart}"
-        + fewer(
-            rows.size,
-            len(names),
-            f"{what}s with the largest deviations" if told else f"first {what}s",
-        ),
+        else f"The {rows.size} {far}",
+        f"One row per {what}, with {its}, its share of the plain average, and its share with the "
+        "weights that come closest to the importance."
+        + (f" Largest deviations: {told}." if told else f" Every {what} gets {its}.")
+        + fewer(rows.size, len(names), far),
         figure,
     )
 
 
-def _held_out(findings: Findings) -> Picture | None:
-    """Draw the gaps of laws and rules in the held-out part of the log."""
-    if not findings.has_held_out:
+def emphasised(findings: Findings) -> dict[str, str]:
+    """Return the rules that stand out in pictures, with their colours."""
+    advice = findings.recommendation
+    rules = {FULL: "ink", findings.in_use: "plain"}
+    if advice.second is not None:
+        rules[advice.second.rule] = "wanted"
+    if advice.best is not None:
+        rules[advice.best.rule] = "attained"
+    return rules
+
+
+def _replay(findings: Findings) -> Picture | None:
+    """Draw the loss by round: one line per rule, shaded from the best variant to the worst."""
+    replay = findings.replay
+    if replay is None:
         return None
-    best = recommended(findings.advice)
-    laws = [(LAWS.get(one.law, one.law), one.held_out_gap) for one in findings.fit.scores]
-    rules = [(label(one.rule), one.held_out_gap) for one in findings.price.standings]
-    blocks = [
-        ("By description of availability", laws, LAWS.get(findings.fit.law)),
-        ("By rule", rules, best and label(best)),
-    ]
-    blocks = [block for block in blocks if block[1]]
-    if not blocks:
-        return None
-    sizes = [len(rows) + 0.6 for _, rows, _ in blocks]
-    figure, axes = new_figure(
-        0.9 + 0.27 * sum(sizes) + 0.3 * len(sizes),
-        nrows=len(blocks),
-        squeeze=False,
-        sharex=True,
-        gridspec_kw={"height_ratios": sizes},
+    figure, axes = new_figure(3.6)
+    colours = emphasised(findings)
+    for one in replay.trained:
+        _line(axes, replay.recorded, one, colours.get(one.rule))
+    marked = [one for one in replay.trained if one.rule in colours]
+    later = np.concatenate([one.middle[len(one.middle) // 3 :] for one in marked])
+    later = later[np.isfinite(later) & (later > 0)]
+    low, high = 0.6 * later.min(initial=1.0), 1.3 * max(1.0, later.max(initial=0.0))
+    axes.set(yscale="log", ylim=(low, high), xlim=(0, int(replay.recorded[-1])))
+    axes.set(xlabel="round", ylabel="excess loss (smaller is better)")
+    in_percent(axes.yaxis)
+    axes.axvline(replay.fitted_rounds, color=COLOURS["muted"], linewidth=1.2, linestyle=":")
+    place = {"transform": axes.get_xaxis_transform(), "size": 9, "color": COLOURS["muted"]}
+    axes.text(replay.fitted_rounds, 1.0, " held out", va="top", **place)
+    ends = [np.clip(np.nan_to_num(one.middle[-1], nan=high), low, high) for one in marked]
+    label_beside(
+        axes,
+        [(float(replay.recorded[-1]), float(end)) for end in ends],
+        [label(one.rule) for one in marked],
+        [colours[one.rule] for one in marked],
     )
-    limit = _limit(findings)
-    for panel, (title, rows, marked) in zip(axes[:, 0], blocks, strict=True):
-        _intervals(panel, rows, marked, limit)
-        panel.set_title(title)
-        panel.axvline(findings.tolerance, color=COLOURS["muted"], linewidth=1.2, linestyle=":")
-    from_zero(axes[-1, 0])
-    axes[-1, 0].set_xlim(-0.03 * limit, 1.03 * limit)
-    axes[-1, 0].set_xlabel(f"gap, with 95{NARROW}% interval")
-    told = "; ".join(
-        f"{name} {share(gap.value)} ({interval(gap)})"
-        for name, gap in laws + rules
-        if np.isfinite(gap.value)
-    )
+    said = "; ".join(f"{label(one.rule)} {share(float(one.middle[-1]))}" for one in replay.trained)
     return Picture(
-        "held-out",
-        "Gaps in the held-out part of the log",
-        f"Gaps in {stretch('last', findings.fit.held_out_rounds)}, of weights that were not fitted "
-        f"to them: {told}. The dotted line is the tolerance, {share(findings.tolerance)}.",
+        "replay",
+        "Training on this log",
+        "Excess loss by round, relative to that of the first model: one line per rule, the median "
+        "over all variants, shaded from the smallest to the largest for the rules that are "
+        f"labelled. After the last round: {said}. Right of the dotted line are the rounds that no "
+        "weights were fitted to.",
         figure,
     )
+
+
+def _line(axes: Any, rounds: Integers, one: Trained, colour: str | None) -> None:
+    if colour is None:
+        axes.plot(rounds, one.middle, color=COLOURS["muted"], linewidth=0.8, alpha=0.45)
+        return
+    style = "--" if one.rule == FULL else "-"
+    if one.rule != FULL:
+        axes.fill_between(rounds, one.low, one.high, color=COLOURS[colour], alpha=0.16, linewidth=0)
+    axes.plot(rounds, one.middle, color=COLOURS[colour], linewidth=1.8, linestyle=style, zorder=4)
 
 
 def _price(findings: Findings) -> Picture:
     """Draw gap against effective cohort size: the curve over softness, and every rule."""
     figure, axes = new_figure(3.9)
-    curve = np.array(
-        [
-            (point.effective_cohort_size, point.gap)
-            for point in findings.price.curve
-            if np.isfinite([point.effective_cohort_size, point.gap]).all()
-        ]
-    ).reshape(-1, 2)
+    points = [(one.effective_cohort_size, one.gap) for one in findings.price.curve]
+    curve = np.array([one for one in points if np.isfinite(one).all()]).reshape(-1, 2)
     axes.plot(*curve.T, color=COLOURS["wanted"], linewidth=1.8, zorder=2)
     standings = [
         one
         for one in findings.price.standings
         if np.isfinite([one.effective_cohort_size, one.gap]).all()
     ]
-    advised = recommended(findings.advice)
-    chosen = [one.rule == advised for one in standings]
-    for one, best in zip(standings, chosen, strict=True):
-        look = {"colour": "attained", "s": 110} if best else {"colour": "plain", "marker": "D"}
-        dots(axes, one.effective_cohort_size, one.gap, **{"s": 30, "zorder": 4 + best, **look})
-    axes.axhline(findings.tolerance, color=COLOURS["muted"], linewidth=1.2, linestyle=":")
-    limit = axes.annotate(
-        "tolerance",
-        (1, findings.tolerance),
-        **{"xycoords": ("axes fraction", "data"), "xytext": (-2, 2)},
-        **{"textcoords": "offset points", "ha": "right", "size": 9, "color": COLOURS["muted"]},
+    rules = [emphasised(findings).get(one.rule, "muted") for one in standings]
+    for one, colour in zip(standings, rules, strict=True):
+        dots(axes, one.effective_cohort_size, one.gap, colour=colour, marker="D", s=30)
+    tolerance = findings.tolerance
+    axes.axhline(tolerance, color=COLOURS["muted"], linewidth=1.2, linestyle=":")
+    within: dict[str, Any] = {"size": 9, "color": COLOURS["muted"]}
+    axes.text(
+        0.02, tolerance, "tolerance", transform=axes.get_yaxis_transform(), va="bottom", **within
     )
     axes.set(xlabel="effective cohort size (larger is better)", ylabel="gap (smaller is better)")
     in_percent(axes.yaxis)
-    left, right = _make_room(axes, findings.tolerance)
-    place_labels(
+    axes.margins(x=0.08, y=0.08)
+    axes.set_ylim(top=max(axes.get_ylim()[1], 1.5 * tolerance))
+    label_beside(
         axes,
         [(one.effective_cohort_size, one.gap) for one in standings],
         [label(one.rule) for one in standings],
-        bold=chosen,
-        avoid=_filled(curve) + _filled([(left, findings.tolerance), (right, findings.tolerance)]),
-        taken=[limit],
+        rules,
     )
     told = "; ".join(
         f"{label(one.rule)}: gap {share(one.gap)} at {number(one.effective_cohort_size)}"
@@ -210,71 +180,129 @@ def _price(findings: Findings) -> Picture:
         "price",
         "The price of a smaller gap",
         "Gap against effective cohort size. The line runs from exact to ever softer alignment. "
-        f"{told}. {f'Recommended: {label(advised)}. ' if advised else ''}The dotted line is the "
-        f"tolerance, {share(findings.tolerance)}.",
+        f"{told}. The dotted line is the tolerance, {share(tolerance)}.",
         figure,
     )
 
 
-def _limit(findings: Findings) -> float:
-    """Return the end of the axis of held-out gaps.
+def _hours(findings: Findings) -> Picture | None:
+    """Draw the number of clients by hour of day, in total and by group."""
+    behaviour = findings.behaviour
+    means = behaviour.by_hour
+    if means is None or not np.isfinite(means).any():
+        return None
+    rows = _fullest(findings)
+    heights = [1.5, 0.27 * len(rows)] if rows else [1.5]
+    options = {"nrows": len(heights), "sharex": True, "squeeze": False}
+    extra = 0.4 * bool(rows) + sum(heights[1:])
+    figure, axes = new_figure(2.0 + extra, height_ratios=heights, **options)
+    upper, lowest = axes[0, 0], axes[-1, 0]
+    upper.bar(np.arange(24), np.nan_to_num(means), width=0.8, color=COLOURS["wanted"])
+    upper.set_ylabel("clients")
+    upper.grid(visible=False, axis="x")
+    if rows:
+        _heat(lowest, list(rows.values()), list(rows))
+    clock = "UTC" if behaviour.dated else "the log's clock"
+    lowest.set_xticks(range(0, 24, 3), [f"{hour}h" for hour in range(0, 24, 3)])
+    lowest.set_xlim(-0.6, 23.6)
+    lowest.set_xlabel(f"hour of day, {clock}")
+    most, least = int(np.nanargmax(means)), int(np.nanargmin(means))
+    told = "; ".join(
+        f"{shown(group)} most at {int(np.nanargmax(row))}h"
+        for group, row in rows.items()
+        if row.any()
+    )
+    return Picture(
+        "hours",
+        f"Clients {_kind(findings)} by hour of day",
+        f"Mean number of clients {_kind(findings)} by hour of day ({clock}): most at {most}h with "
+        f"{number(means[most])}, fewest at {least}h with {number(means[least])}."
+        + (f" By group: {told}." if told else "")
+        + (fewer(len(rows), len(findings.groups), "largest groups") if rows else ""),
+        figure,
+    )
 
-    The gap of weights that do not sum to one may be arbitrarily large, and would squeeze the others
-    together; it may lie beyond the end.
+
+def _drift(findings: Findings) -> Picture | None:
+    """Draw the plain average's shares in both halves of the log, if it has two rounds."""
+    if findings.rounds < 2:
+        return None
+    found = findings.behaviour
+    drift, first, last = found.drift, found.implied_first_half, found.implied_last_half
+    told = (
+        "The plain average's shares in the first and in the last half of the log: "
+        f"{share(drift.value)} of the weight moved ({interval(drift)})."
+    )
+    if findings.group_of is None:
+        figure = _scattered(first, last)
+        told += fewer(min(first.size, MOST_POINTS), first.size, "clients that moved most")
+    else:
+        first, last = (_by_group(findings, half) for half in (first, last))
+        rows = _extremes(last - first)
+        figure, axes = row_figure([findings.groups[row] for row in rows])
+        lines = np.arange(rows.size)
+        joined(axes, first[rows], last[rows])
+        dots(axes, first[rows], lines, colour="plain", marker="D", hollow=True, label="first half")
+        dots(axes, last[rows], lines, colour="plain", marker="D", label="last half")
+        from_zero(axes)
+        legend(figure, axes)
+        told += fewer(rows.size, len(findings.groups), "groups that moved most")
+    return Picture("drift", "The plain average, first half and last half", told, figure)
+
+
+def _extremes(excess: Floats) -> Integers:
+    """Return the rows farthest from 0, at most `MOST_ROWS`, from the most above to the most below.
+
+    Half of them are above and half below, as far as there are so many. Rows at 0 are left out
+    where not all fit.
     """
-    standings = findings.price.standings
-    shares = [one.held_out_gap for one in findings.fit.scores]
-    shares += [one.held_out_gap for one in standings if one.largest_sum_of_weights <= 1 + NOTHING]
-    most, all_of_them = _end(shares), _end([*shares, *(one.held_out_gap for one in standings)])
-    return 1.08 * (all_of_them if all_of_them <= WIDER * most or not most else most) or 1.0
+    order = np.argsort(-excess, kind="stable")
+    if order.size <= MOST_ROWS:
+        return order
+    rows = np.concatenate([order[: MOST_ROWS // 2], order[-(MOST_ROWS // 2) :]])
+    off = rows[np.abs(excess[rows]) > NOTHING]
+    return off if off.size else rows
 
 
-def _end(gaps: Sequence[Estimate]) -> float:
-    """Return the largest finite value or upper end of an interval."""
-    ends = [end for gap in gaps for end in (gap.value, gap.high) if np.isfinite(end)]
-    return max(ends, default=0.0)
+def _by_group(findings: Findings, shares: Floats) -> Floats:
+    assert findings.group_of is not None
+    return np.bincount(findings.group_of, shares, len(findings.groups)).astype(float)
 
 
-def _intervals(
-    axes: Any, rows: Sequence[tuple[str, Estimate]], best: str | None, limit: float
-) -> None:
-    """Draw a value and its interval in each row; the best one is highlighted."""
-    name_rows(axes, [short(name) for name, _ in rows])
-    for row, (name, gap) in enumerate(rows):
-        colour = "attained" if name == best else "plain"
-        look = {"marker": "o", "s": 70} if name == best else {"marker": "D", "s": 34}
-        if gap.low < limit:
-            axes.hlines(row, gap.low, min(gap.high, limit), color=COLOURS[colour], linewidth=2.2)
-        if gap.high > limit:
-            dots(axes, limit, row, colour=colour, marker=">", s=34)
-        if gap.value <= limit:
-            dots(axes, gap.value, row, colour=colour, **look)
-        elif np.isfinite(gap.value):
-            axes.annotate(
-                share(gap.value),
-                (limit, row),
-                **{"xytext": (-8, 2), "textcoords": "offset points", "size": 9},
-                **{"ha": "right", "va": "bottom", "color": COLOURS[colour]},
-            )
-        if name == best:
-            axes.get_yticklabels()[row].set_fontweight("bold")
+def _fullest(findings: Findings) -> dict[str, Floats]:
+    """Return the hours of the most important groups, at most `MOST_ROWS`, in order."""
+    by_hour = findings.behaviour.groups_by_hour
+    if by_hour is None or findings.group_of is None:
+        return {}
+    wanted = _by_group(findings, findings.by_client.importance)
+    chosen = np.sort(np.argsort(-wanted, kind="stable")[:MOST_ROWS])
+    return {findings.groups[at]: np.nan_to_num(by_hour[at]) for at in chosen}
 
 
-def _make_room(axes: Any, tolerance: float) -> tuple[float, float]:
-    """Leave room for labels around the marks, show the tolerance, and return the width."""
-    axes.margins(x=0.16, y=0.14)
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, max(high, 1.5 * tolerance))
-    left, right = axes.get_xlim()
-    axes.set_xlim(left, right)
-    return left, right
+def _kind(findings: Findings) -> str:
+    return "available" if findings.behaviour.of_available else "taking part"
 
 
-def _filled(line: ArrayLike) -> list[tuple[float, float]]:
-    """Return closely spaced points along a line."""
-    corners = np.asarray(line, dtype=float)
-    if len(corners) < 2:
-        return []
-    places = np.linspace(0, len(corners) - 1, 20 * len(corners))
-    columns = (np.interp(places, np.arange(len(corners)), column) for column in corners.T)
-    return list(zip(*columns, strict=True))
+def _heat(axes: Any, rows: Sequence[Floats], labels: Sequence[str]) -> None:
+    """Draw one row per group, with darker hours for more clients relative to its busiest hour."""
+    name_rows(axes, labels)
+    axes.grid(visible=False)
+    axes.spines["bottom"].set_visible(False)
+    for row, counts in enumerate(rows):
+        strengths = 0.05 + 0.95 * counts / max(counts.max(), 1e-12)
+        shades = [(COLOURS["wanted"], strength) for strength in strengths.tolist()]
+        axes.bar(np.arange(24), 0.8, bottom=row - 0.4, width=0.9, color=shades)
+
+
+def _scattered(first: Floats, last: Floats) -> Any:
+    """Draw the clients' shares in the last half against those in the first."""
+    figure, axes = new_figure(3.6)
+    chosen = np.sort(np.argsort(-np.abs(last - first), kind="stable")[:MOST_POINTS])
+    top = 1.08 * max(first[chosen].max(), last[chosen].max(), 1e-9)
+    axes.plot([0, top], [0, top], color=COLOURS["muted"], linewidth=1.2, linestyle="--")
+    dots(axes, first[chosen], last[chosen], colour="plain", marker="D", s=20, alpha=0.8)
+    axes.set(xlabel="share in the first half", ylabel="share in the last half")
+    axes.set(xlim=(-0.02 * top, top), ylim=(-0.02 * top, top))
+    in_percent(axes.xaxis)
+    in_percent(axes.yaxis)
+    return figure

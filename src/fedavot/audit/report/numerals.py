@@ -22,6 +22,8 @@ NOTHING = 1e-8
 """A share that is nothing but rounding."""
 ABSENT = "–"
 """In the place of a number that is not known."""
+MOST_TIMES = 10.0
+"""How many times another loss is written out; a rule that diverges has no useful number."""
 LONGEST = 48
 """Characters of a name that are shown; the files have all of them."""
 JOINERS = "\u200c\u200d"
@@ -44,6 +46,15 @@ def share(value: float, digits: int | None = None) -> str:
     if value > NOTHING and not text.strip("0."):
         text = f"<{10.0**-digits:.{digits}f}"
     return f"{text.removeprefix('−') if not text.strip('−0.') else text}{NARROW}%"
+
+
+def times(value: float) -> str:
+    r"""Return one loss relative to another in per cent, if it is not many times as large.
+
+    >>> times(1.123), times(40.0), times(float("nan"))
+    ('112\u202f%', 'over 1000\u202f%', 'over 1000\u202f%')
+    """
+    return share(value, 0) if value <= MOST_TIMES else f"over {share(MOST_TIMES, 0)}"
 
 
 def digits_of(values: ArrayLike) -> int:

@@ -24,7 +24,7 @@ from fedavot.errors import OptionError
 REPORT, ALIGNMENT, FINDINGS = "report.html", "alignment.json", "findings.json"
 CLIENTS, FIGURES = "clients.csv", "figures"
 _ASIDE = re.compile(r"\.audit-[0-9a-f]{16}")
-PICTURES = ("shares", "hours", "weekdays", "drift", "held-out", "price")
+PICTURES = ("shares", "replay", "hours", "drift", "price")
 """Names of the pictures; those of an earlier audit that this one does not have are removed."""
 
 
@@ -163,7 +163,8 @@ def _remove_leftovers(parent: Path) -> None:
 
 def _make(findings: Findings, changes: Sequence[Change], folder: Path, place: Path) -> list[str]:
     """Write every file into a folder and return their names; ``place`` is where they will be."""
-    from fedavot.audit.report.figures import draw, write_png
+    from fedavot.audit.report.drawing import write_png
+    from fedavot.audit.report.figures import draw
     from fedavot.audit.report.page import page
 
     drawn = draw(findings)

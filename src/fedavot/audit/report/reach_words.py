@@ -33,7 +33,7 @@ def reach(findings: Findings) -> Iterator[str]:
         yield from _fixes(findings)
         yield from _never(findings)
     if found.proven and not found.sure:
-        yield _doubt(findings)
+        yield _doubt(found)
     if findings.unknown_share > 0:
         yield (
             "For this section, unknown states are drawn at random: each client takes part as often "
@@ -55,15 +55,12 @@ def _exact(findings: Findings) -> str:
 def _shortfall(findings: Findings) -> Iterator[str]:
     found, weak = findings.reach, findings.reach.deficient
     several = weak.clients.size > 1
-    if weak.coverage > 0:
-        covered = share(weak.coverage)
-        rounds = (
-            f"only {covered} of the rounds include any of them"
-            if several
-            else f"takes part in only {covered} of the rounds"
-        )
-    else:
-        rounds = "none of them ever takes part" if several else "never takes part"
+    covered = share(weak.coverage)
+    rounds = "none of them ever takes part" if several else "never takes part"
+    if weak.coverage > 0 and several:
+        rounds = f"only {covered} of the rounds include any of them"
+    elif weak.coverage > 0:
+        rounds = f"takes part in only {covered} of the rounds"
     who = f"these {count(weak.clients.size)} clients" if several else "this client"
     yield (
         f"{_exact(findings)} is not possible: {who} ({_names(findings, weak.clients)}) "
@@ -74,19 +71,14 @@ def _shortfall(findings: Findings) -> Iterator[str]:
         f"No weights can deliver {share(found.deficiency.value)} of the importance "
         f"({interval(found.deficiency)})."
     )
-    if isfinite(found.hall_ratio.value):
-        yield _ratio(findings)
-
-
-def _ratio(findings: Findings) -> str:
-    found, worst = findings.reach, findings.reach.worst
-    if np.array_equal(worst.clients, found.deficient.clients):
-        whose = "Their importance" if worst.clients.size > 1 else "Its importance"
-    else:
-        whose = f"In the worst case, the importance of {_subject(findings, worst.clients)}"
-    return (
+    if not isfinite(found.hall_ratio.value):
+        return
+    whose = "Their importance" if several else "Its importance"
+    if not np.array_equal(found.worst.clients, weak.clients):
+        whose = f"In the worst case, the importance of {_subject(findings, found.worst.clients)}"
+    yield (
         f"{whose} is {amount(found.hall_ratio.value)} times the share of the rounds that include "
-        f"{'any of them' if worst.clients.size > 1 else 'it'} (the Hall ratio; "
+        f"{'any of them' if found.worst.clients.size > 1 else 'it'} (the Hall ratio; "
         f"{interval(found.hall_ratio, amount)})."
     )
 
@@ -96,16 +88,8 @@ def _fixes(findings: Findings) -> Iterator[str]:
     often = ""
     if weak.coverage > 0:
         often = f", {amount(weak.importance / weak.coverage)} times as often as now"
-    if weak.clients.size > 1:
-        yield (
-            f"What would help: at least one of them in {share(weak.importance)} of the rounds or "
-            f"more{often}."
-        )
-    else:
-        yield (
-            f"What would help: this client in {share(weak.importance)} of the rounds or "
-            f"more{often}."
-        )
+    who = "at least one of them" if weak.clients.size > 1 else "this client"
+    yield f"What would help: {who} in {share(weak.importance)} of the rounds or more{often}."
     tried = found.tried_cohorts > 1 and found.if_all_asked is None
     if found.larger_cohorts is not None or tried:
         yield _larger(found)
@@ -124,7 +108,7 @@ def _never(findings: Findings) -> Iterator[str]:
         held = share(float(findings.by_client.importance[never].sum()))
         yield (
             f"{_subject(findings, never)} with {held} of the importance never took part: no "
-            f"weights can make up for {_them(never)} until {_they(never)}."
+            f"weights can make up for {_them(never)}."
         )
 
 
@@ -149,18 +133,15 @@ def _all_asked(left: float, now: float) -> str:
     return "Selecting all available clients would not help: the missing clients are not available."
 
 
-def _doubt(findings: Findings) -> str:
-    lost = findings.reach.deficiency
+def _doubt(found: Reach) -> str:
+    lost = found.deficiency
     if lost.high >= NO_LIMIT:
         return "The log is too short for any statement about the long run."
-    limit = (
-        f"up to {share(lost.high)}"
-        if findings.reach.feasible
-        else f"anything from {share(lost.low)} to {share(lost.high)}"
-    )
+    limit = f"anything from {share(lost.low)} to {share(lost.high)}"
     return (
-        f"The log is too short to be certain: in the long run, {limit} of the importance may be "
-        "out of reach."
+        "The log is too short to be certain: in the long run, "
+        f"{f'up to {share(lost.high)}' if found.feasible else limit} of the importance may be out "
+        "of reach."
     )
 
 
@@ -179,7 +160,3 @@ def _subject(findings: Findings, clients: Integers) -> str:
 
 def _them(clients: Integers) -> str:
     return "them" if clients.size > 1 else "it"
-
-
-def _they(clients: Integers) -> str:
-    return "they do" if clients.size > 1 else "it does"

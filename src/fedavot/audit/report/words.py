@@ -1,31 +1,21 @@
 """What an audit found, in sentences, for the terminal and the page alike.
 
 Each section has a title and sentences, made from `Findings` alone. There is no sentence for what is
-None or unknown; where the log is too short for certainty, the sentence says so.
+None or unknown; where the log is too short for certainty, the sentence says so. `reach_words` and
+`availability_words` have the sections about what is possible and about the log.
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot.audit.decision.rules import (
-    AS_APPLIED,
-    FEDAVG,
-    FEDAVOT,
-    HORVITZ_THOMPSON,
-    ONLINE,
-    SELECT,
-    SELF_NORMALISED_IPW,
-    SOFT,
-    VARIANCE,
-    label,
-)
-from fedavot.audit.findings import Advice, Findings, Standing
-from fedavot.audit.report.availability_words import LAWS, OWED, behaviour
+from fedavot.audit.decision.rules import FEDAVG, FEDAVOT, FULL, label
+from fedavot.audit.findings import Choice, Estimate, Findings, Replay
+from fedavot.audit.report.availability_words import availability, log
 from fedavot.audit.report.numerals import (
+    NARROW,
     NOTHING,
     amount,
     count,
@@ -33,27 +23,13 @@ from fedavot.audit.report.numerals import (
     listed,
     share,
     size,
+    stretch,
+    times,
     told_name,
 )
 from fedavot.audit.report.reach_words import reach
+from fedavot.audit.report.terms import MEANT, NEEDS, OWED
 
-MEANT = {
-    FEDAVG: "the plain average",
-    HORVITZ_THOMPSON: "weighting by inverse probability",
-    SELF_NORMALISED_IPW: "weighting by inverse probability, scaled to sum to one,",
-    FEDAVOT: "alignment",
-    SOFT: "soft alignment",
-    VARIANCE: "alignment with the most even weights",
-    ONLINE: "alignment learned during training",
-    SELECT: "selection by weights learned during training",
-    AS_APPLIED: "the weighting that was applied",
-}
-"""The rules within a sentence."""
-EXPLAINED = {
-    SELECT: "Selecting as many clients per round as now, by weights learned during training",
-    AS_APPLIED: "The weights that were applied",
-}
-"""Explanations of the rules that not every log has."""
 EXTREMES = 3
 """How many clients or groups with too much weight, and with too little, are named."""
 NOTICEABLE = 0.1
@@ -68,33 +44,37 @@ class Section(NamedTuple):
 
 
 def headline(findings: Findings) -> str:
-    """Return the recommendation in a few words."""
-    advice = findings.advice
-    way = ", with weights learned during training" if advice.online else ""
-    goal = (
-        "give each client its importance"
-        if findings.reach.feasible
-        else "come as close to the importance as possible"
-    )
+    """Return the recommendation in a few words, with what it gains."""
+    advice, best = findings.recommendation, findings.recommendation.best
+    gains = f": {less(best.gain)}" if best else ""
+    use = MEANT.get(best.rule, best.rule) if best else ""
     about = f": about {count(advice.rounds_needed)}" if advice.rounds_needed else ""
-    close = "the weights in use are" if advice.rule == AS_APPLIED else "the plain average is"
     words = {
-        "nothing to do": f"Nothing to do: {close} close enough",
-        "align": f"Align{way or f': use weights that {goal}'}",
-        "align softly": f"Align softly, with softness {advice.softness:.3g}{way}",
-        "use memory": f"Use memory: reuse the last update of each absent client{way}",
-        "change selection": f"Change which clients are selected{_selected(advice)}",
+        "nothing to do": "Nothing to do"
+        if advice.reason == "one client"
+        else f"Nothing to do: {MEANT.get(findings.in_use, findings.in_use)} trains as well as any",
+        "change the weights": f"Change to {use}{gains}",
+        "use memory": f"Use memory ({use}){gains}",
+        "change selection": f"Let the server choose which clients to ask{gains}",
         "collect more rounds": f"Collect more rounds first{about}",
+        "install JAX": "No recommendation yet: training was not replayed",
     }
     return words[advice.action]
 
 
-def _selected(advice: Advice) -> str:
-    if advice.rule == SELECT:
-        return ": select them by weights learned during training"
-    if advice.online:
-        return "; until then, use weights learned during training"
-    return ": weights alone are not enough"
+def less(gain: Estimate) -> str:
+    r"""Return what a change gains; if its interval contains 0, say so.
+
+    >>> less(Estimate(0.55, 0.5, 0.6))
+    'about 50 to 60\u202f% less excess loss than today'
+    >>> less(Estimate(0.05, -0.02, 0.1))
+    '5.0\u202f% less excess loss than today, which is within its interval'
+    """
+    if gain.low <= 0:
+        return f"{share(gain.value)} less excess loss than today, which is within its interval"
+    low, high = share(gain.low), share(gain.high)
+    spread = high if low == high else f"{low.removesuffix(f'{NARROW}%')} to {high}"
+    return f"about {spread} less excess loss than today"
 
 
 def sections(findings: Findings) -> dict[str, Section]:
@@ -108,36 +88,110 @@ def sections(findings: Findings) -> dict[str, Section]:
     Returns
     -------
     dict of Section
-        By the keys advice, objective, reach, behaviour, price and log, in this order.
+        By the keys advice, replay, objective, reach, behaviour, price and log, in this order.
     """
     told = {
         "advice": ("What to do", _advice(findings)),
+        "replay": ("How training goes with each rule", _replay(findings)),
         "objective": ("What the plain average really optimises", _objective(findings)),
         "reach": ("Is exact alignment possible?", reach(findings)),
-        "behaviour": ("How availability behaves", behaviour(findings)),
+        "behaviour": ("How availability behaves", availability(findings)),
         "price": ("What alignment costs", _price(findings)),
-        "log": ("The log", _log(findings)),
+        "log": ("The log", log(findings)),
     }
     return {key: Section(title, tuple(sentences)) for key, (title, sentences) in told.items()}
 
 
 def _advice(findings: Findings) -> Iterator[str]:
-    advice = findings.advice
-    yield advice.reason
-    plain, chosen = findings.price.find(FEDAVG), findings.price.find(advice.rule)
-    if plain and chosen and chosen is not plain:
-        alone = ", without memory," if advice.action == "use memory" else ""
+    advice, replay = findings.recommendation, findings.replay
+    best, second = advice.best, advice.second
+    now = MEANT.get(findings.in_use, findings.in_use)
+    yield {
+        "one client": "There is only one client, so every rule gives it all weight.",
+        "within noise": f"No rule that can be used here trains better than {now}, which is in use, "
+        "by more than noise.",
+        "trains better": f"In use today: {now}.",
+        "too short": f"With {count(findings.rounds, 'round')}, the differences between rules are "
+        f"within their intervals. Until there are more, keep {now}.",
+        "unobserved": "Less than half of the importance is observed in this log: for the rest, the "
+        f"clients' states are unknown. Until more is observed, keep {now}.",
+        "not replayed": "Which rule trains best is found by training on the log, and that needs "
+        "JAX. Install fedavot with the extra training, and run the audit again.",
+    }[advice.reason]
+    if best is not None:
+        held = stretch("last", replay.held_out_rounds) if replay else "the last rounds"
         yield (
-            f"Over this log, {MEANT.get(chosen.rule, chosen.rule)}{alone} leaves a gap of "
-            f"{share(chosen.gap)}; the plain average leaves {share(plain.gap)}."
+            f"In a replay of training on this log, {_gains(best)} in {held}, which no weights were "
+            "fitted to."
         )
+        yield _needs(best)
+    if second is not None:
+        yield f"The best without that: {_gains(second)}. {_needs(second)}"
+
+
+def _gains(choice: Choice) -> str:
+    """Say what a rule gains, with its smallest and largest gain."""
+    gain = choice.gain
+    worst = f"{share(gain.low)} less" if gain.low >= 0 else f"{share(-gain.low)} more"
+    return (
+        f"{MEANT.get(choice.rule, choice.rule)} had {share(gain.value)} less excess loss than what "
+        f"is in use today (from {worst} to {share(gain.high)} less over all variants)"
+    )
+
+
+def _needs(choice: Choice) -> str:
+    if not choice.needs:
+        return "It needs nothing beyond other weights."
+    return f"It needs {', or '.join(NEEDS[need] for need in choice.needs)}."
+
+
+def _replay(findings: Findings) -> Iterator[str]:
+    replay = findings.replay
+    if replay is None:
+        yield "Training was not replayed: that needs JAX, which the extra training brings."
+        return
+    yield (
+        "The audit trained a small model on this log, with its clients, its importance and its "
+        "rounds in their order, once with every rule that the log allows. Excess loss is the loss "
+        "above the smallest possible one."
+    )
+    yield _problems(replay, findings)
+    advice = findings.recommendation
+    used = [findings.in_use, *(one.rule for one in (advice.best, advice.second) if one)]
+    found = [one for rule in used if (one := replay.find(rule)) is not None]
+    if found and replay.find(FULL) is not None:
+        told = [f"{times(one.held_out_to_full.value)} with {MEANT[one.rule]}" for one in found]
+        yield (
+            "In the last part of the log, relative to the excess loss of full participation, it is "
+            f"{listed(told, len(told))}."
+        )
+
+
+def _problems(replay: Replay, findings: Findings) -> str:
+    """Say what was trained on."""
+    if replay.task is not None:
+        what = f"The task is {told_name(replay.task)}, run {count(replay.seeds, 'time')}"
+    else:
+        differ = "by group" if findings.groups else "one by one"
+        what = (
+            f"There are {count(replay.variants)} variants: clients differ {differ}, a little to a "
+            f"lot, with little and with much noise; each was run {count(replay.seeds)} times"
+        )
+    drawn = (
+        f" The replay has a random sample of {count(replay.clients, 'client')}, because the log is "
+        "large."
+        if replay.clients < len(findings.clients)
+        else ""
+    )
+    return f"{what}, with {count(replay.local_steps, 'local step')} per round.{drawn}"
 
 
 def _objective(findings: Findings) -> Iterator[str]:
     gap = findings.gap
     yield (
-        "In the plain average (FedAvg), the weight of a client depends on how often it takes part "
-        "and with how many others, whatever its importance."
+        "In the plain average (FedAvg with equal weights), the weight of a client depends on how "
+        "often it takes part and with how many others, whatever its importance: how much it should "
+        "count in the model."
     )
     side = "within" if gap.value <= findings.tolerance else "above"
     yield (
@@ -182,71 +236,28 @@ def _price(findings: Findings) -> Iterator[str]:
             f"{share(plain.gap)}, and {size(exact.effective_cohort_size)} for alignment (FedAVOT), "
             f"with a gap of {share(exact.gap)}."
         )
-    for_rates = tuple(_made_for_rates(findings, exact)) if exact else ()
-    yield from for_rates
     near = [point for point in findings.price.curve if point.gap <= findings.tolerance]
     best = max(near, key=lambda point: point.effective_cohort_size, default=None)
     if best is None:
         least = min((point.gap for point in findings.price.curve), default=np.nan)
         yield (
             f"No softness brings the gap within the tolerance of {share(findings.tolerance)}; the "
-            f"smallest gap is {_told_apart(least, findings.tolerance)}."
+            f"smallest gap is {_told_apart(least, findings.tolerance)}. Softness is how far "
+            "weights may stay from the importance in order to be more even; 0 is exact alignment."
         )
     elif best.softness > 0:
-        such = "With weights fitted to these very rounds, a" if for_rates else "A"
         yield (
-            f"{such} softness of {best.softness:.3g} gives an effective cohort size of "
-            f"{size(best.effective_cohort_size)} with a gap of {share(best.gap)}, which is within "
-            "the tolerance."
+            f"Weights fitted to these very rounds with a softness of {best.softness:.3g} (how far "
+            "they may stay from the importance in order to be more even) have an effective cohort "
+            f"size of {size(best.effective_cohort_size)} with a gap of {share(best.gap)}, which is "
+            "within the tolerance."
         )
-    for rule in (SELECT, AS_APPLIED):
-        if one := findings.price.find(rule):
-            yield (
-                f"{EXPLAINED[rule]} ({label(rule)}): a gap of {share(one.gap)} and an effective "
-                f"cohort size of {size(one.effective_cohort_size)}."
-            )
     for one in findings.price.standings:
         if one.largest_sum_of_weights > 1.05:
             yield (
                 f"The weights of {label(one.rule)} do not sum to one: up to "
                 f"{amount(one.largest_sum_of_weights)} in a round, which makes training unstable."
             )
-
-
-def _made_for_rates(findings: Findings, exact: Standing) -> Iterator[str]:
-    """Explain why the gap over the log is larger than it could be, if it is."""
-    law, least = findings.fit.law, findings.price.curve[0].gap
-    unseen = {score.law: share(score.held_out_gap.value) for score in findings.fit.scores}
-    made_for_rounds = law == "explicit" or "explicit" not in unseen
-    if made_for_rounds or not findings.has_held_out or exact.gap < least + 0.005:
-        return
-    yield (
-        f"Weights fitted to these very rounds would have a gap of {share(least)}. FedAVOT is "
-        f"fitted to {LAWS[law]} instead, because that carries over better: in rounds that neither "
-        f"was fitted to, its gap was {unseen[law]}, that of the others {unseen['explicit']}."
-    )
-
-
-def _log(findings: Findings) -> Iterator[str]:
-    groups = f" in {count(len(findings.groups), 'group')}" if findings.groups else ""
-    yield (
-        f"{told_name(findings.source)} has {count(findings.rounds, 'round')} of "
-        f"{count(len(findings.clients), 'client')}{groups}, with {size(findings.mean_cohort_size)} "
-        "clients per round on average."
-    )
-    if findings.span is not None and findings.behaviour.dated:
-        first, last = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}" for at in findings.span)
-        yield f"It covers {first} to {last} UTC."
-    if findings.empty_rounds:
-        rounds = count(findings.empty_rounds, "more round")
-        left_out = "it is" if findings.empty_rounds == 1 else "they are"
-        yield f"Nobody took part in {rounds}; {left_out} left out of every figure."
-    if findings.unknown_share > 0:
-        yield (
-            f"In {share(findings.unknown_share)} of all pairs of client and round, it is unknown "
-            "whether the client was available. These pairs count neither as present nor as absent."
-        )
-    yield from findings.notes
 
 
 def _told_apart(value: float, limit: float) -> str:
