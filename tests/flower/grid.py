@@ -3,6 +3,7 @@
 import json
 import traceback
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
@@ -44,14 +45,17 @@ class LocalGrid(Grid):
         "expired" (the SuperLink replies with an error), or "silent".
     tamper : function of (node id, reply), optional
         Returns the replies that replace the reply to a train message.
+    run_config : dict, optional
+        Run configuration that clients see.
     """
 
-    def __init__(self, nodes, fate=lambda node, message: "reply", tamper=None):
+    def __init__(self, nodes, fate=lambda node, message: "reply", tamper=None, *, run_config=None):
         # A message needs the identity of its sender, which Flower sets in its own processes.
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, SUPERLINK, 1
         self.nodes = nodes
         self.fate = fate
         self.tamper = tamper
+        self.run_config = run_config or {}
         self.sent = []
         self._contexts = {}
         self._waiting = {}
@@ -71,7 +75,7 @@ class LocalGrid(Grid):
 
     @property
     def run(self):
-        return None
+        return SimpleNamespace(run_id=TaskIdentity.run_id)
 
     def create_message(self, content, message_type, dst_node_id, group_id, ttl=None):
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
@@ -117,7 +121,7 @@ class LocalGrid(Grid):
                 Error(CLIENT_ERROR, "Traceback\nRuntimeError: out of luck"), reply_to=message
             )
         context = self._contexts.setdefault(
-            node, Context(0, node, dict(it.config), RecordDict(), {})
+            node, Context(0, node, dict(it.config), RecordDict(), dict(self.run_config))
         )
         try:
             return it.app(message, context)
@@ -125,12 +129,13 @@ class LocalGrid(Grid):
             return Message(Error(CLIENT_ERROR, traceback.format_exc()), reply_to=message)
 
 
-def app_of(update):
+def app_of(update, **options):
     """Return a ClientApp whose training is a function of (arrays, config, node configuration).
 
-    It returns the new arrays and the metrics. The app says its name when asked.
+    It returns the new arrays and the metrics. The app says its name when asked; ``options`` are
+    those of `introduce`.
     """
-    app = introduce(ClientApp())
+    app = introduce(ClientApp(), **options)
 
     @app.train()
     def train(message, context):
@@ -166,9 +171,9 @@ def everybody(kind=FedAvg, **options):
     return kind(**(least | options))
 
 
-def federation(n_clients, update, **options):
+def federation(n_clients, update, *, memory=False, **options):
     """Return a grid of clients "0", "1", ... with node ids from 100 and one update function."""
-    app = app_of(update)
+    app = app_of(update, memory=memory)
     nodes = {100 + i: Node(app, {"partition-id": i}) for i in range(n_clients)}
     return LocalGrid(nodes, **options)
 

@@ -607,7 +607,7 @@ def test_metrics_that_are_no_numbers_come_back(tmp_path):
 
 
 def test_memory_without_a_folder_is_refused():
-    with pytest.raises(OptionError, match="memory needs a folder"):
+    with pytest.raises(OptionError, match="memory on the server needs a folder"):
         FedAVOT(everybody(), memory="server")
 
 

@@ -7,22 +7,26 @@ from fedavot.flower._require import require_flower
 
 require_flower()
 
+from fedavot.flower.client import introduce
 from fedavot.flower.kept.best import Best, best_model
 from fedavot.flower.kept.log import Round
+from fedavot.flower.memory.correction import correction
+from fedavot.flower.memory.options import Memory
 from fedavot.flower.options import Admission, Weighting
 from fedavot.flower.private.accounting import epsilon_spent
 from fedavot.flower.private.privacy import ExactNoise
 from fedavot.flower.strategy import FedAVOT
-from fedavot.flower.who.identity import introduce
 
 __all__ = [
     "Admission",
     "Best",
     "ExactNoise",
     "FedAVOT",
+    "Memory",
     "Round",
     "Weighting",
     "best_model",
+    "correction",
     "epsilon_spent",
     "introduce",
 ]

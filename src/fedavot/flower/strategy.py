@@ -26,12 +26,14 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedavot._checks import one_of
 from fedavot._files import PathLike
 from fedavot.errors import AggregateError, OptionError
-from fedavot.flower.kept.folder import Parts, Remembers, RunFolder
+from fedavot.flower.kept.folder import Parts, RunFolder
 from fedavot.flower.kept.log import OnRound, as_callbacks
 from fedavot.flower.loop import Loop, loop_class
+from fedavot.flower.memory import memory_of
+from fedavot.flower.memory.options import Memory, as_memory
+from fedavot.flower.memory.steady import SteadyMemory
 from fedavot.flower.options import Admission, Weighting
 from fedavot.flower.rounds import OpenRound
 from fedavot.flower.who.admission import AdmittedGrid
@@ -76,9 +78,10 @@ class FedAVOT(Strategy):
     importance : "uniform", "examples", mapping or path
         Importance of each client: equal; the number of examples that it reports first; by client
         name, on any scale; or a .csv or .json file (see `fedavot.importance.read_mapping`).
-    memory : "server" or None
-        Whether the last update of every client stands in for it while it is absent: "server" keeps
-        one model per client in the folder.
+    memory : "server", "clients", Memory or None
+        Whether memories stand in for absent clients (`fedavot.rules.steady`), and where they are:
+        "server" keeps one model per client in the folder; with "clients" every client keeps its
+        own, by ``introduce(app, memory=True)`` in the ClientApp. `Memory` has more options.
     weighting : Weighting, optional
         How weights are found. By default an online aligner learns them from who replies.
     admission : Admission, optional
@@ -105,7 +108,7 @@ class FedAVOT(Strategy):
         strategy: Strategy,
         *,
         importance: Importance = "uniform",
-        memory: Literal["server"] | None = None,
+        memory: Memory | Literal["server", "clients"] | None = None,
         weighting: Weighting | None = None,
         admission: Admission | None = None,
         folder: PathLike | None = None,
@@ -124,7 +127,8 @@ class FedAVOT(Strategy):
         self._inner = weighted(strategy, **(EVERYONE if chosen else {}))
         hooks = {name: getattr(self, name) for name in HOOKS}
         self._facade = facade(strategy, loop_class(self._run), **hooks)
-        self._memory = None if memory is None else one_of(memory, ("server",), what="memory")
+        self._memory = as_memory(memory)
+        self._remembers: SteadyMemory | None = None
         self._copies = not is_flowers_own(strategy)
         self._watch = WeightWatch(self._key) if self._copies and memory is None else None
         self._weigher = Weigher(importance, self._weighting, unlisted=self._admission.unlisted)
@@ -142,8 +146,10 @@ class FedAVOT(Strategy):
         self._files: RunFolder | None = None
         self._ran = self._warned = False
         self._timeout: float | None = None
-        if (resume or memory) and folder is None:
-            raise OptionError(f"{'resume' if resume else 'memory'} needs a folder; pass folder=...")
+        on_server = self._memory is not None and self._memory.where == "server"
+        if (resume or on_server) and folder is None:
+            needs = "resume" if resume else "memory on the server"
+            raise OptionError(f"{needs} needs a folder; pass folder=...")
         if memory and noisy_layers(strategy):
             raise OptionError(
                 "memory releases every update again in each round, which the noise of one round "
@@ -199,7 +205,7 @@ class FedAVOT(Strategy):
         _log.info("\t├──> FedAVOT settings:")
         _log.info("\t│\t├── Importance: %s%s", self._weigher.kind, known)
         _log.info("\t│\t├── Weights from: %s%s", source, soft)
-        _log.info("\t│\t├── Memory: %s", self._memory or "none")
+        _log.info("\t│\t├── Memory: %s", self._memory.where if self._memory else "none")
         _log.info("\t│\t├── Clients asked: %s", cohort)
         _log.info("\t│\t├── Identity: %s (key %r)", admission.identity, admission.key)
         _log.info("\t│\t└── Folder: %s", self._folder or "none: no log, no checkpoint")
@@ -225,8 +231,8 @@ class FedAVOT(Strategy):
         sent, gone = self._addressed(messages, nodes, grid)
         messages = list(sent.values())
         self._limit(messages)
-        if memory := self._remembers():
-            memory.prepare(server_round, sent)
+        if self._remembers is not None:
+            self._remembers.prepare(server_round, sent)
         self._usable = 0
         self._open = OpenRound(
             number=server_round,
@@ -244,10 +250,15 @@ class FedAVOT(Strategy):
         if open_round is None:
             raise OptionError("aggregate_train was called without a preceding configure_train")
         self._open = None
+        if self._remembers is not None:
+            replies = self._remembers.receive(replies)
         found = self._inspector.sort(replies, open_round.asked, open_round.model)
         uncounted = self._weigher.count(
             {name: metrics_of(reply).get(self._key) for name, reply in found.usable.items()}
         )
+        if self._remembers is not None:
+            left = {name: it for name, it in found.usable.items() if name not in uncounted}
+            uncounted |= self._remembers.unusable(left)
         for name, reason in uncounted.items():
             del found.usable[name]
             found.excluded[name] = brief(reason)
@@ -261,8 +272,8 @@ class FedAVOT(Strategy):
         fault = None
         if arrays is not None:
             fault = fault_of(arrays, open_round.model, exact=self._memory is not None)
-        if memory := self._remembers():
-            memory.settle(accepted=arrays is not None and fault is None)
+        if self._remembers is not None:
+            self._remembers.settle(accepted=arrays is not None and fault is None)
         if fault is not None:
             raise AggregateError(f"round {server_round}: {fault}. {self._last_good(server_round)}")
         if arrays is None:
@@ -353,16 +364,15 @@ class FedAVOT(Strategy):
         )
 
     def _open_files(self, model: ArrayRecord, *, checkpoints: bool) -> None:
-        """Open the files in the folder, before any training."""
+        """Open the files in the folder and the memory, before any training."""
         if self._folder is None or self._files is not None:
+            if self._memory is not None and self._remembers is None:
+                self._remembers = memory_of(model, self._memory, self._weigher, None)
             return
         parts = Parts(self.strategy, self._weigher, self._names, self._inspector)
         files = RunFolder(self._folder, parts, checkpoints=checkpoints)
-        files.open(model, memory=self._memory is not None, resume=self._resume)
-        self._files = files
-
-    def _remembers(self) -> Remembers | None:
-        return None if self._files is None else self._files.memory
+        files.open(model, memory=self._memory, resume=self._resume)
+        self._files, self._remembers = files, files.memory
 
     def _addressed(
         self, messages: list[Message], nodes: AdmittedGrid, grid: Grid
@@ -450,8 +460,8 @@ class FedAVOT(Strategy):
         put_weights(replies, weights, model, key=self._key, copies=self._copies)
         if self._watch is not None:
             self._watch.before(replies, weights)
-        if memory := self._remembers():
-            combined = memory.combine(server_round, found.usable, weights, model)
+        if self._remembers is not None:
+            combined = self._remembers.combine(server_round, found.usable, weights, model)
             for reply in replies:
                 next(iter(reply.content.array_records.values())).update(combined)
         return self._inner.aggregate_train(server_round, replies)

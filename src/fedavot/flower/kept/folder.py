@@ -4,26 +4,26 @@ import copy
 import logging
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp.strategy import Result, Strategy
 
 import fedavot.flower.kept.checkpoint as saved
-from fedavot._checks import Floats
 from fedavot.errors import CheckpointError, FedavotError
 from fedavot.flower.kept.best import FILE as BEST
 from fedavot.flower.kept.best import BestModel
 from fedavot.flower.kept.log import ParticipationLog, Round
-from fedavot.flower.kept.memory import ROWS, Memory
 from fedavot.flower.kept.packing import Packer, unpack
 from fedavot.flower.kept.state import StrategyState
+from fedavot.flower.memory import memory_of
+from fedavot.flower.memory.options import Memory
+from fedavot.flower.memory.rows import ROWS
+from fedavot.flower.memory.steady import SteadyMemory
 from fedavot.flower.who.identity import Names
-from fedavot.flower.worth.records import view
 from fedavot.flower.worth.replies import Inspector
 from fedavot.flower.worth.weigher import Weigher
 
@@ -70,98 +70,6 @@ class Parts:
     inspector: Inspector
 
 
-class Remembers(Protocol):
-    """The memory of a run, wherever the updates are kept.
-
-    The calls of a round come in this order; after a crash the state is that of a checkpoint.
-    """
-
-    def prepare(self, number: int, messages: Mapping[str, Message]) -> None:
-        """Add what clients need to know to the train messages, by client name."""
-
-    def combine(
-        self, number: int, usable: Mapping[str, Message], weights: Floats, model: ArrayRecord
-    ) -> ArrayRecord:
-        """Return θ + change of the round, which the wrapped strategy gets in every reply.
-
-        Parameters
-        ----------
-        number : int
-            Number of the round.
-        usable : mapping from client name to Message
-            Replies that hold the model's arrays: floating-point ones in the types of the model, the
-            others as float64.
-        weights : ndarray of shape (n_usable,)
-            Weights of the replies, summing to one.
-        model : ArrayRecord
-            The global model that was sent.
-        """
-
-    def settle(self, *, accepted: bool) -> None:
-        """Accept what the last `combine` learnt, or discard it if nothing was aggregated."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state for a checkpoint that is about to be written: plain data and arrays."""
-
-    def saved(self) -> None:
-        """Complete what has to wait until the checkpoint is written, or each round without one."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from the state in a checkpoint; raise if the files do not fit it."""
-
-    def clear(self) -> None:
-        """Delete what an earlier run left that has no checkpoint."""
-
-
-class ServerRows:
-    """Memory on the server: one row per client in a file."""
-
-    def __init__(self, folder: Path, model: ArrayRecord, weigher: Weigher) -> None:
-        self._rows, self._weigher = Memory(folder, model), weigher
-        self._number = 0
-        count, each = len(weigher.clients), self._rows.bytes_for(1)
-        self._rows.refuse_without_room(max(count, 1))
-        in_all = f", {count * each / 1e6:.3g} MB in total" if count else ""
-        _log.info("FedAVOT: memory takes %.3g MB per client in %s%s", each / 1e6, folder, in_all)
-        self.clear = self._rows.clear
-
-    def prepare(self, number: int, messages: Mapping[str, Message]) -> None:
-        """Do nothing: clients need not know."""
-
-    def combine(
-        self, number: int, usable: Mapping[str, Message], weights: Floats, model: ArrayRecord
-    ) -> ArrayRecord:
-        """Return the model that the rule with memory arrives at."""
-        self._number = number
-        replies, indices = list(usable.values()), self._weigher.indices(list(usable))
-        self._rows.replace(replies, indices, self._weigher.amounts, model)
-        combined = {key: np.zeros(array.shape) for key, array in model.items()}
-        for reply, weight in zip(replies, weights, strict=True):
-            for key, array in next(iter(reply.content.array_records.values())).items():
-                combined[key] += weight * view(array)
-        return ArrayRecord({key: Array(np.asarray(value)) for key, value in combined.items()})
-
-    def settle(self, *, accepted: bool) -> None:
-        """Keep the new rows of the round, or discard them."""
-        self._rows.keep(aggregated=accepted)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Write the journal, and return the sum of the rows, their digests and their length."""
-        self._rows.write_journal(self._number)
-        held = {"total": self._rows.total, "digests": self._rows.digests}
-        return {"round": self._number, "bytes": self._rows.bytes_on_disk(), **held}
-
-    def saved(self) -> None:
-        """Write the new rows to the file."""
-        self._rows.commit(len(self._weigher.clients))
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Complete the rows from the journal, and check all of them."""
-        self._number, self._rows.total = int(state["round"]), state["total"]
-        n_clients = len(self._weigher.clients)
-        self._rows.recover(self._number, n_clients, state["bytes"], state["digests"])
-
-
 @dataclass(kw_only=True)
 class Progress:
     """How far a run has come.
@@ -201,8 +109,8 @@ class RunFolder:
 
     Attributes
     ----------
-    memory : Remembers or None
-        The last updates of the clients, if memory is used.
+    memory : SteadyMemory or None
+        What is remembered of the clients, if memory is used.
     """
 
     def __init__(self, folder: Path, parts: Parts, *, checkpoints: bool) -> None:
@@ -215,9 +123,9 @@ class RunFolder:
         self._form: dict[str, list[Any]] = {}
         self._log: ParticipationLog | None = None
         self._unlock: Callable[[], object] = lambda: None
-        self.memory: Remembers | None = None
+        self.memory: SteadyMemory | None = None
 
-    def open(self, model: ArrayRecord, *, memory: bool, resume: bool) -> None:
+    def open(self, model: ArrayRecord, *, memory: Memory | None, resume: bool) -> None:
         """Open the files; raise if they cannot be written or belong to another run."""
         # Models and updates are confidential.
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -228,7 +136,7 @@ class RunFolder:
             self.close()
             raise
 
-    def _open(self, model: ArrayRecord, *, memory: bool, resume: bool) -> None:
+    def _open(self, model: ArrayRecord, *, memory: Memory | None, resume: bool) -> None:
         kept = (saved.FILE, LOG, ROWS, BEST)
         existing = [name for name in kept if (self._folder / name).exists()]
         if existing and not resume:
@@ -239,8 +147,8 @@ class RunFolder:
         self._form = saved.form_of(model)
         if self._checkpoints:
             self._state = StrategyState(self._parts.strategy)
-        if memory:
-            self.memory = ServerRows(self._folder, model, self._parts.weigher)
+        if memory is not None:
+            self.memory = memory_of(model, memory, self._parts.weigher, self._folder)
         self._log = ParticipationLog(self._folder / LOG)
 
     def close(self) -> None:

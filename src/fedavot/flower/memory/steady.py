@@ -29,8 +29,8 @@ from fedavot.rules.held import Reply, ServerMemory, Step
 
 _log = logging.getLogger("flwr")
 
-SAVED = ("accepted", "gains", "masses", "rounds", "absences", "trusted", "alike")
-"""Fields of `ServerMemory` in a checkpoint, beside the mean."""
+NOT_SAVED = ("importance", "constants")
+"""Fields of `ServerMemory` that come from the weigher and the options."""
 
 
 class SteadyMemory:
@@ -87,8 +87,8 @@ class SteadyMemory:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a checkpoint."""
-        held = {name: getattr(self.rule, name) for name in SAVED}
-        return {"where": self._options.where, "mean": self.rule.mean, **held}
+        held = {name: value for name, value in vars(self.rule).items() if name not in NOT_SAVED}
+        return {"where": self._options.where, **held}
 
     def saved(self) -> None:
         """Do nothing: the checkpoint is all there is."""
@@ -100,10 +100,9 @@ class SteadyMemory:
                 f"the checkpoint has its memory on the {state['where']}, and this run on the "
                 f"{self._options.where}; use memory={state['where']!r}, or start in another folder"
             )
-        self.rule.mean = [np.array(array, np.float64) for array in state["mean"]]
-        for name in SAVED:
-            held = state[name]
-            setattr(self.rule, name, int(held) if name == "rounds" else np.array(held))
+        for name in vars(self.rule):
+            if name not in NOT_SAVED:
+                setattr(self.rule, name, state[name])
 
     def clear(self) -> None:
         """Delete what an earlier run left that has no checkpoint."""

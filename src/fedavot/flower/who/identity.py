@@ -23,46 +23,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message, RecordDict
-from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from fedavot.flower.kept.names import as_array, packed, unpacked
-from fedavot.flower.who.asking import ACTION, RECORD, ask, too_long
+from fedavot.flower.who.asking import ask, too_long
 
 RETRY = 60.0
 """Seconds after which a node that gave no name is asked again."""
 
 KEPT = 3600.0
 """Seconds for which the answer of a node that left is kept; after that it is asked again."""
-
-
-def introduce(app: ClientApp) -> ClientApp:
-    """Make a ClientApp tell the server its client name when asked.
-
-    Only nodes without a registered name are asked, once each. The answer is the value in the node
-    configuration under the key that the server asks for.
-
-    Parameters
-    ----------
-    app : ClientApp
-        The app, to which a query function for the action "fedavot" is added.
-
-    Returns
-    -------
-    ClientApp
-        The same app.
-    """
-
-    @app.query(ACTION)
-    def answer(message: Message, context: Context) -> Message:
-        key = str(message.content.config_records[RECORD]["key"])
-        if key not in context.node_config:
-            raise KeyError(f"the node configuration has no key {key!r}; it has {_keys(context)}")
-        name = ConfigRecord({"name": str(context.node_config[key])})
-        return Message(RecordDict({RECORD: name}), reply_to=message)
-
-    return app
 
 
 @dataclass
@@ -299,7 +269,3 @@ class Names:
         self._gone = dict.fromkeys(names, time.monotonic())
         self._saved = None
         self._forget()
-
-
-def _keys(context: Context) -> str:
-    return ", ".join(map(repr, context.node_config)) or "nothing"
