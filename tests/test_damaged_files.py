@@ -98,7 +98,7 @@ def test_a_truncated_file_is_refused(saved, kept):
 @pytest.mark.parametrize(
     ("version", "match"),
     [
-        (3, r"version 3 of 'fedavot-.*', and this library reads up to 2; upgrade"),
+        (4, r"version 4 of 'fedavot-.*', and this library reads up to [23]; upgrade"),
         (0, r"version 0; expected a positive integer"),
         ("1", r"version '1'"),
         (True, r"version True"),

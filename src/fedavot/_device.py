@@ -120,6 +120,15 @@ def held_probabilities(values: Any) -> DeviceVector:
     return held
 
 
+def held_log_absence(probabilities: DeviceVector) -> float:
+    """Return the log of the probability that nobody is available."""
+    import jax
+    import jax.numpy as jnp
+
+    with jax.enable_x64(True):
+        return float(jnp.log1p(-probabilities.values).sum())
+
+
 def held_importance(values: Any, n_clients: int) -> DeviceVector:
     """Return an importance on an accelerator, checked there, divided by its sum."""
     import jax

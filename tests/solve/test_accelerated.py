@@ -67,6 +67,7 @@ def test_clients_on_a_device_get_the_weights_that_they_get_on_the_host(held):
     assert np.abs(attained - importance).sum() == pytest.approx(found.residual, abs=1e-13)
     assert found.gap <= 1e-9
     assert fa.certify(held(importance), law).feasible
+    assert law.nonempty == pytest.approx(fa.IndependentClients(chances).nonempty, rel=1e-12)
 
 
 def test_a_mixture_on_a_device_is_aligned_as_on_the_host(held):

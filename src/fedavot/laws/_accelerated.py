@@ -35,20 +35,20 @@ _WIDEST = 600.0
 """Range of potentials beyond which exp(x) is no float."""
 
 
-_BUCKETS = 512
+_DIGITS = 24
+"""Values of each digit of a bucket's number: 576 buckets."""
 
 
 class Histogram(NamedTuple):
     """Sums over the clients in equal buckets of log p_i/a_i, of which the first begins at ``low``.
 
-    The other fields are Σ p, Σ a, Σ π and the number of clients, shape (n_buckets,).
+    The other fields are Σ p, Σ a and the number of clients, shape (n_buckets,).
     """
 
     low: float
     width: float
     importance: Floats
     exponents: Floats
-    chances: Floats
     counts: Floats
 
 
@@ -136,8 +136,8 @@ def histogram_of(clients: DeviceClients) -> Histogram:
     """Return sums of ordinary clients of one state, by p_i/a_i."""
     arrays = (clients.importance, clients.chances)
     low, high = (float(one) for one in run.ratios(*arrays))
-    width = max((high - low) / _BUCKETS, 1e-9)
-    sums = run.histogram(*arrays, low, width, np.arange(_BUCKETS, dtype=np.float64))
+    width = max((high - low) / _DIGITS**2, 1e-9)
+    sums = run.histogram(*arrays, low, width, np.arange(_DIGITS, dtype=np.float64))
     return Histogram(low, width, *np.asarray(sums))
 
 

@@ -196,21 +196,28 @@ def moved(held: Any, inner: Any, chances: Any, importance: Any, potentials: Any,
 
 
 @_compiled
-def histogram(importance: Any, chances: Any, low: Any, width: Any, slots: Any) -> Any:
-    """Return Σ p, Σ a, Σ π and the number of clients by bucket of log p/a, shape (4, n)."""
+def histogram(importance: Any, chances: Any, low: Any, width: Any, digits: Any) -> Any:
+    """Return Σ p, Σ a and the number of clients by bucket of log p/a, shape (3, n_buckets).
+
+    A bucket's number has two digits, of which ``digits`` lists the values: with one row of zeros
+    and ones for each value of each digit, the sums are a matrix product.
+    """
 
     def add(wanted: Any, chance: Any) -> Any:
         exponent = -jnp.log1p(-chance)
         real = wanted > 0
         ratio = jnp.log(jnp.where(real, wanted, 1.0) / jnp.where(real, exponent, 1.0))
         # The largest ratio of all is in the last bucket, not beyond it.
-        slot = jnp.minimum(jnp.floor((ratio - low) / width), slots.size - 1.0)
-        slot = jnp.where(real, slot, -1.0)
-        there = slots[:, None] == slot
-        values = (wanted, exponent, chance, jnp.ones_like(wanted))
-        return jnp.stack([jnp.where(there, one, 0.0).sum(axis=1) for one in values])
+        slot = jnp.minimum(jnp.floor((ratio - low) / width), digits.size**2 - 1.0)
+        high = jnp.floor(slot / digits.size)
+        rows = jnp.where(real & (digits[:, None] == high), 1.0, 0.0)
+        columns = jnp.where(digits[:, None] == slot - digits.size * high, 1.0, 0.0)
+        values = jnp.stack((wanted, exponent, jnp.ones_like(wanted)))
+        spread = (values[:, None, :] * rows).reshape(-1, wanted.size)
+        return (spread @ columns.T).reshape(3, -1)
 
-    return over_blocks(add, jnp.zeros((4, slots.size)), importance, chances[0])
+    start = jnp.zeros((3, digits.size**2))
+    return over_blocks(add, start, importance, chances[0])
 
 
 @_compiled

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers, as_floats, as_size
 from fedavot._clients import Clients, Members
-from fedavot._device import DeviceVector, held_probabilities, is_held
+from fedavot._device import DeviceVector, held_log_absence, held_probabilities, is_held
 from fedavot.errors import LawError
 from fedavot.laws._compiled import can_compile, independent_sums
 from fedavot.laws._factors import Factor, significant
@@ -115,6 +115,8 @@ class IndependentClients(BaseLaw):
     @cached_property
     def nonempty(self) -> float:
         """Probability that anybody is available."""
+        if self.held is not None:
+            return float(-np.expm1(held_log_absence(self.held)))
         return float(-np.expm1(-self.exponents.sum()))
 
     @cached_property

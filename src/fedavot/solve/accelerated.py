@@ -151,7 +151,7 @@ def _first_guess(clients: DeviceClients) -> Any:
     found = histogram_of(clients)
     used = np.flatnonzero(found.counts)
     copies = found.counts[used]
-    types = IndependentClients.of_types(found.chances[used] / copies, copies)
+    types = IndependentClients.of_types(-np.expm1(-found.exponents[used] / copies), copies)
     everyone = np.ones(used.size, dtype=bool)
     levels = np.zeros(used.size, dtype=np.int64)
     problem = DualProblem(types.system(), found.importance[used], everyone, ~everyone, levels)
