@@ -189,7 +189,7 @@ def test_intervals_without_a_period_or_any_length_are_refused(tmp_path):
 
 def test_a_client_covered_twice_is_refused_by_line(tmp_path):
     coverage = saved(tmp_path, [("a", 5), ("a", 6)], ("client", "last_event_s"), "coverage.csv")
-    with pytest.raises(FileFormatError, match="line 3: client 'a' occurs a second time"):
+    with pytest.raises(FileFormatError, match="line 3: client 'a' a second time"):
         read_log(saved(tmp_path, [("a", 0, 1)]), period=1, observed=coverage)
 
 

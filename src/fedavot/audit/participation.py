@@ -183,6 +183,24 @@ def keys(rounds: NDArray[np.int32], clients: NDArray[np.int32], n_clients: int) 
     return key
 
 
+def drawn(available: Incidence, cohort_size: int, seed: int) -> Incidence:
+    """Draw at most ``cohort_size`` available clients in each round, by seed and round."""
+    counts = np.minimum(available.sizes, cohort_size)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    members = np.empty(offsets[-1], dtype=np.int32)
+    first = min(counts.size, ONE_BY_ONE)
+    for t in range(first):
+        there = available.row(t)
+        if there.size > cohort_size:
+            rng = np.random.default_rng([seed, t])
+            there = np.sort(rng.choice(there, cohort_size, replace=False))
+        members[offsets[t] : offsets[t + 1]] = there
+    rest = available.between(first, counts.size)
+    rng = np.random.default_rng([seed, first])
+    members[offsets[first] :] = some_of(rest, counts[first:], rng)
+    return Incidence(members, offsets, available.n_clients)
+
+
 def some_of(available: Incidence, sizes: Integers, rng: np.random.Generator) -> NDArray[np.int32]:
     """Draw so many of each round's clients, uniformly without replacement.
 

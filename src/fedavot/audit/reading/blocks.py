@@ -1,16 +1,24 @@
 """A text file as blocks of whole lines: unpacked, checked to be UTF-8, with line numbers.
 
+The readers of CSV, JSON lines and Parquet turn what a file has into batches of rows.
+
 A log may be larger than memory, so only one block is held at a time. If a file does not end with a
 line end, its last line is a block of its own, which may be complete or cut off.
 """
 
 import codecs
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
 from fedavot._reading import decoded
+from fedavot.audit.reading.columns import Layout
 from fedavot.errors import FileFormatError
 
 Report = Callable[[int, int], object]
@@ -47,6 +55,52 @@ class Block(NamedTuple):
     data: bytes
     line: int
     ended: bool
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a table.
+
+    Attributes
+    ----------
+    source : path
+        The file.
+    columns : dict of polars Series
+        Text, by what it means.
+    places : sequence of int
+        The rows' numbers in the file.
+    unit : str
+        What the numbers count: ``line`` or ``row``.
+    cut_in : str or None
+        For a last line without a line end: the column it may be cut off in.
+    whole : bool
+        Whether each line has all clients of a round: a row without a client says that it had none.
+    """
+
+    source: Path
+    columns: dict[str, pl.Series]
+    places: Sequence[int]
+    unit: str = "line"
+    cut_in: str | None = None
+    whole: bool = False
+
+    def place(self, row: int) -> str:
+        """Return where a row of the batch is, for messages."""
+        return f"{self.source}, {self.unit} {self.places[row]}"
+
+    def rows(self, chosen: NDArray[Any]) -> "Batch":
+        """Return the rows at these positions, which may repeat, or at which this is true."""
+        at = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
+        columns = {role: column[at] for role, column in self.columns.items()}
+        return replace(self, columns=columns, places=[self.places[i] for i in at.tolist()])
+
+
+class Table(NamedTuple):
+    """The names of a table's columns, which are read and as what, and the rows."""
+
+    header: Sequence[str]
+    layout: Layout
+    batches: Iterator[Batch]
 
 
 def kind_of(source: Path) -> str:

@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers, enumerated, quoted, refuse_if_too_large
 from fedavot._incidence import Incidence
-from fedavot.audit.participation import ONE_BY_ONE, Participation, ordered, some_of
-from fedavot.audit.reading.blocks import cut_off
+from fedavot.audit.participation import Participation, drawn, ordered
+from fedavot.audit.reading.blocks import Batch, cut_off
 from fedavot.audit.reading.labels import Codes, counted, gathered, lookalikes
 from fedavot.audit.reading.moments import Clock
 from fedavot.audit.reading.rows import has_all
-from fedavot.audit.reading.tables import Batch
 from fedavot.errors import FileFormatError, Option, OptionError
 
 MOST_ROUNDS = 5_000_000
@@ -80,7 +79,8 @@ def read_intervals(
     times = _instants(first, last, draw.period)
     available = _rounds_in(spans, times, len(names))
     unknown = _rounds_in(_outside(windows, first, last), times, len(names))
-    cohorts = available if draw.cohort_size is None else _drawn(available, draw)
+    size = draw.cohort_size
+    cohorts = available if size is None else drawn(available, size, draw.seed)
     notes += [*lookalikes(names), *found.clock.notes()]
     return Participation(
         clients=names,
@@ -132,35 +132,20 @@ def collect(
     return Found(spans, codes, clock)
 
 
-def collect_coverage(source: Path, batches: Iterator[Batch], found: Found) -> Spans:
-    """Read the time in which each client was observed; its start is NaN if there is none."""
-    clock, parts, seen = found.clock, list[NDArray[np.int32]](), set[str]()
-    logged = set(found.codes.names)
-    starts, ends = [np.empty(0)], [np.empty(0)]
-    for batch in batches:
-        has_all(batch, ("client",))
-        end = clock.read(batch, "known_until")
-        start = np.full(end.size, np.nan)
-        if "known_from" in batch.columns:
-            start = clock.read(batch, "known_from")
-            _refuse_backwards(batch, start, end)
-        for row, name in enumerate(batch.columns["client"].to_list()):
-            if name in seen:
-                raise FileFormatError(
-                    f"{batch.place(row)}: client {name!r} occurs a second time; keep one row"
-                )
-            seen.add(name)
-        parts.append(found.codes.encode(batch.columns["client"]))
-        starts.append(start)
-        ends.append(end)
-    if not seen:
-        raise FileFormatError(f"{source} has a header and no rows; add a line for each client")
-    if seen.isdisjoint(logged):
+def coverage_in(table: Batch, found: Found) -> Spans:
+    """Return the time in which each client was observed; its start is NaN if there is none."""
+    end = found.clock.read(table, "known_until")
+    start = np.full(end.size, np.nan)
+    if "known_from" in table.columns:
+        start = found.clock.read(table, "known_from")
+        _refuse_backwards(table, start, end)
+    names, logged = table.columns["client"], set(found.codes.names)
+    if logged.isdisjoint(names.to_list()):
         raise FileFormatError(
-            f"{source} has no client of the log: it has {min(seen)!r}, the log {min(logged)!r}; "
-            "use the same names in both"
+            f"{table.source} has no client of the log: it has {names.min()!r}, the log "
+            f"{min(logged)!r}; use the same names in both"
         )
-    return Spans(gathered(parts), gathered(starts), gathered(ends))
+    return Spans(found.codes.encode(names), start, end)
 
 
 def _refuse_backwards(batch: Batch, start: Floats, end: Floats) -> None:
@@ -307,22 +292,3 @@ def _rounds_in(spans: Spans, times: Floats, n_clients: int) -> Incidence:
     key += np.repeat(spans.clients, counts)
     key.sort()
     return Incidence.of_keys(key, times.size, n_clients)
-
-
-def _drawn(available: Incidence, draw: Draw) -> Incidence:
-    """Draw at most ``cohort_size`` available clients in each round, by seed and round."""
-    size = draw.cohort_size or 0
-    counts = np.minimum(available.sizes, size)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    members = np.empty(offsets[-1], dtype=np.int32)
-    first = min(counts.size, ONE_BY_ONE)
-    for t in range(first):
-        there = available.row(t)
-        if there.size > size:
-            rng = np.random.default_rng([draw.seed, t])
-            there = np.sort(rng.choice(there, size, replace=False))
-        members[offsets[t] : offsets[t + 1]] = there
-    rest = available.between(first, counts.size)
-    rng = np.random.default_rng([draw.seed, first])
-    members[offsets[first] :] = some_of(rest, counts[first:], rng)
-    return Incidence(members, offsets, available.n_clients)

@@ -13,19 +13,16 @@ from typing import Any
 from fedavot._checks import as_amount, as_seed, as_size
 from fedavot._files import PathLike
 from fedavot.audit.participation import Participation
-from fedavot.audit.reading.blocks import Report, kind_of, silent
-from fedavot.audit.reading.columns import Sought, check_columns, check_where, sought_in, unread
+from fedavot.audit.reading.blocks import Table, kind_of, silent
+from fedavot.audit.reading.columns import Sought, check_columns, check_where, unread
 from fedavot.audit.reading.flower_log import is_flower_log, read_flower_log
-from fedavot.audit.reading.intervals import Draw, collect, collect_coverage, read_intervals
-from fedavot.audit.reading.json_lines import objects, open_json
+from fedavot.audit.reading.intervals import Draw, collect, coverage_in, read_intervals
+from fedavot.audit.reading.json_lines import objects
 from fedavot.audit.reading.moments import Clock
-from fedavot.audit.reading.parquet import open_parquet
 from fedavot.audit.reading.rows import Read, read_rows
 from fedavot.audit.reading.statuses import check_statuses
-from fedavot.audit.reading.tables import Table, chosen, open_csv
+from fedavot.audit.reading.tables import open_table, rows_by_name
 from fedavot.errors import Option, OptionError
-
-OPENED = {"csv": open_csv, "json": open_json, "parquet": open_parquet}
 
 
 def read_log(  # noqa: PLR0913 (an option for each thing that a file may leave open)
@@ -111,17 +108,8 @@ def read_log(  # noqa: PLR0913 (an option for each thing that a file may leave o
     found = collect(source, table.batches, draw.state, clock, notes)
     covered = None
     if observed is not None:
-        known = open_table(Path(observed), sought_in("observed", named), silent, notes)
-        covered = collect_coverage(Path(observed), known.batches, found)
+        covered = coverage_in(rows_by_name(Path(observed), "observed", named), found)
     return read_intervals(found, covered, draw, notes)
-
-
-def open_table(source: Path, sought: Sought, report: Report, notes: list[str]) -> Table:
-    """Find the columns of a file of any kind, and read the rows as they are asked for."""
-    table = OPENED[kind_of(source)](source, sought, report, notes)
-    if not sought.where:
-        return table
-    return table._replace(batches=chosen(source, table, sought, notes))
 
 
 def _names(table: Table) -> dict[str, str]:

@@ -16,9 +16,8 @@ from typing import Any
 
 import polars as pl
 
-from fedavot.audit.reading.blocks import PARQUET, Report
+from fedavot.audit.reading.blocks import PARQUET, Batch, Report, Table
 from fedavot.audit.reading.columns import Sought
-from fedavot.audit.reading.tables import Batch, Table
 from fedavot.errors import FedavotError, FileFormatError, TooLargeError
 
 TIMES = ("time", "start", "end", "known_from", "known_until")

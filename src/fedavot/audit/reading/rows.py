@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats, Integers, enumerated, quoted
 from fedavot._incidence import Incidence, total_by
 from fedavot.audit.participation import Participation, keys, ordered
-from fedavot.audit.reading.blocks import cut_off
+from fedavot.audit.reading.blocks import Batch, cut_off
 from fedavot.audit.reading.labels import Codes, Order, counted, gathered, lookalikes, order_rounds
 from fedavot.audit.reading.moments import Clock
 from fedavot.audit.reading.statuses import (
@@ -27,7 +27,6 @@ from fedavot.audit.reading.statuses import (
     note_on,
     read_statuses,
 )
-from fedavot.audit.reading.tables import Batch
 from fedavot.errors import FedavotError, FileFormatError, Option, OptionError
 
 AMOUNTS = {"weight": "the weights that were used", "examples": "the numbers of examples"}

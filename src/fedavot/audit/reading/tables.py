@@ -8,15 +8,14 @@ whose word on a bad line is the one the caller sees.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from fedavot._cells import unguarded
 from fedavot._checks import enumerated, quoted
 from fedavot._reading import (
     Header,
@@ -26,60 +25,79 @@ from fedavot._reading import (
     csv_rows,
     refuse_width,
 )
-from fedavot.audit.reading.blocks import Block, Report, cut_off, text_blocks
-from fedavot.audit.reading.columns import LISTS, WHERE, Layout, Sought, called, plain
+from fedavot.audit.reading.blocks import (
+    Batch,
+    Block,
+    Report,
+    Table,
+    cut_off,
+    kind_of,
+    silent,
+    text_blocks,
+)
+from fedavot.audit.reading.columns import (
+    KINDS,
+    LISTS,
+    WHERE,
+    Layout,
+    Sought,
+    called,
+    plain,
+    sought_in,
+)
+from fedavot.audit.reading.json_lines import open_json
+from fedavot.audit.reading.parquet import open_parquet
 from fedavot.errors import FileFormatError, Option, OptionError
 
 _LIST = re.compile(r"[;,|]")
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Some rows of a table.
+def open_table(source: Path, sought: Sought, report: Report, notes: list[str]) -> Table:
+    """Find the columns of a file of any kind, and read the rows as they are asked for."""
+    opened = {"csv": open_csv, "json": open_json, "parquet": open_parquet}[kind_of(source)]
+    table = opened(source, sought, report, notes)
+    if not sought.where:
+        return table
+    return table._replace(batches=_chosen(source, table, sought, notes))
 
-    Attributes
-    ----------
-    source : path
-        The file.
-    columns : dict of polars Series
-        Text, by what it means.
-    places : sequence of int
-        The rows' numbers in the file.
-    unit : str
-        What the numbers count: ``line`` or ``row``.
-    cut_in : str or None
-        For a last line without a line end: the column it may be cut off in.
-    whole : bool
-        Whether each line has all clients of a round: a row without a client says that it had none.
+
+def rows_by_name(source: Path, kind: str, columns: Mapping[str, str]) -> Batch:
+    """Return all rows of a table beside a log; no name is empty or comes twice.
+
+    A log is a record, and is read as far as it goes; these tables are what somebody wrote, so that
+    whatever is odd in them is refused. In CSV, an apostrophe before what a spreadsheet would take
+    for a formula is taken off.
     """
+    notes: list[str] = []
+    table = open_table(source, sought_in(kind, columns), silent, notes)
+    key, batches = KINDS[kind][0][0], list(table.batches)
+    if notes:
+        raise FileFormatError(f"{source}: {notes[0]}; write the file again")
+    if not batches:
+        raise FileFormatError(f"{source} has a header and no rows; add a line for each {key}")
+    cells = {
+        role: [cell for batch in batches for cell in batch.columns[role].to_list()]
+        for role in batches[0].columns
+    }
+    if kind_of(source) == "csv":
+        cells = {role: list(map(unguarded, held)) for role, held in cells.items()}
+    joined = {role: pl.Series(held, dtype=pl.String) for role, held in cells.items()}
+    found = replace(batches[0], columns=joined, places=[p for b in batches for p in b.places])
+    first: dict[str, int] = {}
+    for at, name in enumerate(cells[key]):
+        if not name.strip():
+            raise FileFormatError(
+                f"{found.place(at)}: no {key}; fill it in, or remove the {found.unit}"
+            )
+        if first.setdefault(name, at) != at:
+            raise FileFormatError(
+                f"{found.place(at)}: {key} {name!r} a second time, after {found.unit} "
+                f"{found.places[first[name]]}; keep one"
+            )
+    return found
 
-    source: Path
-    columns: dict[str, pl.Series]
-    places: Sequence[int]
-    unit: str = "line"
-    cut_in: str | None = None
-    whole: bool = False
 
-    def place(self, row: int) -> str:
-        """Return where a row of the batch is, for messages."""
-        return f"{self.source}, {self.unit} {self.places[row]}"
-
-    def rows(self, chosen: NDArray[Any]) -> "Batch":
-        """Return the rows at these positions, which may repeat, or at which this is true."""
-        at = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
-        columns = {role: column[at] for role, column in self.columns.items()}
-        return replace(self, columns=columns, places=[self.places[i] for i in at.tolist()])
-
-
-class Table(NamedTuple):
-    """The names of a table's columns, which are read and as what, and the rows."""
-
-    header: Sequence[str]
-    layout: Layout
-    batches: Iterator[Batch]
-
-
-def chosen(source: Path, table: Table, sought: Sought, notes: list[str]) -> Iterator[Batch]:
+def _chosen(source: Path, table: Table, sought: Sought, notes: list[str]) -> Iterator[Batch]:
     """Yield the rows that ``where`` asks for, and refuse a table that has none."""
     seen = {name: Counter[str]() for name in sought.where}
     n_rows, n_kept = 0, 0

@@ -1,8 +1,4 @@
-"""Importance by client, groups of clients, and shares of groups, from files or mappings.
-
-A participation log is a record, and is read as far as it goes; these tables are what somebody
-wrote, so that whatever is odd in them is refused, with its line and what to do.
-"""
+"""Importance by client, groups of clients, and shares of groups, from files or mappings."""
 
 from collections.abc import Mapping
 from math import fsum
@@ -11,16 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedavot._cells import unguarded
 from fedavot._checks import SUM_SLACK, as_double, shown
 from fedavot._files import PathLike
 from fedavot._reading import json_in, read_text
-from fedavot.audit.reading.blocks import kind_of, silent
-from fedavot.audit.reading.columns import KINDS, NAMES, plain, sought_in
+from fedavot.audit.reading.blocks import kind_of
+from fedavot.audit.reading.columns import KINDS, NAMES, plain
 from fedavot.audit.reading.json_lines import as_text
 from fedavot.audit.reading.json_lines import plain as spelt
 from fedavot.audit.reading.labels import counted
-from fedavot.audit.reading.log import open_table
+from fedavot.audit.reading.tables import rows_by_name
 from fedavot.errors import FileFormatError, ImportanceError, OptionError
 
 Columns = Mapping[str, str]
@@ -86,7 +81,7 @@ def called(given: object, otherwise: str) -> str:
 
 def _rows(given: Any, kind: str, columns: Columns) -> dict[str, Row]:
     """Return the rows of a mapping or a file by the name that each is about."""
-    value = KINDS[kind][0][1]
+    key, value = KINDS[kind][0]
     if isinstance(given, Mapping):
         rows: dict[str, Row] = {}
         for name, held in given.items():
@@ -98,12 +93,18 @@ def _rows(given: Any, kind: str, columns: Columns) -> dict[str, Row]:
         return rows
     source = Path(given)
     mapping = _mapping_in(source, kind) if kind_of(source) == "json" else None
-    return _table_in(source, kind, columns) if mapping is None else mapping
+    if mapping is not None:
+        return mapping
+    table = rows_by_name(source, kind, columns)
+    cells = {role: column.to_list() for role, column in table.columns.items()}
+    return {
+        name: Row({role: held[at] for role, held in cells.items()}, f"{table.place(at)}: ")
+        for at, name in enumerate(cells[key])
+    }
 
 
 def _mapping_in(source: Path, kind: str) -> dict[str, Row] | None:
     """Return the rows of a JSON object from name to value, None for JSON lines of a table."""
-    key, value = KINDS[kind][0]
     text = read_text(source)
     try:
         content = json_in(text, source)
@@ -111,46 +112,16 @@ def _mapping_in(source: Path, kind: str) -> dict[str, Row] | None:
         if source.suffix.lower() == ".json":
             raise
         return None
-    if all(any(plain(name) in NAMES[role] for name in content) for role in (key, value)):
+    needed = KINDS[kind][0]
+    if all(any(plain(name) in NAMES[role] for name in content) for role in needed):
         return None
     return {
         spelt(name): Row(
-            {value: held if isinstance(held, bool) else as_text(held, name, str(source))},
+            {needed[1]: held if isinstance(held, bool) else as_text(held, name, str(source))},
             f"{source}, key {name!r}: ",
         )
         for name, held in content.items()
     }
-
-
-def _table_in(source: Path, kind: str, columns: Columns) -> dict[str, Row]:
-    """Return the rows of a table by name; no name is empty or comes twice."""
-    notes: list[str] = []
-    table = open_table(source, sought_in(kind, columns), silent, notes)
-    key = KINDS[kind][0][0]
-    # What a spreadsheet would run as a formula has an apostrophe before it in CSV.
-    cell = unguarded if kind_of(source) == "csv" else str
-    rows: dict[str, Row] = {}
-    lines: dict[str, int] = {}
-    for batch in table.batches:
-        columns_of = {role: batch.columns[role].to_list() for role in table.layout.places}
-        for at, name in enumerate(map(cell, columns_of[key])):
-            if not name.strip():
-                raise FileFormatError(
-                    f"{batch.place(at)}: no {key}; fill it in, or remove the {batch.unit}"
-                )
-            if name in rows:
-                raise FileFormatError(
-                    f"{batch.place(at)}: {key} {name!r} a second time, after {batch.unit} "
-                    f"{lines[name]}; keep one"
-                )
-            values = {role: cell(held[at]) for role, held in columns_of.items()}
-            rows[name] = Row(values, f"{batch.place(at)}: ")
-            lines[name] = batch.places[at]
-    if notes:
-        raise FileFormatError(f"{source}: {notes[0]}; write the file again")
-    if not rows:
-        raise FileFormatError(f"{source} has a header and no rows; add a line for each {key}")
-    return rows
 
 
 def _amount(value: Any, what: str) -> float:
