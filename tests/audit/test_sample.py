@@ -245,7 +245,7 @@ def test_a_certificate_on_the_log_finds_the_clinics_deficient(files, log):
 
 def test_the_page_states_the_truth(files, facts):
     page = files.readme.read_text(encoding="utf-8")
-    assert f"off the importance by {facts.gap:.3f} in total variation" in page
+    assert f"gives {facts.gap:.1%} of the weight to the wrong clients" in page
     assert f"takes part in {facts.reach['clinics']:.1%} of the rounds" in page
     assert "cannot give them more than that" in page
     assert all(f"\n{group.name} " in page for group in GROUPS)

@@ -141,8 +141,8 @@ def _table(columns: Sequence[Column], rows: Iterable[int], made: Tabular | None 
     table.add_column(columns[0].heading, overflow="fold", min_width=12)
     for column in columns[1:]:
         # On two lines, so that names have room.
-        first, _, rest = column.heading.partition(" ")
-        heading = f"{first}\n{rest}" if "=" not in rest[:1] else column.heading
+        start, _, rest = column.heading.partition(" ")
+        heading = f"{start}\n{rest}" if "=" not in rest[:1] else column.heading
         table.add_column(_plain(heading), justify="right", no_wrap=True)
     for row in rows:
         words = made.badges.get(row, ()) if made else ()

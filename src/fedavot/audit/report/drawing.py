@@ -210,17 +210,9 @@ def label_beside(
             color=COLOURS[colours[at] if bold else "ink"],
         )
     ends = np.column_stack([np.full(order.size, 1.05), heights])
-    lines = np.stack([marks[order], ends], axis=1)
-    axes.add_collection(
-        LineCollection(
-            list(lines),
-            colors=COLOURS["muted"],
-            linewidths=0.6,
-            transform=axes.transAxes,
-            clip_on=False,
-        ),
-        autolim=False,
-    )
+    lines = list(np.stack([marks[order], ends], axis=1))
+    look: Any = {"colors": COLOURS["muted"], "linewidths": 0.6, "clip_on": False}
+    axes.add_collection(LineCollection(lines, transform=axes.transAxes, **look), autolim=False)
 
 
 def fewer(drawn: int, there: int, which: str) -> str:

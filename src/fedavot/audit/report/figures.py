@@ -28,7 +28,7 @@ from fedavot.audit.report.drawing import (
     row_figure,
     settle,
 )
-from fedavot.audit.report.numerals import NOTHING, interval, number, share, shown
+from fedavot.audit.report.numerals import NOTHING, interval, number, share, shown, times
 
 MOST_ROWS = 16
 """Rows of a picture by client or group: more do not fit a phone's screen."""
@@ -120,7 +120,7 @@ def _replay(findings: Findings) -> Picture | None:
         [label(one.rule) for one in marked],
         [colours[one.rule] for one in marked],
     )
-    said = "; ".join(f"{label(one.rule)} {share(float(one.middle[-1]))}" for one in replay.trained)
+    said = "; ".join(f"{label(one.rule)} {times(one.middle[-1])}" for one in replay.trained)
     return Picture(
         "replay",
         "Training on this log",
@@ -145,14 +145,10 @@ def _line(axes: Any, rounds: Integers, one: Trained, colour: str | None) -> None
 def _price(findings: Findings) -> Picture:
     """Draw gap against effective cohort size: the curve over softness, and every rule."""
     figure, axes = new_figure(3.9)
-    points = [(one.effective_cohort_size, one.gap) for one in findings.price.curve]
-    curve = np.array([one for one in points if np.isfinite(one).all()]).reshape(-1, 2)
-    axes.plot(*curve.T, color=COLOURS["wanted"], linewidth=1.8, zorder=2)
-    standings = [
-        one
-        for one in findings.price.standings
-        if np.isfinite([one.effective_cohort_size, one.gap]).all()
-    ]
+    curve = [(one.effective_cohort_size, one.gap) for one in findings.price.curve]
+    axes.plot(*np.reshape(curve, (-1, 2)).T, color=COLOURS["wanted"], linewidth=1.8, zorder=2)
+    found = findings.price.standings
+    standings = [one for one in found if np.isfinite(one.effective_cohort_size + one.gap)]
     rules = [emphasised(findings).get(one.rule, "muted") for one in standings]
     for one, colour in zip(standings, rules, strict=True):
         dots(axes, one.effective_cohort_size, one.gap, colour=colour, marker="D", s=30)
@@ -207,11 +203,8 @@ def _hours(findings: Findings) -> Picture | None:
     lowest.set_xlim(-0.6, 23.6)
     lowest.set_xlabel(f"hour of day, {clock}")
     most, least = int(np.nanargmax(means)), int(np.nanargmin(means))
-    told = "; ".join(
-        f"{shown(group)} most at {int(np.nanargmax(row))}h"
-        for group, row in rows.items()
-        if row.any()
-    )
+    busiest = {group: int(np.nanargmax(row)) for group, row in rows.items() if row.any()}
+    told = "; ".join(f"{shown(group)} most at {hour}h" for group, hour in busiest.items())
     return Picture(
         "hours",
         f"Clients {_kind(findings)} by hour of day",
@@ -256,10 +249,10 @@ def _extremes(excess: Floats) -> Integers:
     Half of them are above and half below, as far as there are so many. Rows at 0 are left out
     where not all fit.
     """
-    order = np.argsort(-excess, kind="stable")
+    order, half = np.argsort(-excess, kind="stable"), MOST_ROWS // 2
     if order.size <= MOST_ROWS:
         return order
-    rows = np.concatenate([order[: MOST_ROWS // 2], order[-(MOST_ROWS // 2) :]])
+    rows = np.concatenate([order[:half], order[-half:]])
     off = rows[np.abs(excess[rows]) > NOTHING]
     return off if off.size else rows
 
@@ -302,7 +295,7 @@ def _scattered(first: Floats, last: Floats) -> Any:
     axes.plot([0, top], [0, top], color=COLOURS["muted"], linewidth=1.2, linestyle="--")
     dots(axes, first[chosen], last[chosen], colour="plain", marker="D", s=20, alpha=0.8)
     axes.set(xlabel="share in the first half", ylabel="share in the last half")
-    axes.set(xlim=(-0.02 * top, top), ylim=(-0.02 * top, top))
-    in_percent(axes.xaxis)
-    in_percent(axes.yaxis)
+    for axis, limit in ((axes.xaxis, axes.set_xlim), (axes.yaxis, axes.set_ylim)):
+        in_percent(axis)
+        limit(-0.02 * top, top)
     return figure

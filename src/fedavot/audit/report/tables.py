@@ -165,9 +165,9 @@ def shares_table(findings: Findings, *, grouped: bool) -> Table:
     whole = rows.size == len(names)
     if grouped and whole:
         rows = np.arange(len(names))
-    columns = [named(what.title(), [names[row] for row in rows])]
+    columns = [_named(what.title(), [names[row] for row in rows])]
     if not grouped and findings.group_of is not None:
-        columns.append(named("Group", [findings.groups[at] for at in findings.group_of[rows]]))
+        columns.append(_named("Group", [findings.groups[at] for at in findings.group_of[rows]]))
     columns += _shares(findings, shares, rows)
     often = f"Share of the rounds with {'any client of the group' if grouped else 'the client'}."
     columns.append(
@@ -203,8 +203,7 @@ def changes_table(changes: Sequence[Change]) -> Table:
     return Table("changes-table", "Changes", columns)
 
 
-def named(heading: str, names: Iterable[str]) -> Column:
-    """Return a column of names, which come from a log."""
+def _named(heading: str, names: Iterable[str]) -> Column:
     return Column(heading, [Cell(one, one) for one in names], names=True)
 
 

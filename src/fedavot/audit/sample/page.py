@@ -63,7 +63,7 @@ takes part  probability that a client of the group takes part in a round
 in average  the group's expected share in the plain average of the replies
 reached     probability that at least one client of the group takes part in a round
 
-The plain average is off the importance by {gap:.3f} in total variation (0 is none, 1 the most).
+The plain average gives {gap} of the weight to the wrong clients (the gap, in total variation).
 The clinics hold {share} of the importance and get {average} of the plain average. At least one
 of them takes part in {reach} of the rounds.
 {verdict}
@@ -97,7 +97,7 @@ def readme(facts: Truth, *, seed: int, days: int) -> str:
             for hour, (weekday, weekend) in enumerate(zip(WEEKDAY, WEEKEND, strict=True))
         ),
         table="\n".join(table),
-        gap=facts.gap,
+        gap=f"{facts.gap:.1%}",
         share=f"{scarce.share:.0%}",
         average=f"{facts.average[of_group[scarce.name]].sum():.1%}",
         reach=f"{facts.reach[scarce.name]:.1%}",
