@@ -5,10 +5,10 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from grid import LocalGrid, Node, arrays_of, everybody, only, record_of
+from learnt import Learner
 
-from fedavot import OnlineAligner
 from fedavot.errors import OptionError
-from fedavot.flower import FedAVOT, Weighting, correction, introduce
+from fedavot.flower import FedAVOT, correction, introduce
 from fedavot.flower.memory import wire
 from fedavot.flower.memory.correction import SHIFT, SHIFTED, offer
 from fedavot.flower.memory.layout import Layout
@@ -61,7 +61,7 @@ def expected(part=1.0):
     model = {"w": np.ones(3)}
     server = ServerMemory.start(P, [np.zeros(3)])
     clients = [ClientMemory() for _ in P]
-    aligner = OnlineAligner(P, step=Weighting().step, potentials=np.log(P))
+    aligner = Learner(P)
     for cohort in COHORTS:
         replies = {}
         for i in cohort:

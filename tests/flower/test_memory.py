@@ -11,9 +11,9 @@ from flwr.serverapp.strategy import (
     QFedAvg,
 )
 from grid import arrays_of, everybody, federation, only, record_of
+from learnt import Learner
 from steady_formula import Steady
 
-from fedavot import OnlineAligner
 from fedavot.errors import CheckpointError, OptionError, TooLargeError
 from fedavot.flower import FedAVOT, Weighting
 from sealing import seal_archive, unseal_archive
@@ -357,7 +357,7 @@ def test_a_round_the_wrapped_strategy_makes_nothing_of_is_forgotten(tmp_path, ou
     result = strategy.start(grid, record_of({"w": start}), len(COHORTS))
     assert list(seen[1].excluded) == ["1", "2", "3"]
     assert (seen[1].replied, seen[1].weights) == ([], {})
-    aligner = OnlineAligner(SHARES, step=2.0, potentials=np.log(SHARES))
+    aligner = Learner(SHARES)
     cohorts = [COHORTS[0], [], *COHORTS[2:]]
     weights = [list(record.weights.values()) for record in seen]
     for cohort, given in zip(cohorts, weights, strict=True):

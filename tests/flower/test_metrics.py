@@ -5,8 +5,8 @@ import pytest
 from flwr.app import MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, QFedAvg
 from grid import arrays_of, everybody, federation, record_of
+from learnt import Learner
 
-from fedavot import OnlineAligner
 from fedavot.flower import ExactNoise, FedAVOT
 
 MODEL = {"w": np.arange(6, dtype=np.float64).reshape(2, 3)}
@@ -100,8 +100,7 @@ def test_the_metrics_of_replies_that_are_not_used_are_of_no_account():
         federation(4, update), record_of(MODEL), 1
     )
     shares = [0.1, 0.5, 0.2, 0.2]
-    aligner = OnlineAligner(shares, step=2.0, potentials=np.log(shares))
-    weights = aligner.weights([0, 2, 3])
+    weights = Learner(shares).weights([0, 2, 3])
     assert list(seen[0].excluded) == ["1"]
     assert seen[0].metrics["loss"] == pytest.approx(weights @ [0.5, 2.5, 3.5], rel=AGREE)
     assert seen[0].metrics["many"] == pytest.approx([1.0, weights @ [0, 2, 3]], rel=AGREE)

@@ -12,8 +12,8 @@ from flwr.serverapp.strategy import FedAdam, FedAvgM
 from grid import arrays_of, everybody, federation, record_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from learnt import Learner
 
-from fedavot import OnlineAligner
 from fedavot.errors import FedavotError
 from fedavot.flower import Admission, FedAVOT
 
@@ -181,8 +181,7 @@ def test_an_unusable_update_is_excluded_and_the_rest_weighed_without_it(case):
     assert re.search(reason, seen[0].excluded["1"])
     assert seen[0].replied == ["0", "2", "3"]
     shares = [0.1, 0.5, 0.2, 0.2]
-    aligner = OnlineAligner(shares, step=2.0, potentials=np.log(shares))
-    weights = aligner.weights([0, 2, 3])
+    weights = Learner(shares).weights([0, 2, 3])
     assert list(seen[0].weights.values()) == pytest.approx(weights)
     np.testing.assert_allclose(arrays["w"], mean_of("023", weights), rtol=AGREE)
     np.testing.assert_array_equal(arrays["n"], MODEL["n"])

@@ -13,10 +13,9 @@ from flwr.serverapp.strategy import (
     QFedAvg,
 )
 from grid import arrays_of, everybody, federation, only, record_of
+from learnt import Learner
 
-from fedavot import OnlineAligner
 from fedavot.flower import FedAVOT, Weighting
-from fedavot.soft_online import SoftOnlineAligner
 
 AGREE = 1e-12
 """Relative agreement of two ways to average a few float64 models over some rounds."""
@@ -137,7 +136,7 @@ def test_the_aggregate_is_the_hand_computed_one_at_the_aligners_weights(case):
     result = strategy.start(
         federation(5, update, fate=only(COHORTS)), record_of(start_model()), len(COHORTS)
     )
-    aligner = OnlineAligner(SHARES, step=2.0, potentials=np.log(SHARES))
+    aligner = Learner(SHARES)
     by_hand, model = reference(), start_model()
     for number, cohort in enumerate(COHORTS, 1):
         weights = aligner.observe(cohort)
@@ -168,7 +167,7 @@ def test_qfedavg_steps_by_weight_times_loss_to_the_q():
     strategy = avot(everybody(QFedAvg, client_learning_rate=0.2, q=0.7))
     grid = federation(5, update, fate=only(COHORTS))
     result = strategy.start(grid, record_of(start_model()), len(COHORTS))
-    aligner, model = OnlineAligner(SHARES, step=2.0, potentials=np.log(SHARES)), start_model()
+    aligner, model = Learner(SHARES), start_model()
     for cohort in COHORTS:
         losses = [0.5 + client + 1e-10 for client in cohort]
         locals_ = [trained(model, client) for client in cohort]
@@ -210,7 +209,7 @@ def drawn_cohorts(rng, availability, failing, n_rounds):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_failing_clients_leave_a_third_of_fedavgs_importance_gap_at_most(seed):
+def test_failing_clients_leave_exact_weights_a_third_of_fedavgs_importance_gap_at_most(seed):
     rng = np.random.default_rng(seed)
     availability = np.linspace(0.95, 0.4, 8)
     there, replying = drawn_cohorts(rng, availability, 0.3, 200)
@@ -230,9 +229,13 @@ def test_failing_clients_leave_a_third_of_fedavgs_importance_gap_at_most(seed):
 
     for node, it in grid.nodes.items():
         it.online = bool(there[0, node - 100])
-    FedAVOT(everybody(), importance={str(i): 1.0 for i in range(8)}, on_round=next_round).start(
-        grid, record_of({"w": np.zeros(1)}), 200
+    strategy = FedAVOT(
+        everybody(),
+        importance={str(i): 1.0 for i in range(8)},
+        weighting=Weighting(softness=0.0),
+        on_round=next_round,
     )
+    strategy.start(grid, record_of({"w": np.zeros(1)}), 200)
     applied, plain, counted = np.zeros(8), np.zeros(8), 0
     for weights, replied in zip(seen, replying, strict=True):
         assert sorted(weights) == [str(i) for i in np.flatnonzero(replied)]
@@ -245,12 +248,12 @@ def test_failing_clients_leave_a_third_of_fedavgs_importance_gap_at_most(seed):
     assert gap < fedavgs / 3
 
 
-def test_soft_weights_are_the_soft_online_aligners():
+def test_softer_weights_are_learnt_with_another_price():
     seen = []
     strategy = avot(everybody(), weighting=Weighting(softness=0.4), on_round=seen.append)
     grid = federation(5, update, fate=only(COHORTS))
     strategy.start(grid, record_of(start_model()), len(COHORTS))
-    aligner = SoftOnlineAligner(SHARES, softness=0.4, step=2.0, potentials=np.log(SHARES))
+    aligner = Learner(SHARES, softness=0.4)
     for record, cohort in zip(seen, COHORTS, strict=True):
         assert list(record.weights.values()) == pytest.approx(aligner.observe(cohort), rel=AGREE)
 

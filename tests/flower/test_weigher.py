@@ -369,8 +369,8 @@ def test_an_alignment_file_without_clients_is_refused(tmp_path, alignment, extra
         Weighting.load(saved(tmp_path / "a.json", alignment, **extra))
 
 
-def test_a_soft_alignment_and_its_online_learning_come_to_the_same(tmp_path):
-    importance, softness = np.array([0.2, 0.3, 0.5]), 0.3
+def test_a_soft_alignment_and_its_online_learning_come_to_the_same_for_equal_importance():
+    importance, softness = np.full(3, 1 / 3), 0.3
     exact = fa.align(importance, LAW, softness=softness)
     rng = np.random.default_rng(3)
     weigher = Weigher(
@@ -402,7 +402,7 @@ def test_the_expected_weights_of_a_selection_are_those_of_all_the_available():
         drawn = np.array([shares.get(name, 0.0) for name in available])
         total += [drawn, drawn**2]
     mean = total[0] / n_draws
-    error = np.sqrt((total[1] / n_draws - mean**2) / n_draws)
+    error = np.sqrt(np.maximum(total[1] / n_draws - mean**2, 0.0) / n_draws)
     assert (np.abs(mean - weigher.weights(available)) <= 5 * error + 1e-12).all()
 
 
@@ -476,11 +476,11 @@ def test_clients_that_always_fail_do_not_keep_the_others_from_being_asked(size, 
     assert sum(bool(record.weights) for record in seen) >= 10
 
 
-def returning(n_clients, weight_limit, absence=200, **options):
+def returning(n_clients, weight_limit, absence=200, softness=0.0, **options):
     """Return the records of a run in which client 0 is away for long, after a first round."""
     everyone = list(range(n_clients))
     cohorts = [everyone, *[everyone[1:]] * absence, *[everyone] * 3]
-    weighting = Weighting(weight_limit=weight_limit)
+    weighting = Weighting(softness=softness, step=2.0, weight_limit=weight_limit)
     return run(n_clients, cohorts, importance="uniform", weighting=weighting, **options)[1]
 
 
@@ -497,12 +497,40 @@ def test_a_client_that_was_away_for_long_does_not_take_the_round(n_clients):
     assert seen[-1].gap > unlimited[-1].gap
 
 
+def test_by_default_an_absence_raises_weights_by_a_bounded_factor_that_no_limit_has_to_cut():
+    n_clients = 20
+    seen = returning(n_clients, None, softness=None)[-3].weights
+    # At rest x_i − p·x is 1 − (mean weight)/p: 1 for the absent, −1/19 for the others.
+    assert seen["0"] / seen["1"] == pytest.approx(np.exp(1 + 1 / (n_clients - 1)), rel=1e-3)
+    assert seen == pytest.approx(returning(n_clients, 10.0, softness=None)[-3].weights)
+
+
+@pytest.mark.parametrize("softness", [0.3, 1.0])
+def test_at_rest_what_a_client_lacks_is_the_price_of_its_weight(softness):
+    importance = np.array([0.5, 0.3, 0.2])
+    weigher = Weigher(
+        dict(zip(NAMES, importance.tolist(), strict=True)), Weighting(softness=softness, step=0.05)
+    )
+    given, cohorts = np.zeros(3), [[0, 1], [1, 2], [1], [0, 1, 2]] * 1000
+    for number, cohort in enumerate(cohorts):
+        names = [NAMES[client] for client in cohort]
+        weights = weigher.weights(names)
+        weigher.observe(names, weights)
+        given[cohort] += weights * (number >= len(cohorts) / 2)
+    learnt = np.log(weigher.weights(NAMES) / importance)
+    lacking = importance - given / (len(cohorts) / 2)
+    price = softness * importance * (learnt - importance @ learnt)
+    assert lacking == pytest.approx(price, abs=0.01)
+    assert np.abs(lacking).sum() > 0.1
+
+
 def test_a_client_that_was_excluded_for_long_does_not_take_the_round_either():
     def broken(arrays, config, node):
         bad = node["partition-id"] == 0 and 1 < config["server-round"] <= 200
         return {"w": arrays["w"] + (np.nan if bad else 1.0)}, {"num-examples": 1}
 
-    _, seen = run(6, [range(6)] * 201, update=broken, importance="uniform")
+    exact = Weighting(softness=0.0)
+    _, seen = run(6, [range(6)] * 201, update=broken, importance="uniform", weighting=exact)
     assert list(seen[100].excluded) == ["0"]
     assert seen[-1].weights["0"] == pytest.approx(10 / 15)
 

@@ -9,8 +9,9 @@ from fedavot._clients import agreed_names
 from fedavot._files import PathLike
 from fedavot.alignment import Alignment, Status
 from fedavot.errors import FileFormatError, OptionError
-from fedavot.online import STEP
 
+SOFTNESS = 1.0
+"""Softness of learnt weights by default."""
 IDENTITIES = ("auto", "registered", "asked", "node-id")
 
 
@@ -25,8 +26,10 @@ class Weighting:
         learns them during the run.
     clients : sequence of str or None
         Names of the alignment's clients, in its order; the alignment's own names by default.
-    softness : float
-        Above 0, weights are more even, at the price of a gap to the importance.
+    softness : float or None
+        Price on how far learnt weights are from those of a plain average by importance: 0 learns
+        until mean weights are the importance, large values leave the plain average as it is. None
+        is 1, at which training was never worse than with the plain average (docs/flower.md).
     cohort_size : int or None
         Number of available clients to ask in each round. They are chosen so that the aggregate is
         unbiased for that of all available clients, provided that those chosen reply; the online
@@ -49,9 +52,9 @@ class Weighting:
 
     alignment: Alignment | None = None
     clients: Sequence[str] | None = None
-    softness: float = 0.0
+    softness: float | None = None
     cohort_size: int | None = None
-    step: float = STEP
+    step: float = 1.0
     seed: int = 0
     evaluation: bool = False
     weight_limit: float | None = 10.0
@@ -60,7 +63,8 @@ class Weighting:
         limit = self.weight_limit
         if limit is not None and as_amount(limit, what="weight_limit") < 1:
             raise OptionError(f"weight_limit is {limit}; it must be at least 1, or None")
-        as_amount(self.softness, what="softness")
+        if self.softness is not None:
+            as_amount(self.softness, what="softness")
         as_amount(self.step, what="step", positive=True)
         as_seed(self.seed)
         if self.cohort_size is not None:
@@ -71,6 +75,11 @@ class Weighting:
             raise OptionError(
                 "clients are the names of an alignment's clients; pass alignment= as well"
             )
+
+    @property
+    def price(self) -> float:
+        """Softness of weights that are learnt."""
+        return SOFTNESS if self.softness is None else self.softness
 
     def _check_alignment(self, alignment: Alignment) -> None:
         if not isinstance(alignment, Alignment):
@@ -86,7 +95,7 @@ class Weighting:
         object.__setattr__(self, "clients", names)
         if alignment.status is Status.UNCONVERGED:
             raise OptionError(f"the alignment cannot be used: {alignment.message}")
-        if self.softness > 0:
+        if self.softness:
             raise OptionError(
                 "softness applies to the online aligner; for a soft alignment use "
                 "align(..., softness=...)"

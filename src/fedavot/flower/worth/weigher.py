@@ -2,10 +2,13 @@
 
 Clients are indexed in the order in which they join. With importance "uniform" a client joins when
 it is first available; with "examples" when its first update arrives, and the number of examples
-that it reports then is kept; a mapping or an alignment lists all clients from the start. Potentials
-start at log p, so that the first weights are proportional to the importance, as FedAvg's are to the
-example counts, and the aligner only learns how availability differs from uniform. The gap is
-computed in the same way for weights from an aligner and from an alignment.
+that it reports then is kept; a mapping or an alignment lists all clients from the start.
+
+Weights are in proportion to p_i exp(x_i) over the cohort, where x starts at 0: the first weights
+are the importance divided by that of the cohort, as FedAvg's are by example counts, and the aligner
+only learns how availability differs between clients. A price on the spread of x (softness) keeps
+weights near those. The gap is computed in the same way for weights from an aligner and from an
+alignment.
 
 What an aligner would give a client that was away for long is limited (`limits`); the aligner counts
 what was given, so that the gap has what the limit costs. Example counts that dwarf all others are
@@ -205,10 +208,14 @@ class Weigher:
         if self._weighting.alignment is not None:
             return self._weighting.alignment.weights(cohort)
         assert self._aligner is not None
-        weights, amounts = self._aligner.weights(cohort), self._amounts[cohort]
-        if limit is None or not amounts.sum() > 0:
-            return weights
-        return limited(weights, amounts / amounts.sum(), limit)
+        amounts = self._amounts[cohort]
+        if not amounts.sum() > 0:
+            return np.full(len(cohort), 1.0 / len(cohort))
+        if isinstance(self._aligner, SoftOnlineAligner):
+            weights = _tilted(amounts, self._aligner.effective_potentials[cohort])
+        else:
+            weights = self._aligner.weights(cohort)
+        return weights if limit is None else limited(weights, amounts / amounts.sum(), limit)
 
     def observe(self, names: Sequence[str], given: Floats) -> None:
         """Learn from a cohort that replied and was given these weights."""
@@ -244,7 +251,7 @@ class Weigher:
         self._given = np.array(state["given"], dtype=np.float64)
         self._rounds = int(state["rounds"])
         if state["aligner"] is not None:
-            soft = self._weighting.softness > 0
+            soft = self._weighting.price > 0
             kind: type[Aligner] = SoftOnlineAligner if soft else OnlineAligner
             self._aligner = kind.from_state(state["aligner"], source="the checkpoint")
 
@@ -271,8 +278,9 @@ class Weigher:
             return "its weights come from " + ("an alignment" if learns else "an online aligner")
         if state["alignment"] != self._fingerprint():
             return "its weights come from another alignment"
-        for option in ("softness", "step") if state["aligner"] is not None else ():
-            found, wanted = state["aligner"].get(option, 0.0), getattr(self._weighting, option)
+        options = {"softness": self._weighting.price, "step": self._weighting.step}
+        for option, wanted in options.items() if state["aligner"] is not None else ():
+            found = state["aligner"].get(option, 0.0)
             if found != wanted:
                 return f"its {option} is {found}, and that of this run is {wanted}"
         return None
@@ -312,7 +320,8 @@ class Weigher:
             self._aligner = self._fresh(added)
         else:
             if not np.array_equal(old, before):
-                self._aligner.reweigh(old / old.sum(), added=_log(old) - _log(before))
+                change = self._base(old) - self._base(before)
+                self._aligner.reweigh(old / old.sum(), added=change)
             self._aligner.join(added / self._total, self._beginnings(old, added))
 
     def _state_amounts(self, stated: Floats) -> None:
@@ -322,19 +331,32 @@ class Weigher:
         self._total = float(self._amounts.sum())
 
     def _beginnings(self, old: Floats, added: Floats) -> Floats:
-        """Return potentials of new clients: as far from log p as the others are on average."""
+        """Return potentials of new clients, whose x is that of the others on average."""
         assert self._aligner is not None
-        learnt = self._aligner.effective_potentials - _log(old)
-        return _log(added) + self._aligner.importance @ learnt
+        learnt = self._aligner.effective_potentials - self._base(old)
+        return self._base(added) + self._aligner.importance @ learnt
 
     def _fresh(self, amounts: Floats) -> Aligner:
-        shares, start = amounts / amounts.sum(), _log(amounts)
-        step, softness = self._weighting.step, self._weighting.softness
+        shares, start = amounts / amounts.sum(), self._base(amounts)
+        step, softness = self._weighting.step, self._weighting.price
         if softness > 0:
             return SoftOnlineAligner(shares, softness=softness, step=step, potentials=start)
         return OnlineAligner(shares, step=step, potentials=start)
 
+    def _base(self, amounts: Floats) -> Floats:
+        """Return the aligner's potentials at x = 0.
 
-def _log(amounts: Floats) -> Floats:
-    """Return log a; 0 for clients of importance 0, whose potential is never used."""
-    return np.log(np.where(amounts > 0, amounts, 1.0))
+        They are log p, or 0 in a soft aligner: its price is on the spread of its potentials, so
+        these are x itself.
+        """
+        if self._weighting.price > 0:
+            return np.zeros(amounts.size)
+        # 0 for clients of importance 0, whose potential is never used.
+        return np.log(np.where(amounts > 0, amounts, 1.0))
+
+
+def _tilted(amounts: Floats, learnt: Floats) -> Floats:
+    """Return weights in proportion to p exp(x), shape (n_members,)."""
+    counted = np.where(amounts > 0, learnt, -np.inf)
+    weights = amounts * np.exp(counted - counted.max())
+    return np.asarray(weights / weights.sum())
