@@ -142,7 +142,7 @@ def _table(columns: Sequence[Column], rows: Iterable[int], made: Tabular | None 
     for column in columns[1:]:
         # On two lines, so that names have room.
         start, _, rest = column.heading.partition(" ")
-        heading = f"{start}\n{rest}" if "=" not in rest[:1] else column.heading
+        heading = f"{start}\n{rest}" if rest and rest[0] != "=" else column.heading
         table.add_column(_plain(heading), justify="right", no_wrap=True)
     for row in rows:
         words = made.badges.get(row, ()) if made else ()
