@@ -49,6 +49,7 @@ def tampering(client, change, rounds=(1,)):
 def run(change, *, rounds=(1,), n_rounds=1, inner=None, **options):
     seen = []
     grid = federation(4, update, tamper=tampering(1, change, rounds))
+    options = {"importance": "uniform"} | options
     strategy = FedAVOT(inner or everybody(), on_round=seen.append, **options)
     result = strategy.start(grid, record_of(MODEL), n_rounds)
     return seen, arrays_of(result.arrays)
@@ -524,7 +525,8 @@ def test_no_damage_to_a_header_stops_a_round(place, byte):
 
 def test_an_update_with_no_floating_point_array_has_no_norm_to_judge():
     grid = federation(3, lambda a, c, n: ({"n": a["n"] + 1}, {}))
-    result = FedAVOT(everybody()).start(grid, record_of({"n": np.array([1, 2])}), 2)
+    strategy = FedAVOT(everybody(), importance="uniform")
+    result = strategy.start(grid, record_of({"n": np.array([1, 2])}), 2)
     assert arrays_of(result.arrays)["n"].tolist() == [3, 4]
 
 
@@ -539,7 +541,8 @@ def test_a_large_update_is_measured_in_whole():
 
     seen = []
     model = record_of({"w": np.zeros(size, np.float32)})
-    FedAVOT(everybody(), on_round=seen.append).start(federation(3, late_nan), model, 1)
+    strategy = FedAVOT(everybody(), importance="uniform", on_round=seen.append)
+    strategy.start(federation(3, late_nan), model, 1)
     assert list(seen[0].excluded) == ["1"]
 
 

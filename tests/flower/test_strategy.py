@@ -191,7 +191,7 @@ def test_qfedavg_with_q_zero_is_plain_averaging():
 def test_qfedavg_with_equal_weights_is_flowers_own():
     options = {"client_learning_rate": 0.2, "q": 0.7}
     everyone = [range(5)]
-    ours = FedAVOT(everybody(QFedAvg, **options)).start(
+    ours = FedAVOT(everybody(QFedAvg, **options), importance="uniform").start(
         federation(5, update, fate=only(everyone)), record_of(start_model()), 1
     )
     flowers = everybody(QFedAvg, **options).start(

@@ -43,6 +43,7 @@ class OpenRound:
         gap: float,
         metrics: MetricRecord | None,
         applied: bool = True,
+        events: list[str],
     ) -> Round:
         """Return the record of the round for the log."""
         squares = sum(weight**2 for weight in weights.values())
@@ -57,6 +58,7 @@ class OpenRound:
             refused=self.refused,
             weights=dict(weights),
             applied=applied,
+            events=events,
             gap=gap,
             effective_cohort_size=1.0 / squares if squares else 0.0,
             metrics=dict(metrics or {}),

@@ -75,9 +75,10 @@ class FedAVOT(Strategy):
     strategy : Strategy
         Strategy that averages: FedAvg, FedAvgM, FedProx, FedAdagrad, FedAdam, FedYogi, QFedAvg, or
         a privacy wrapper around one of them.
-    importance : "uniform", "examples", mapping or path
-        Importance of each client: equal; the number of examples that it reports first; by client
-        name, on any scale; or a .csv or .json file (see `fedavot.importance.read_mapping`).
+    importance : "examples", "uniform", mapping or path
+        Importance of each client: the number of examples that it reports first, which is FedAvg's
+        own objective; equal; by client name, on any scale; or a .csv or .json file (see
+        `fedavot.importance.read_mapping`).
     memory : "server", "clients", Memory or None
         Whether memories stand in for absent clients (`fedavot.rules.steady`), and where they are:
         "server" keeps one model per client in the folder; with "clients" every client keeps its
@@ -107,7 +108,7 @@ class FedAVOT(Strategy):
         self,
         strategy: Strategy,
         *,
-        importance: Importance = "uniform",
+        importance: Importance = "examples",
         memory: Memory | Literal["server", "clients"] | None = None,
         weighting: Weighting | None = None,
         admission: Admission | None = None,
@@ -476,8 +477,15 @@ class FedAVOT(Strategy):
         applied: bool = True,
     ) -> None:
         """Log a round and call the callbacks."""
-        gap = self._weigher.gap
-        record = open_round.record(found, weights, gap=gap, metrics=metrics, applied=applied)
+        events, self._weigher.events = self._weigher.events, []
+        record = open_round.record(
+            found,
+            weights,
+            gap=self._weigher.gap,
+            metrics=metrics,
+            applied=applied,
+            events=events,
+        )
         _log.info("FedAVOT: %s", record.summary())
         if not weights:
             _log.warning("FedAVOT: round %d has no usable update; model unchanged", record.round)

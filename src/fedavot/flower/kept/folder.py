@@ -241,6 +241,8 @@ class RunFolder:
         run.model = saved.unpack_model(meta["model"], checkpoint.arrays)
         self._state.load(meta["strategy"], checkpoint.arrays)
         self._parts.weigher.load_state_dict(weighed)
+        for event in self._parts.weigher.events:
+            _log.warning("FedAVOT: since the checkpoint was written, %s", event)
         self._parts.names.load_state_dict(unpack(meta["names"], checkpoint.arrays))
         self._parts.inspector.load_state_dict(unpack(meta["inspector"], checkpoint.arrays))
         run.number, run.evaluated = int(meta["round"]), bool(meta["evaluated"])

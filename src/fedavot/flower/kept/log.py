@@ -71,6 +71,9 @@ class Round:
     effective_cohort_size : float
         1/Σ w²: number of equally weighted clients whose average has the same variance; 0 if no
         client replied.
+    events : list of str
+        What changed before the round, such as the importance or the clients at a resume; a line has
+        this only if something did.
     metrics : dict
         Training metrics aggregated by the wrapped strategy.
     time : str
@@ -89,6 +92,7 @@ class Round:
     applied: bool = True
     gap: float = 0.0
     effective_cohort_size: float = 0.0
+    events: list[str] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
     time: str = field(default_factory=_now)
 
@@ -118,6 +122,8 @@ class Round:
             Names that earlier lines have; those of this line are added to it.
         """
         content: dict[str, Any] = {"format": FORMAT, "version": VERSION, **vars(self)}
+        if not self.events:
+            del content["events"]
         if len(self.available) > LISTED:
             del content["asked"], content["replied"]
             known = set() if named is None else named

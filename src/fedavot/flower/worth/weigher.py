@@ -76,6 +76,9 @@ class Weigher:
         self._given = np.zeros(0)
         self._rounds = 0
         self._resumed = False
+        # Clients of a checkpoint that have no importance in this run, and what else changed.
+        self._left: set[str] = set()
+        self.events: list[str] = []
         if listed:
             self._join(listed)
         if self._unlisted is not None and not self._unlisted < MOST_EXAMPLES * self._total:
@@ -137,7 +140,7 @@ class Weigher:
         if self._seen.issuperset(names):
             return {}
         unseen = set(names) - self._seen
-        new = sorted(name for name in unseen if name not in self._indices)
+        new = sorted(it for it in unseen if it not in self._indices or it in self._left)
         refused: dict[str, str] = {}
         if self.kind == "uniform":
             self._join(dict.fromkeys(new, 1.0))
@@ -240,7 +243,8 @@ class Weigher:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from the state in a checkpoint."""
+        """Continue from the state in a checkpoint, with the importance of this run."""
+        listed = dict(zip(self._indices, self._stated.tolist(), strict=True))
         names = unpacked(state["clients"])
         self._indices = {name: index for index, name in enumerate(names)}
         self._packed = bytearray(state["clients"].tobytes())
@@ -254,23 +258,40 @@ class Weigher:
             soft = self._weighting.price > 0
             kind: type[Aligner] = SoftOnlineAligner if soft else OnlineAligner
             self._aligner = kind.from_state(state["aligner"], source="the checkpoint")
+        if self.kind != "examples" and self._weighting.alignment is None:
+            self._adopt(listed)
 
     def differs(self, state: Mapping[str, Any]) -> str | None:
-        """Return how the clients and weighting of a checkpoint differ from these; None if not."""
-        if state["kind"] != self.kind:
+        """Return why a checkpoint cannot be continued with this weighting; None if it can."""
+        if state["kind"] != self.kind == "examples":
             return f"its importance is {state['kind']!r}, and that of this run is {self.kind!r}"
-        names = unpacked(state["clients"])
-        saved = dict(zip(names, state["amounts"].tolist(), strict=True))
-        for name, amount in zip(self._indices, self._stated.tolist(), strict=True):
-            if saved.get(name) != amount:
-                return (
-                    f"client {name!r} has importance {saved.get(name)} in it, and {amount} in this "
-                    "run"
-                )
-        extra = [name for name in saved if name not in self._indices]
-        if self.kind == "listed" and self._unlisted is None and extra:
-            return f"its client {extra[0]!r} has no importance in this run"
+        if self._weighting.alignment is not None and unpacked(state["clients"]) != self.clients:
+            return "its clients are not those of the alignment"
         return self._weighs_otherwise(state)
+
+    def _adopt(self, listed: Mapping[str, float]) -> None:
+        """Replace the importance of a checkpoint by that of this run, and say what changed."""
+        other = 1.0 if self.kind == "uniform" else self._unlisted
+        known = dict(zip(self._indices, self._stated.tolist(), strict=True))
+        wanted = {name: listed.get(name, other) for name in known}
+        self._left = {name for name, amount in wanted.items() if amount is None}
+        joined = {name: amount for name, amount in listed.items() if name not in known}
+        changed = {name: amount or 0.0 for name, amount in wanted.items() if amount != known[name]}
+        for what, clients in (
+            ("clients joined", joined),
+            ("clients left", self._left),
+            ("importance changed", changed.keys() - self._left),
+        ):
+            if clients:
+                self.events.append(f"{what}: {enumerated(map(repr, sorted(clients)))}")
+        self._seen -= self._left
+        self._join(joined)
+        if changed and self._aligner is not None:
+            before = self._amounts
+            stated = [changed.get(name, amount) for name, amount in (known | joined).items()]
+            self._state_amounts(np.array(stated, dtype=np.float64))
+            start, then = (self._fresh(it).effective_potentials for it in (self._amounts, before))
+            self._aligner.reweigh(self._amounts / self._total, added=start - then)
 
     def _weighs_otherwise(self, state: Mapping[str, Any]) -> str | None:
         learns = self._weighting.alignment is None
