@@ -505,6 +505,7 @@ def test_the_log_is_described_with_its_notes_as_they_are():
         ("\ud800", "\\ud800"),
         ("👩\u200d⚕️", "👩\u200d⚕️"),
         ("Zoë, <b>", "Zoë, <b>"),
+        ("  ", "(no name)"),
     ],
 )
 def test_a_name_has_nothing_that_a_terminal_would_obey(name, safe):

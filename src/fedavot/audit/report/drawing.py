@@ -118,7 +118,7 @@ def settle(figure: Any) -> None:
 
 def short(name: str) -> str:
     """Return a name on one line, cut where it is too long for a picture."""
-    return shown(" ".join(name.split()), _LONGEST) or "(no name)"
+    return shown(" ".join(name.split()), _LONGEST)
 
 
 def name_rows(axes: Any, labels: Sequence[str]) -> None:

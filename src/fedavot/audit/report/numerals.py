@@ -26,6 +26,8 @@ MOST_TIMES = 10.0
 """How many times another loss is written out; a rule that diverges has no useful number."""
 LONGEST = 48
 """Characters of a name that are shown; the files have all of them."""
+NAMELESS = "(no name)"
+"""What stands for a name of nothing but spaces."""
 JOINERS = "\u200c\u200d"
 """Invisible characters that names in some scripts, and emoji, are written with."""
 ISOLATE, ISOLATED = "\u2068", "\u2069"
@@ -166,9 +168,11 @@ listed = partial(enumerated, number=_whole)
 def shown(name: str, longest: int = LONGEST) -> str:
     r"""Return a name without control characters, cut if it is long.
 
-    >>> shown("phone-1"), shown("\x1b[2Jphone"), shown("aaaaaaaa", 4)
-    ('phone-1', '\\x1b[2Jphone', 'aaa…')
+    >>> shown("phone-1"), shown("\x1b[2Jphone"), shown("aaaaaaaa", 4), shown("  ")
+    ('phone-1', '\\x1b[2Jphone', 'aaa…', '(no name)')
     """
+    if not name.strip():
+        return NAMELESS
     safe = "".join(
         letter
         if letter.isprintable() or letter in JOINERS

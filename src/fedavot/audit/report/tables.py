@@ -187,8 +187,10 @@ def laws_table(findings: Findings) -> Table:
         "Assumptions about availability",
         [
             Column("Assumption", [Cell(one, one) for one in assumed]),
-            Column("Gap, fitted", percents([one.fitted_gap for one in scores])),
-            Column("Gap, held out", _estimates([one.held_out_gap for one in scores])),
+            Column("Gap, fitted", percents([one.fitted_gap for one in scores]), terms.FITTED),
+            Column(
+                "Gap, held out", _estimates([one.held_out_gap for one in scores]), terms.HELD_OUT
+            ),
         ],
     )
 

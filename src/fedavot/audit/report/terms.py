@@ -66,6 +66,7 @@ GAP = (
 EFFECTIVE = (
     "The number of equally weighted clients that would average out as much noise, in each round."
 )
+FITTED = "Over the first part of the log, which the weights are fitted to."
 HELD_OUT = "In the last part of the log, with weights fitted to the first part."
 CLOSEST = "With the weights that come as close to the importance as any can over these rounds."
 LOSS = (
