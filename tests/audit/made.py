@@ -11,7 +11,6 @@ import numpy as np
 
 import fedavot as fa
 from fedavot.audit.findings import (
-    Advice,
     Behaviour,
     Choice,
     Estimate,
@@ -242,19 +241,13 @@ SHORT = advise("collect more rounds", reason="too short", rounds_needed=900)
 def _made(kind):
     importance = {"feasible": FEASIBLE, "infeasible": SCARCE, "never": FEASIBLE}[kind]
     cohorts = law((0,)) if kind == "never" else law()
-    advice = {
-        "feasible": Advice("align", "Exact alignment is possible.", "fedavot"),
-        "infeasible": Advice(
-            "align softly", "Exact alignment is not possible.", "fedavot-soft", softness=0.1
-        ),
-        "never": Advice("change selection", "A client never took part.", "fedavot"),
-    }[kind]
     recommendation = {
         "feasible": advise("use memory", "fedavot-steady", "fedavot-online"),
         "infeasible": advise("change the weights", "fedavot-soft", softness=0.1),
         "never": KEEP,
     }[kind]
-    aligned = fa.align(importance, cohorts, softness=advice.softness)
+    softness = 0.1 if kind == "infeasible" else 0.0
+    aligned = fa.align(importance, cohorts, softness=softness)
     nearest = fa.align(importance, cohorts).attained
     by_client = shares(importance, cohorts, nearest)
     return Findings(
@@ -285,10 +278,10 @@ def _made(kind):
             held_out_rounds=100,
             oracle_gap=0.02,
         ),
-        price=price_of(importance, cohorts, advice.softness),
-        advice=advice,
+        price=price_of(importance, cohorts, softness),
         alignment=replace(aligned, clients=CLIENTS),
         notes=("7 rows are repeated: counted once",),
+        in_use="fedavg",
         replay=replay(),
         recommendation=recommendation,
     )
@@ -364,12 +357,10 @@ def with_choice(**changes):
         Standing("as-applied", 0.21, 3.3, Estimate(0.22, 0.18, 0.27), 3.3, 1.0),
     ]
     price = replace(made.price, standings=(*made.price.standings, *rows))
-    advice = Advice("change selection", "Ask others.", "fedavot-select", online=True)
     rules = {**LOSSES, "fedavot-select": 0.5, "as-applied": 1.1}
     runs = tuple(trained(rule, loss, in_use=1.1) for rule, loss in rules.items())
     fields = {
         "price": price,
-        "advice": advice,
         "in_use": "as-applied",
         "replay": replay(trained=runs),
         "recommendation": advise("change selection", "fedavot-select", "fedavot-online"),
@@ -404,7 +395,6 @@ def one_round(**changes):
         "reach": replace(made.reach, sure=False, deficiency=Estimate(0.0, 0.0, 1.0)),
         "fit": replace(made.fit, fitted_rounds=1, held_out_rounds=1),
         "price": replace(made.price, standings=rows),
-        "advice": Advice("collect more rounds", "Too short.", "fedavg", rounds_needed=768),
         "replay": None,
         "recommendation": replace(SHORT, rounds_needed=768),
     }

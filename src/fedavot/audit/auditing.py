@@ -1,21 +1,34 @@
 """The audit: from a federation to findings, in one direction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import Any, Literal
 
 import numpy as np
 
-from fedavot._checks import as_amount, as_seed
-from fedavot.audit.decision.advice import advise
-from fedavot.audit.decision.evidence import Evidence, choose_softness
+from fedavot._checks import as_amount, as_seed, as_size, shown
+from fedavot.audit.decision.recommending import NEEDS, Facts, recommend
+from fedavot.audit.decision.rules import AS_APPLIED, BY_EXAMPLES, FEDAVG, SOFT
 from fedavot.audit.federation import Federation
-from fedavot.audit.findings import Advice, Behaviour, Estimate, Findings, Fit, Price, Reach
+from fedavot.audit.findings import (
+    Behaviour,
+    Estimate,
+    Findings,
+    Fit,
+    Need,
+    Price,
+    Reach,
+    Recommendation,
+    Replay,
+)
+from fedavot.audit.replay.scene import scene_of
 from fedavot.audit.statistics.behaviour import behave
 from fedavot.audit.statistics.case import Case, opened
 from fedavot.audit.statistics.estimates import Weighted, distance, drift
 from fedavot.audit.statistics.judging import judge, split_of
 from fedavot.audit.statistics.online_weights import first_replayed
-from fedavot.audit.statistics.price import curve, has_least_variance, price
+from fedavot.audit.statistics.price import choose_softness, curve, has_least_variance, price
 from fedavot.audit.statistics.reach import reach
 from fedavot.audit.statistics.shares import grouped, shares_of
 from fedavot.audit.statistics.shortfall import Shortfall
@@ -31,7 +44,11 @@ STAGES = (
     "which law fits",
     "the price of a smaller gap",
     "the figures of all rules",
+    "training with every rule",
 )
+IN_USE = {"equal": FEDAVG, "examples": BY_EXAMPLES, "applied": AS_APPLIED}
+LOCAL_STEPS = 5
+"""Local steps of a client in a round of the replay, unless they are given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +61,10 @@ class _Found:
     shortfall: Shortfall
     fit: Fit
     price: Price
-    softness: float
     tolerance: float
+    in_use: str
+    replay: Replay | None
+    recommendation: Recommendation
 
 
 def audit(
@@ -53,6 +72,9 @@ def audit(
     *,
     source: str = "log",
     tolerance: float = 0.05,
+    weights: Literal["equal", "examples", "applied"] | None = None,
+    can: Collection[Need] = NEEDS,
+    local_steps: int = LOCAL_STEPS,
     seed: int = 0,
     progress: Callable[[str, int, int], object] | None = None,
 ) -> Findings:
@@ -66,8 +88,15 @@ def audit(
         Name of the log, for the report.
     tolerance : float
         The largest gap, in total variation, that calls for no action; at least 0.0001.
+    weights : "equal", "examples" or "applied", optional
+        The weights in use today: equal ones, those in proportion to the examples that the log has,
+        or those that the log has. By default what the log has, equal ones if it has neither.
+    can : collection of "memory-clients", "memory-server" and "select"
+        What is possible; a rule that needs something else is not recommended.
+    local_steps : int
+        Number of local steps that a client takes in a round.
     seed : int
-        Seed for the bootstrap.
+        Seed for the bootstrap and the replay.
     progress : function, optional
         Called with the name of the current stage, the number of stages done, and their total.
 
@@ -82,6 +111,9 @@ def audit(
             f"tolerance is {limit:g}; it must be at least {LEAST_TOLERANCE:g}: no log is long "
             "enough to resolve smaller gaps"
         )
+    steps = as_size(local_steps, what="local_steps", low=1)
+    able = _as_needs(can)
+    in_use = _in_use(federation, weights)
     rng = np.random.default_rng(as_seed(seed))
 
     def under_way(stage: int) -> None:
@@ -104,10 +136,67 @@ def audit(
     softness = choose_softness(points, limit)
     under_way(5)
     standings = price(split, law=fit.law, points=points, softness=softness)
-    found = _Found(gap, behaviour, reached, shortfall, fit, standings, softness, limit)
-    advice = advise(_evidence(case, found))
     under_way(6)
-    return _findings(case, found, source=source, advice=advice)
+    replayed = None
+    if find_spec("jax") is not None:
+        from fedavot.audit.replay.replaying import replay
+
+        options: dict[str, Any] = {
+            "softness": softness,
+            "in_use": in_use,
+            "local_steps": steps,
+            "seed": seed,
+        }
+        replayed = replay(scene_of(case, rng), law=fit.law, **options)
+    advice = recommend(replayed, _facts(case, gap, limit), able)
+    found = _Found(
+        gap, behaviour, reached, shortfall, fit, standings, limit, in_use, replayed, advice
+    )
+    under_way(7)
+    return _findings(case, found, source=source)
+
+
+def _as_needs(can: Collection[str]) -> tuple[Need, ...]:
+    """Return what is possible, or refuse what is not a need."""
+    unknown = [one for one in can if one not in NEEDS]
+    if unknown:
+        raise OptionError(
+            f"can has {shown(unknown[0])}; give any of {', '.join(map(repr, NEEDS))}, or nothing"
+        )
+    return tuple(one for one in NEEDS if one in can)
+
+
+def _in_use(federation: Federation, weights: str | None) -> str:
+    """Return the rule in use: as it was said, or as the log says."""
+    log = federation.participation
+    if weights is None:
+        if log.applied is not None:
+            return AS_APPLIED
+        return FEDAVG if log.examples is None else BY_EXAMPLES
+    if weights not in IN_USE:
+        raise OptionError(
+            f"weights is {shown(weights)}; give one of {', '.join(map(repr, IN_USE))}"
+        )
+    if weights != "equal" and (log.examples if weights == "examples" else log.applied) is None:
+        column = "examples" if weights == "examples" else "weight"
+        raise OptionError(
+            f"weights is {weights!r}, but the log has no column of {column}; name it, as in "
+            f"columns={{{column!r}: 'n_train'}}, or give weights='equal'"
+        )
+    return IN_USE[weights]
+
+
+def _facts(case: Case, gap: Estimate, tolerance: float) -> Facts:
+    window = case.window
+    return Facts(
+        gap=gap,
+        known=window.known,
+        tolerance=tolerance,
+        rounds=window.n_rounds,
+        clients=window.n_clients,
+        cohort_size=float(window.incidence.sizes.mean()),
+        rounds_per_observation=case.rounds_per_observation,
+    )
 
 
 def _behaviour(case: Case) -> Behaviour:
@@ -133,33 +222,12 @@ def _behaviour(case: Case) -> Behaviour:
     )
 
 
-def _evidence(case: Case, found: _Found) -> Evidence:
-    window, weights = case.window, case.federation.participation.applied
-    applied = None
-    if weights is not None:
-        applied = distance(Weighted(window, weights, case.blocks))
-    return Evidence(
-        gap=found.gap,
-        applied=applied,
-        reach=found.reach,
-        price=found.price,
-        drift=found.behaviour.drift,
-        never=float(window.importance[found.reach.never_seen].sum()),
-        known=window.known,
-        softness=found.softness,
-        tolerance=found.tolerance,
-        rounds=window.n_rounds,
-        clients=window.n_clients,
-        cohort_size=float(window.incidence.sizes.mean()),
-        available=case.mean_available,
-        rounds_per_observation=case.rounds_per_observation,
-    )
-
-
-def _findings(case: Case, found: _Found, *, source: str, advice: Advice) -> Findings:
+def _findings(case: Case, found: _Found, *, source: str) -> Findings:
     federation, window = case.federation, case.window
     log = federation.participation
-    aligned = case.whole.align(found.fit.law, softness=advice.softness)
+    best = found.recommendation.best
+    softness = best.softness if best is not None and best.rule == SOFT else 0.0
+    aligned = case.whole.align(found.fit.law, softness=softness)
     # Under an explicit law it was fitted to what is owed while observed; it is used at all times.
     alignment = replace(aligned, importance=federation.importance, clients=log.clients)
     delivered = found.shortfall.delivered()
@@ -185,7 +253,9 @@ def _findings(case: Case, found: _Found, *, source: str, advice: Advice) -> Find
         behaviour=found.behaviour,
         fit=found.fit,
         price=found.price,
-        advice=advice,
+        in_use=found.in_use,
+        replay=found.replay,
+        recommendation=found.recommendation,
         alignment=alignment,
         notes=(*log.notes, *_notes(case, found.shortfall)),
     )

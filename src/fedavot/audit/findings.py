@@ -17,15 +17,6 @@ from fedavot.errors import UnavailableError
 
 Action = Literal[
     "nothing to do",
-    "align",
-    "align softly",
-    "use memory",
-    "change selection",
-    "collect more rounds",
-]
-
-Measure = Literal[
-    "nothing to do",
     "change the weights",
     "use memory",
     "change selection",
@@ -275,34 +266,6 @@ class Price:
         return found
 
 
-@dataclass(frozen=True)
-class Advice:
-    """What to do, and why.
-
-    Attributes
-    ----------
-    action : str
-        One of `Action`.
-    reason : str
-        Why, in sentences.
-    rule : str
-        The rule of `Price` to use; if weights cannot help, the one to use in the meantime.
-    softness : float
-        Softness of the alignment; 0 for exact alignment.
-    online : bool
-        Whether to learn weights during training instead of taking them from the log.
-    rounds_needed : int or None
-        If the log is too short, roughly how many rounds would be enough.
-    """
-
-    action: Action
-    reason: str
-    rule: str
-    softness: float = 0.0
-    online: bool = False
-    rounds_needed: int | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class Trained:
     """How training with one rule went in the replay.
@@ -318,7 +281,7 @@ class Trained:
     needs : tuple of Need
         What the rule needs, one of these; empty if nothing.
     step : float
-        The step at which it did best, relative to that of the plain average.
+        The step size at which it did best, relative to that of the plain average.
     to_plain, to_full : Estimate
         Its loss, averaged over all rounds, relative to the plain average's and to that of full
         participation.
@@ -329,6 +292,10 @@ class Trained:
     low, middle, high : float array, shape (n_records,)
         The loss by round, relative to that of the first model: the smallest, the median and the
         largest of the variants.
+    better : bool
+        Whether it is better than the rule in use in every variant, by more than chance.
+    softness : float
+        Softness of its alignment, if it has one.
     """
 
     rule: str
@@ -342,6 +309,8 @@ class Trained:
     low: Floats
     middle: Floats
     high: Floats
+    better: bool = False
+    softness: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -405,7 +374,7 @@ class Recommendation:
     Attributes
     ----------
     action : str
-        One of `Measure`.
+        One of `Action`.
     reason : str
         One of `Reason`.
     best : Choice or None
@@ -416,7 +385,7 @@ class Recommendation:
         If the log is too short, roughly how many rounds would be enough.
     """
 
-    action: Measure
+    action: Action
     reason: Reason
     best: Choice | None = None
     second: Choice | None = None
@@ -459,8 +428,6 @@ class Findings:
         Which law describes availability best.
     price : Price
         What a smaller gap costs.
-    advice : Advice
-        What to do.
     alignment : Alignment
         The weights to use, with the clients' names.
     notes : tuple of str
@@ -490,12 +457,11 @@ class Findings:
     behaviour: Behaviour
     fit: Fit
     price: Price
-    advice: Advice
     alignment: Alignment
     notes: tuple[str, ...]
-    in_use: str = "fedavg"
-    replay: Replay | None = None
-    recommendation: Recommendation = Recommendation("install JAX", "not replayed")
+    in_use: str
+    replay: Replay | None
+    recommendation: Recommendation
 
     @property
     def mean_cohort_size(self) -> float:

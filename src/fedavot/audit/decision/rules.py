@@ -5,7 +5,6 @@ FedAvg with weights in proportion to the examples that each participant trained 
 them; and ``fedavot-online-soft``, weights learned by a `SoftOnlineAligner`.
 """
 
-from fedavot.audit.findings import Advice
 from fedavot.rules.names import RuleName, label_of
 
 FEDAVG, HORVITZ_THOMPSON = RuleName.FEDAVG.value, RuleName.HORVITZ_THOMPSON.value
@@ -29,8 +28,3 @@ def label(rule: str) -> str:
     ('plain average', 'of-another-version')
     """
     return _LABELS.get(rule) or label_of(rule)
-
-
-def recommended(advice: Advice) -> str | None:
-    """Return the rule that is recommended; None if the log is too short to recommend one."""
-    return None if advice.action == "collect more rounds" else advice.rule

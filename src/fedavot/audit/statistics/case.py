@@ -8,7 +8,6 @@ import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence
-from fedavot.audit.decision.evidence import ROOM
 from fedavot.audit.federation import Federation
 from fedavot.audit.statistics.behaviour import rounds_per_observation
 from fedavot.audit.statistics.estimates import LEAST_BLOCKS, Resampling, blocks_of, resampling
@@ -24,6 +23,8 @@ OUTLASTS = 0.4
 as a block."""
 GROWING = 1.25
 """Where blocks of twice the length differ this many times more, presence outlasts a block."""
+ROOM = 1.5
+"""Ratio of available clients to participants from which on it matters whom the server selects."""
 MOST_CHOSEN = 5_000_000
 """Entries of those available beyond which a choice among them is not replayed, for time."""
 

@@ -30,6 +30,7 @@ def split_of(case: Case) -> Split:
         held_out=last,
         resampling=case.resampling(last),
         applied=case.federation.participation.applied,
+        examples=case.federation.participation.examples,
         choice=case.choice(),
         rng=case.rng,
     )

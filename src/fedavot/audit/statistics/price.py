@@ -16,6 +16,7 @@ from fedavot._incidence import Incidence
 from fedavot.alignment import Alignment
 from fedavot.audit.decision.rules import (
     AS_APPLIED,
+    BY_EXAMPLES,
     FEDAVG,
     FEDAVOT,
     HORVITZ_THOMPSON,
@@ -55,8 +56,8 @@ class Split:
         The last part.
     resampling : Resampling
         Of the held-out part.
-    applied : float array, shape (n_entries,), or None
-        The weights that were really used, where the log tells.
+    applied, examples : float array, shape (n_entries,), or None
+        The weights that were really used, and the examples of each update, where the log tells.
     choice : Incidence or None
         Who could have taken part in each round of the log, where the server had a choice.
     rng : Generator
@@ -68,6 +69,7 @@ class Split:
     held_out: Window
     resampling: Resampling
     applied: Floats | None
+    examples: Floats | None
     choice: Incidence | None
     rng: np.random.Generator
 
@@ -107,6 +109,18 @@ def curve(fitting: Fitting) -> tuple[Point, ...]:
     return tuple(points)
 
 
+def choose_softness(points: tuple[Point, ...], tolerance: float) -> float:
+    """Return the largest softness with a gap within the tolerance, or the smallest if none has.
+
+    If the gap of exact alignment itself exceeds the tolerance, the gap may be larger by half the
+    tolerance.
+    """
+    exact = points[0].gap
+    most = tolerance if exact <= tolerance else exact + tolerance / 2
+    fine = [point.softness for point in points[1:] if point.gap <= most]
+    return max(fine, default=points[1].softness)
+
+
 def price(split: Split, *, law: LawName, points: tuple[Point, ...], softness: float) -> Price:
     """Place every rule on the curve, over the log and in the held-out part.
 
@@ -143,6 +157,9 @@ def price(split: Split, *, law: LawName, points: tuple[Point, ...], softness: fl
     if split.choice is not None:
         asked, weights = chosen(split.log, split.choice, split.rng)
         rows.append(_running(SELECT, split, asked, weights))
+    if split.examples is not None:
+        by_examples = normalised(split.log, split.examples)
+        rows.append(_running(BY_EXAMPLES, split, split.log, by_examples))
     if split.applied is not None:
         rows.append(_running(AS_APPLIED, split, split.log, split.applied))
     return Price(points, tuple(rows))

@@ -1,0 +1,127 @@
+"""Small federated problems, laid over the clients of a log.
+
+Client i has a quadratic loss with curvatures h_ij and a minimum b_i of its own,
+
+    f_i(θ) = ½ Σ_j h_ij (θ_j − b_ij)²,     F = Σ p_i f_i,     F − min F = ½ Σ_j H_j (θ_j − θ*_j)²,
+
+with H = Σ p_i h_i and θ* = Σ p_i h_i b_i / H. Clients of one group are alike but for a little;
+without groups every client is a group of its own. L local steps of size η, with gradients that have
+Gaussian noise of deviation σ and a correction g added to each, change a model θ by
+
+    Δ_i = −c_i (θ − b_i) − (c_i/h_i) g + s_i ξ,     c_i = 1 − (1 − η h_i)^L,
+    s_i² = σ² η² Σ_{k<L} (1 − η h_i)^{2k},
+
+so that a client's round is one expression. Arrays have the axes (dimension, step size, problem,
+client).
+"""
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from fedavot._checks import Floats, Integers
+
+DIMENSION = 6
+STRENGTHS = (0.5, 1.0, 2.0)
+"""How far the clients' minima differ, relative to the distance of the first model."""
+NOISES = (0.1, 0.5)
+"""Deviation of a gradient's noise, relative to the same."""
+SEEDS = 4
+WITHIN = 0.2
+"""How much clients of one group differ, relative to groups."""
+LEAST_CURVATURE = 0.1
+"""Curvatures are between this and 1, by the arctangent of a normal number."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problems:
+    """Problems on the same clients, those of one variant consecutive, and their local training.
+
+    Attributes
+    ----------
+    minimum : float array, shape (DIMENSION, 1, n_problems, n_clients)
+        b.
+    pull, bend, noise : float array, shape (DIMENSION, n_steps, n_problems, n_clients)
+        c, c/h and s.
+    curvature, best : float array, shape (DIMENSION, n_problems)
+        H and θ*.
+    span : float array, shape (n_steps, 1)
+        Number of local steps times their size.
+    """
+
+    minimum: Floats
+    pull: Floats
+    bend: Floats
+    noise: Floats
+    curvature: Floats
+    best: Floats
+    span: Floats
+
+    @property
+    def n_problems(self) -> int:
+        """Number of problems."""
+        return self.best.shape[1]
+
+    def excess(self, models: Floats) -> Floats:
+        """Return F − min F at models of shape (DIMENSION, ..., n_problems)."""
+        shape = (DIMENSION, *[1] * (models.ndim - 2), self.n_problems)
+        apart = models - self.best.reshape(shape)
+        return np.asarray((apart**2 * self.curvature.reshape(shape)).sum(axis=0) / 2)
+
+
+def problems(
+    importance: Floats,
+    group_of: Integers | None,
+    *,
+    steps: Floats,
+    local_steps: int,
+    rng: np.random.Generator,
+) -> Problems:
+    """Draw the problems of all variants and seeds.
+
+    Parameters
+    ----------
+    importance : float array, shape (n_clients,)
+        The importance of each client.
+    group_of : int array, shape (n_clients,), or None
+        The group of each client.
+    steps : float array, shape (n_steps,)
+        Local step sizes.
+    local_steps : int
+        Number of local steps of a client in a round.
+    rng : Generator
+        Generator for the problems.
+    """
+    n_clients = importance.size
+    group = np.arange(n_clients) if group_of is None else group_of
+    within = 0.0 if group_of is None else WITHIN
+
+    def drawn() -> Floats:
+        of_group = rng.standard_normal((DIMENSION, SEEDS, int(group.max()) + 1))
+        return of_group[..., group] + within * rng.standard_normal((DIMENSION, SEEDS, n_clients))
+
+    # Seeds draw the same in every variant, so that variants differ in nothing else.
+    apart, bent = drawn(), drawn()
+    first = rng.standard_normal((DIMENSION, SEEDS, 1))
+    first /= np.sqrt((first**2).mean(axis=0))
+    variants = list(product(STRENGTHS, NOISES))
+    minimum = np.concatenate([first + strength * apart for strength, _ in variants], axis=1)
+    curvature = np.concatenate(
+        [LEAST_CURVATURE ** (0.5 + np.arctan(bent) / np.pi)] * len(variants), axis=1
+    )
+    deviation = np.repeat([noise for _, noise in variants], SEEDS)[:, None]
+    sizes = steps[:, None, None]
+    kept = 1.0 - sizes * curvature[:, None]
+    pull = 1.0 - kept**local_steps
+    squares = (1.0 - kept ** (2 * local_steps)) / (1.0 - kept**2)
+    total = curvature @ importance
+    return Problems(
+        minimum=minimum[:, None],
+        pull=pull,
+        bend=pull / curvature[:, None],
+        noise=deviation * sizes * np.sqrt(squares),
+        curvature=total,
+        best=(curvature * minimum) @ importance / total,
+        span=steps[:, None] * local_steps,
+    )
