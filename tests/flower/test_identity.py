@@ -319,7 +319,7 @@ def test_answers_of_nodes_that_left_long_ago_are_forgotten(monkeypatch):
 
     run.run(20, dict.fromkeys(range(1, 20), restart))
     assert [record.available for record in run.seen] == [["a"]] * 20
-    names = run.strategy._names
+    names = run.strategy._rounds.names
     assert names.state_dict()["nodes"].size <= 4
     assert len(names._registered) <= 4
 

@@ -1,10 +1,7 @@
 """FedAVOT for Flower: any averaging strategy, with weights whose mean is the importance.
 
-Each round finds the client names of the live nodes, lets the wrapped strategy create messages for
-nodes that have an importance, or for a chosen cohort of them, sorts the replies, computes the
-weights of the clients that replied, passes the usable replies with these weights to the wrapped
-strategy, casts the result to the number types of the model and writes the log. With
-:meth:`FedAVOT.start` each round also writes a checkpoint, from which an interrupted run resumes.
+`fedavot.flower.rounds` says what happens in a round. With :meth:`FedAVOT.start` each round also
+writes a checkpoint, from which an interrupted run resumes.
 
 Server optimisers, momentum, differential privacy and whatever else the wrapped strategy does with
 an average apply to this weighted average. Evaluation is left to the wrapped strategy.
@@ -15,50 +12,30 @@ the loop that can resume. Other attributes and methods of the wrapped strategy a
 FedAVOT under their own names.
 """
 
-import copy
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedavot._files import PathLike
-from fedavot.errors import AggregateError, OptionError
+from fedavot.errors import OptionError
 from fedavot.flower.kept.folder import Parts, RunFolder
-from fedavot.flower.kept.log import OnRound, as_callbacks
+from fedavot.flower.kept.log import OnRound, Round, as_callbacks
 from fedavot.flower.loop import Loop, loop_class
 from fedavot.flower.memory import memory_of
 from fedavot.flower.memory.options import Memory, as_memory
-from fedavot.flower.memory.steady import SteadyMemory
 from fedavot.flower.options import Admission, Weighting
-from fedavot.flower.rounds import OpenRound
-from fedavot.flower.who.admission import AdmittedGrid
-from fedavot.flower.who.identity import Names
-from fedavot.flower.worth.aggregate import WeightWatch, fault_of, sent_arrays
+from fedavot.flower.rounds import Aggregate, Rounds
 from fedavot.flower.worth.importance import Importance
-from fedavot.flower.worth.records import metrics_of, put_weights, refuse_other_kinds, typed_as
-from fedavot.flower.worth.replies import Inspector, Sorted, brief
+from fedavot.flower.worth.records import refuse_other_kinds
 from fedavot.flower.worth.weigher import Weigher
-from fedavot.flower.wrapped import (
-    EVERYONE,
-    facade,
-    is_flowers_own,
-    layers,
-    least_available,
-    missing_noise,
-    needed_metric,
-    noisy_layers,
-    weighted,
-    weighted_by,
-)
+from fedavot.flower.wrapped import facade, layers, noisy_layers
 
 _log = logging.getLogger("flwr")
-
-Aggregate = tuple[ArrayRecord | None, MetricRecord | None]
 
 HOOKS = (
     *("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate"),
@@ -123,30 +100,23 @@ class FedAVOT(Strategy):
         self.strategy = strategy
         self._weighting = weighting or Weighting()
         self._admission = admission or Admission()
-        self._key = weighted_by(strategy)
-        chosen = self._weighting.cohort_size is not None
-        self._inner = weighted(strategy, **(EVERYONE if chosen else {}))
+        self._weigher = Weigher(importance, self._weighting, unlisted=self._admission.unlisted)
+        self._rounds = Rounds(
+            strategy,
+            self._weigher,
+            weighting=self._weighting,
+            admission=self._admission,
+            finished=self._record,
+        )
         hooks = {name: getattr(self, name) for name in HOOKS}
         self._facade = facade(strategy, loop_class(self._run), **hooks)
         self._memory = as_memory(memory)
-        self._remembers: SteadyMemory | None = None
-        self._copies = not is_flowers_own(strategy)
-        self._watch = WeightWatch(self._key) if self._copies and memory is None else None
-        self._weigher = Weigher(importance, self._weighting, unlisted=self._admission.unlisted)
-        self._names = Names(self._admission.identity, self._admission.key)
-        # Under differential privacy, weights must not depend on the updates.
-        limit = None if noisy_layers(strategy) else self._admission.norm_limit
-        self._inspector = Inspector(limit, self._key, needed_metric(strategy))
         self._folder = None if folder is None else Path(folder).resolve()
         self._resume = resume
         self._best: str | None = None
         self._callbacks = as_callbacks(on_round)
-        self._open: OpenRound | None = None
-        self._usable = 0
-        self._evaluating: dict[int, float] | None = None
         self._files: RunFolder | None = None
-        self._ran = self._warned = False
-        self._timeout: float | None = None
+        self._ran = False
         on_server = self._memory is not None and self._memory.where == "server"
         if (resume or on_server) and folder is None:
             needs = "resume" if resume else "memory on the server"
@@ -193,7 +163,7 @@ class FedAVOT(Strategy):
     @property
     def weighted_by_key(self) -> str:
         """Metric of the replies in which the wrapped strategy finds their weights."""
-        return self._key
+        return self._rounds.key
 
     def summary(self) -> None:
         """Log the settings, and those of the wrapped strategy."""
@@ -219,100 +189,24 @@ class FedAVOT(Strategy):
     ) -> Iterable[Message]:
         """Admit nodes, and let the wrapped strategy create messages for them."""
         self._refuse_without_our_loop()
-        self._close_unanswered()
-        refuse_other_kinds(arrays)
         self._open_files(arrays, checkpoints=False)
-        shares: dict[str, float] = {}
-        told = {**config, "server-round": server_round}
-        nodes = AdmittedGrid(grid, self._names, self._weigher, told)
-        if self._weighting.cohort_size is not None:
-            rng = np.random.default_rng([self._weighting.seed, server_round])
-            shares = nodes.choose(rng, least_available(self.strategy))
-        messages = list(self._inner.configure_train(server_round, arrays, config, nodes))
-        sent, gone = self._addressed(messages, nodes, grid)
-        messages = list(sent.values())
-        self._limit(messages)
-        if self._remembers is not None:
-            self._remembers.prepare(server_round, sent)
-        self._usable = 0
-        self._open = OpenRound(
-            number=server_round,
-            model=sent_arrays(messages, arrays),
-            available=nodes.available,
-            refused=nodes.refused | gone,
-            asked={name: message.metadata for name, message in sent.items()},
-            shares=shares,
-        )
-        return messages
+        return self._rounds.configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Aggregate:
         """Compute the weights of the replies, and let the wrapped strategy aggregate them."""
-        open_round = self._open
-        if open_round is None:
-            raise OptionError("aggregate_train was called without a preceding configure_train")
-        self._open = None
-        if self._remembers is not None:
-            replies = self._remembers.receive(replies)
-        found = self._inspector.sort(replies, open_round.asked, open_round.model)
-        uncounted = self._weigher.count(
-            {name: metrics_of(reply).get(self._key) for name, reply in found.usable.items()}
-        )
-        if self._remembers is not None:
-            left = {name: it for name, it in found.usable.items() if name not in uncounted}
-            uncounted |= self._remembers.unusable(left)
-        for name, reason in uncounted.items():
-            del found.usable[name]
-            found.excluded[name] = brief(reason)
-        for name, reason in found.excluded.items():
-            _log.warning("FedAVOT: the update of client %r is not used: %s", name, reason)
-        names = list(found.usable)
-        weights = self._weigh(names, open_round.shares)
-        if too_little := missing_noise(self.strategy, max(weights, default=0.0)):
-            _log.warning("FedAVOT: %s", too_little)
-        arrays, metrics = self._aggregate(server_round, found, weights, open_round.model)
-        fault = None
-        if arrays is not None:
-            fault = fault_of(arrays, open_round.model, exact=self._memory is not None)
-        if self._remembers is not None:
-            self._remembers.settle(accepted=arrays is not None and fault is None)
-        if fault is not None:
-            raise AggregateError(f"round {server_round}: {fault}. {self._last_good(server_round)}")
-        if arrays is None:
-            found.excluded.update(dict.fromkeys(names, "the wrapped strategy aggregated nothing"))
-            found.usable.clear()
-            self._finish(open_round, found, {}, metrics)
-            return None, metrics
-        applied = True
-        if self._watch is not None and self._watch.ignored(arrays):
-            weights, applied = self._watch.in_effect(weights), False
-            self._warn_of_ignored_weights()
-        self._weigher.observe(names, weights)
-        given = dict(zip(names, weights.tolist(), strict=True))
-        self._finish(open_round, found, given, metrics, applied=applied)
-        return typed_as(arrays, open_round.model), metrics
+        return self._rounds.aggregate_train(server_round, replies)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Let the wrapped strategy evaluate on admitted nodes."""
-        self._close_unanswered()
-        told = {**config, "server-round": server_round}
-        nodes = AdmittedGrid(grid, self._names, self._weigher, told)
-        messages = list(self._inner.configure_evaluate(server_round, arrays, config, nodes))
-        self._limit(messages)
-        self._evaluating = None
-        if self._weighting.evaluation:
-            importance = self._weigher.importance
-            asked = [it.metadata.dst_node_id for it in messages]
-            self._evaluating = {node: importance.get(nodes.name_of(node), 0.0) for node in asked}
-        return messages
+        return self._rounds.configure_evaluate(server_round, arrays, config, grid)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Let the wrapped strategy aggregate the usable evaluation metrics."""
-        kept = self._inspector.usable_evaluations(replies, self._evaluating)
-        return self._inner.aggregate_evaluate(server_round, kept)
+        return self._rounds.aggregate_evaluate(server_round, replies)
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, *args: Any, **options: Any) -> Result:
         """Run the wrapped strategy's ``start``; if ``resume``, from the checkpoint if there is one.
@@ -355,62 +249,26 @@ class FedAVOT(Strategy):
         self._open_files(loop.initial_arrays, checkpoints=True)
         if self._best is not None and self._files is not None:
             self._files.keep_best(self._best)
-        self._ran, self._timeout = True, loop.timeout
+        self._ran, self._rounds.timeout = True, loop.timeout
         return loop.conduct(
             self,
             self._files,
             resume=self._resume,
             releases=bool(noisy_layers(self.strategy)),
-            closes=None if self._admission.enough is None else self._closes,
+            closes=None if self._admission.enough is None else self._rounds.closes,
         )
 
     def _open_files(self, model: ArrayRecord, *, checkpoints: bool) -> None:
         """Open the files in the folder and the memory, before any training."""
+        rounds = self._rounds
         if self._folder is None or self._files is not None:
-            if self._memory is not None and self._remembers is None:
-                self._remembers = memory_of(model, self._memory, self._weigher, None)
+            if self._memory is not None and rounds.memory is None:
+                rounds.memory = memory_of(model, self._memory, self._weigher, None)
             return
-        parts = Parts(self.strategy, self._weigher, self._names, self._inspector)
+        parts = Parts(self.strategy, self._weigher, rounds.names, rounds.inspector)
         files = RunFolder(self._folder, parts, checkpoints=checkpoints)
         files.open(model, memory=self._memory, resume=self._resume)
-        self._files, self._remembers = files, files.memory
-
-    def _addressed(
-        self, messages: list[Message], nodes: AdmittedGrid, grid: Grid
-    ) -> tuple[dict[str, Message], dict[str, str]]:
-        """Return the messages by client name, and why others are not sent.
-
-        A strategy may ask nodes that it chose in an earlier round, without a look at who is there.
-        """
-        if not nodes.names:
-            nodes.get_node_ids()
-        sent, gone = {}, {}
-        for message in messages:
-            node = message.metadata.dst_node_id
-            try:
-                sent[nodes.name_of(node)] = message
-            except OptionError:
-                if node in grid.get_node_ids():
-                    raise
-                gone[f"node {node}"] = f"the wrapped strategy asks node {node}, which has left"
-                _log.warning("FedAVOT: %s", gone[f"node {node}"])
-        return sent, gone
-
-    def _last_good(self, number: int) -> str:
-        """Return where the model before a round is."""
-        if self._files is None:
-            return "Without a folder nothing is kept"
-        return f"The model of round {number - 1} is kept in {self._folder}"
-
-    def _warn_of_ignored_weights(self) -> None:
-        if not self._warned:
-            _log.warning(
-                "FedAVOT: %s aggregates without the weights in the metric %r, so that FedAVOT has "
-                "no effect on the model; average by this metric in aggregate_train",
-                type(self.strategy).__name__,
-                self._key,
-            )
-        self._warned = True
+        self._files, rounds.memory = files, files.memory
 
     def _refuse_without_our_loop(self) -> None:
         """Raise if an option needs the loop of FedAVOT and another loop runs."""
@@ -427,68 +285,8 @@ class FedAVOT(Strategy):
                 "super().start()"
             )
 
-    def _closes(self, new: list[Message]) -> bool:
-        """Return whether a round has enough usable replies, given those that came since."""
-        if self._open is None or self._admission.enough is None:
-            return False
-        # A copy, because the norms of a round are learnt when it is aggregated.
-        inspector = copy.deepcopy(self._inspector)
-        self._usable += len(inspector.sort(new, self._open.asked, self._open.model).usable)
-        return self._usable >= self._admission.enough
-
-    def _limit(self, messages: list[Message]) -> None:
-        """Let messages expire with their round, so that a late node works on the current one."""
-        if self._timeout is not None:
-            for message in messages:
-                message.metadata.ttl = min(message.metadata.ttl, self._timeout)
-
-    def _weigh(self, names: list[str], shares: dict[str, float]) -> Any:
-        """Return the weights of the clients that replied, from a selection or an aligner."""
-        if not names:
-            return np.zeros(0)
-        if shares:
-            chosen = np.array([shares[name] for name in names])
-            return chosen / chosen.sum()
-        return self._weigher.weights(names)
-
-    def _aggregate(
-        self, server_round: int, found: Sorted, weights: Any, model: ArrayRecord
-    ) -> Aggregate:
-        """Pass the usable replies with their weights to the wrapped strategy."""
-        if not found.usable:
-            return None, None
-        replies = list(found.usable.values())
-        put_weights(replies, weights, model, key=self._key, copies=self._copies)
-        if self._watch is not None:
-            self._watch.before(replies, weights)
-        if self._remembers is not None:
-            combined = self._remembers.combine(server_round, found.usable, weights, model)
-            for reply in replies:
-                next(iter(reply.content.array_records.values())).update(combined)
-        return self._inner.aggregate_train(server_round, replies)
-
-    def _finish(
-        self,
-        open_round: OpenRound,
-        found: Sorted,
-        weights: dict[str, float],
-        metrics: MetricRecord | None,
-        *,
-        applied: bool = True,
-    ) -> None:
+    def _record(self, record: Round) -> None:
         """Log a round and call the callbacks."""
-        events, self._weigher.events = self._weigher.events, []
-        record = open_round.record(
-            found,
-            weights,
-            gap=self._weigher.gap,
-            metrics=metrics,
-            applied=applied,
-            events=events,
-        )
-        _log.info("FedAVOT: %s", record.summary())
-        if not weights:
-            _log.warning("FedAVOT: round %d has no usable update; model unchanged", record.round)
         if self._files is not None:
             self._files.log(record)
         for callback in self._callbacks:
@@ -496,10 +294,3 @@ class FedAVOT(Strategy):
                 callback(record)
             except Exception:
                 _log.exception("FedAVOT: on_round failed in round %d", record.round)
-
-    def _close_unanswered(self) -> None:
-        """Log a round whose replies an outer wrapper did not pass on."""
-        open_round, self._open = self._open, None
-        if open_round is not None:
-            found = Sorted(usable={}, failed={}, late=sorted(open_round.asked), excluded={})
-            self._finish(open_round, found, {}, None)

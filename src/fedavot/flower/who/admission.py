@@ -108,6 +108,25 @@ class AdmittedGrid(Grid):
             "grid.get_node_ids()"
         )
 
+    def addressed(self, messages: Iterable[Message]) -> tuple[dict[str, Message], dict[str, str]]:
+        """Return messages by client name, and why those to nodes that have left are not sent.
+
+        A strategy may ask nodes that it chose in an earlier round, without a look at who is there.
+        """
+        if not self.names:
+            self.get_node_ids()
+        sent, gone = {}, {}
+        for message in messages:
+            node = message.metadata.dst_node_id
+            try:
+                sent[self.name_of(node)] = message
+            except OptionError:
+                if node in self._grid.get_node_ids():
+                    raise
+                gone[f"node {node}"] = f"the wrapped strategy asks node {node}, which has left"
+                _log.warning("FedAVOT: %s", gone[f"node {node}"])
+        return sent, gone
+
     def choose(self, rng: np.random.Generator, least: int) -> dict[str, float]:
         """Wait for ``least`` nodes, choose the cohort to ask, and show only its nodes from then on.
 
