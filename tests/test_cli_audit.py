@@ -4,6 +4,7 @@ import errno
 import gzip
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -261,6 +262,42 @@ def test_columns_are_named_and_left_out_by_option(tmp_path):
     assert run("audit", "odd.csv", *named, "--column", "status=").exit_code == 0
 
 
+FLAG = re.compile(r"--(?:column|where|status|dates|period|state) (?:'[^']*'|[^\s,;]+)")
+UNCERTAIN = {
+    "codes": LOG.replace("\n", ",0\n").replace("client,0", "client,status") + "41,a,1\n",
+    "words": LOG.replace("\n", ",gut\n").replace("client,gut", "client,status"),
+    "events": "".join(
+        f'{{"event": "{event}", "round": {t}, "client": "a b"}}\n'
+        for t in range(9)
+        for event in ("train reply", "eval")
+    ),
+    "dates": LOG.replace("\n", ",03/04/2024\n").replace("client,03/04/2024", "client,date"),
+    "columns": LOG.replace("round,client", "when it was;who").replace(",", ";"),
+}
+
+
+@pytest.mark.usefixtures("_unillustrated")
+@pytest.mark.parametrize("form", UNCERTAIN)
+def test_the_flag_that_a_refusal_gives_works_as_it_is(tmp_path, form):
+    (tmp_path / "log").write_text(UNCERTAIN[form])
+    told = refused("audit", "log")
+    given = next(flags for part in told.split(" or ") if (flags := FLAG.findall(part)))
+    flags = [word for flag in given for word in shlex.split(flag)]
+    done = run("audit", "log", *flags)
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.usefixtures("_unillustrated")
+def test_columns_of_the_file_of_importance_are_named_apart_from_those_of_the_log(log, tmp_path):
+    (tmp_path / "sizes.txt").write_text("hospital;n\na;3\nb;1\nc;1\n")
+    told = refused("audit", log, "--importance", "sizes.txt")
+    assert "--column importance.importance=n" in told
+    named = ("--column", "importance.importance=n")
+    assert run("audit", log, "--importance", "sizes.txt", *named).exit_code == 0
+    named = ("--column", "importance.client=hospital", "--column", "importance=n")
+    assert run("audit", log, "--importance", "sizes.txt", *named).exit_code == 0
+
+
 @pytest.mark.usefixtures("_unillustrated")
 def test_intervals_are_read_by_their_options(tmp_path):
     (tmp_path / "log.csv").write_text(INTERVALS)
@@ -309,6 +346,12 @@ def test_clients_left_out_are_refused_until_the_option_says_what_they_count(log,
         (("--column", "client"), "write MEANING=NAME, as in client=device_id"),
         (("--column", "who=client"), "--column has 'who'; it may have round, client"),
         (("--column", "client=a", "--column", "client=b"), "the client has two columns"),
+        (("--where", "event"), "write COLUMN=VALUE"),
+        (("--where", "=x"), "write COLUMN=VALUE"),
+        (("--status", "0"), "write STATUS=MEANING"),
+        (("--status", "0=good"), "--status has 'good' for '0'"),
+        (("--status", "0=ok", "--status", "0=failed"), "'0' has two meanings"),
+        (("--dates", "first"), "'first' is not one of"),
         (("--compare", "none.json"), "'none.json' does not exist"),
         (("--compare", "log.csv"), "not a complete JSON document"),
         (("--out", "log.csv"), "is a file"),
