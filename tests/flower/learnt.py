@@ -9,7 +9,7 @@ class Learner:
     The step along the price is implicit: x on the right of it is the new one.
     """
 
-    def __init__(self, importance, *, softness=1.0, step=1.0):
+    def __init__(self, importance, *, softness=2.0, step=1.0):
         self.p = np.asarray(importance, dtype=float)
         self.softness = softness
         self.step = step

@@ -378,7 +378,7 @@ def resumed(folder, inner=None, **options):
     ("options", "message"),
     [
         ({"importance": "examples"}, "importance .*'listed'.*'examples'"),
-        ({"importance": LISTED, "weighting": Weighting(softness=0.1)}, r"softness .*1\.0.*0\.1"),
+        ({"importance": LISTED, "weighting": Weighting(softness=0.1)}, r"softness .*2\.0.*0\.1"),
         # What a client is owed is counted in steps: with another the potentials would jump.
         ({"importance": LISTED, "weighting": Weighting(step=0.5)}, r"step .*1\.0.*0\.5"),
         ({"importance": LISTED, "memory": "server"}, "without memory"),

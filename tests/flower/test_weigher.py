@@ -500,8 +500,9 @@ def test_a_client_that_was_away_for_long_does_not_take_the_round(n_clients):
 def test_by_default_an_absence_raises_weights_by_a_bounded_factor_that_no_limit_has_to_cut():
     n_clients = 20
     seen = returning(n_clients, None, softness=None)[-3].weights
-    # At rest x_i − p·x is 1 − (mean weight)/p: 1 for the absent, −1/19 for the others.
-    assert seen["0"] / seen["1"] == pytest.approx(np.exp(1 + 1 / (n_clients - 1)), rel=1e-3)
+    # At rest ρ (x_i − p·x) is 1 − (mean weight)/p: 1 for the absent, −1/19 for the others.
+    most = np.exp((1 + 1 / (n_clients - 1)) / Weighting().price)
+    assert seen["0"] / seen["1"] == pytest.approx(most, rel=1e-3)
     assert seen == pytest.approx(returning(n_clients, 10.0, softness=None)[-3].weights)
 
 

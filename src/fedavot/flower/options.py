@@ -10,7 +10,7 @@ from fedavot._files import PathLike
 from fedavot.alignment import Alignment, Status
 from fedavot.errors import FileFormatError, OptionError
 
-SOFTNESS = 1.0
+SOFTNESS = 2.0
 """Softness of learnt weights by default."""
 IDENTITIES = ("auto", "registered", "asked", "node-id")
 
@@ -29,7 +29,7 @@ class Weighting:
     softness : float or None
         Price on how far learnt weights are from those of a plain average by importance: 0 learns
         until mean weights are the importance, large values leave the plain average as it is. None
-        is 1, at which training was never worse than with the plain average (docs/flower.md).
+        is 2, at which training was never worse than with the plain average (docs/flower.md).
     cohort_size : int or None
         Number of available clients to ask in each round. They are chosen so that the aggregate is
         unbiased for that of all available clients, provided that those chosen reply; the online
