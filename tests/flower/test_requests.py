@@ -98,15 +98,23 @@ def slow(grid, order):
     grid.pull_messages = pull
 
 
-def test_a_round_closes_when_there_are_enough_usable_replies(tmp_path):
+@pytest.mark.parametrize("memory", [None, "server", "clients"])
+def test_a_round_closes_when_there_are_enough_usable_replies(tmp_path, memory):
     def some_fail(arrays, config, node):
         new, metrics = update(arrays, config, node)
         return ({"w": new["w"] * np.nan} if node["partition-id"] == 2 else new), metrics
 
-    grid = federation(5, some_fail, fate=lambda node, it: "error" if node == 104 else "reply")
+    def fate(node, message):
+        return "error" if node == 104 else "reply"
+
+    grid = federation(5, some_fail, fate=fate, memory=memory == "clients")
     slow(grid, [104, 102, 101, 103, 100])
     strategy = FedAVOT(
-        everybody(), importance="uniform", folder=tmp_path, admission=Admission(enough=2)
+        everybody(),
+        importance="uniform",
+        memory=memory,
+        folder=tmp_path,
+        admission=Admission(enough=2),
     )
     strategy.start(grid, record_of(MODEL), 2)
     for line in rounds_in(tmp_path):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
@@ -189,9 +189,11 @@ class Rounds:
         """Return whether a round has enough usable replies, given those that came since."""
         if self._open is None or self._admission.enough is None:
             return False
-        # A copy, because the norms of a round are learnt when it is aggregated.
-        inspector = copy.deepcopy(self.inspector)
-        self._usable += len(inspector.sort(new, self._open.asked, self._open.model).usable)
+        # Copies, because norms are learnt and memories taken out when the round is aggregated.
+        inspector, seen = copy.deepcopy(self.inspector), [_copied(reply) for reply in new]
+        if self.memory is not None:
+            seen = self.memory.receive(seen)
+        self._usable += len(inspector.sort(seen, self._open.asked, self._open.model).usable)
         return self._usable >= self._admission.enough
 
     def _nodes(self, server_round: int, config: ConfigRecord, grid: Grid) -> AdmittedGrid:
@@ -285,3 +287,11 @@ class Rounds:
         if open_round is not None:
             found = Sorted(usable={}, failed={}, late=sorted(open_round.asked), excluded={})
             self._finish(open_round, found, {}, None)
+
+
+def _copied(reply: Message) -> Message:
+    """Return a reply with the same records, from which some can be taken."""
+    copied = copy.copy(reply)
+    if reply.has_content():
+        copied.content = RecordDict(dict(reply.content))
+    return copied

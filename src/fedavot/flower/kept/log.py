@@ -191,8 +191,8 @@ class ParticipationLog:
         """
         found = end = 0
         with self.path.open("r+b") as stream:
-            for line, end in _lines_from_the_end(stream) if last else ():
-                found = _round_of(line) or 0
+            for line, place in _lines_from_the_end(stream) if last else ():
+                found, end = _round_of(line) or 0, place
                 if 0 < found <= last:
                     break
             if found != last:
