@@ -197,7 +197,18 @@ def trained(rule, loss, in_use=1.0):
     used = Estimate(loss / in_use, 0.95 * loss / in_use, 1.05 * loss / in_use)
     needs = NEEDS.get(rule, ())
     return Trained(
-        rule, needs, 1.0, ratio, full, ratio, full, used, 0.8 * middle, middle, 1.3 * middle
+        rule,
+        needs,
+        1.0,
+        ratio,
+        full,
+        ratio,
+        full,
+        used,
+        0.8 * middle,
+        middle,
+        1.3 * middle,
+        loss < 1,
     )
 
 

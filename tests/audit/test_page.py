@@ -310,6 +310,7 @@ def test_the_replay_has_a_row_for_every_rule_the_best_first():
     order = sorted(findings.replay.trained, key=lambda one: one.to_use.value)
     assert [row[0][1] for row in rows] == [label(one.rule) for one in order]
     assert [float(row[1][1]) for row in rows] == [one.to_use.value for one in order]
+    assert [row[2][1] == "yes" for row in rows] == [one.better for one in order]
     assert "over" in rows[-1][1][0]
 
 

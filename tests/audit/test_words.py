@@ -103,8 +103,8 @@ def test_the_replay_says_what_was_trained_on():
     words = told(made.findings(), "replay")
     assert "6 variants" in words
     assert "by group" in words
-    assert "250 % with the plain average" in words
-    assert "112 % with the steady rule" in words
+    assert "45 % with the steady rule" in words
+    assert "40 % with full participation" in words
     assert "one by one" in told(made.without_groups(), "replay")
     assert "sample" not in words
     few = made.findings(replay=made.replay(clients=7))

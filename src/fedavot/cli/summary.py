@@ -15,18 +15,18 @@ from rich.table import Table
 from rich.text import Text
 
 from fedavot.audit.findings import Findings
+from fedavot.audit.report.cells import Column
+from fedavot.audit.report.cells import Table as Tabular
 from fedavot.audit.report.comparison import Change
 from fedavot.audit.report.numerals import ISOLATE, ISOLATED, NARROW, shown
 from fedavot.audit.report.tables import (
     BEST,
     NOW,
     SECOND,
-    Column,
     replay_table,
     rules_table,
     shares_table,
 )
-from fedavot.audit.report.tables import Table as Tabular
 from fedavot.audit.report.words import headline, sections
 
 MOST_ROWS, HALF = 12, 6

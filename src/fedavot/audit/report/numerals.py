@@ -53,10 +53,10 @@ def share(value: float, digits: int | None = None) -> str:
 def times(value: float) -> str:
     r"""Return one loss relative to another in per cent, if it is not many times as large.
 
-    >>> times(1.123), times(40.0), times(float("nan"))
-    ('112\u202f%', 'over 1000\u202f%', 'over 1000\u202f%')
+    >>> times(1.123), times(0.0123), times(40.0), times(float("nan"))
+    ('112\u202f%', '1.2\u202f%', 'over 1000\u202f%', 'over 1000\u202f%')
     """
-    return share(value, 0) if value <= MOST_TIMES else f"over {share(MOST_TIMES, 0)}"
+    return share(value) if value <= MOST_TIMES else f"over {share(MOST_TIMES, 0)}"
 
 
 def digits_of(values: ArrayLike) -> int:

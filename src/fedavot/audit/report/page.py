@@ -16,13 +16,13 @@ from fedavot._checks import Integers
 from fedavot._files import PathLike
 from fedavot.audit.decision import rules
 from fedavot.audit.findings import Findings, Reach
+from fedavot.audit.report.cells import Table
 from fedavot.audit.report.comparison import Change
 from fedavot.audit.report.drawing import Picture, inline
 from fedavot.audit.report.figures import draw
 from fedavot.audit.report.numerals import count, day, interval, number, share, stretch, times
 from fedavot.audit.report.tables import (
     MOST_ROWS,
-    Table,
     changes_table,
     laws_table,
     replay_table,
@@ -159,21 +159,17 @@ def _facts(findings: Findings) -> dict[str, str]:
 
 def _tiles(findings: Findings) -> list[tuple[str, str, str]]:
     """Return the figures behind the recommendation: label, value and note."""
-    gap, best, replay = findings.gap, findings.recommendation.best, findings.replay
+    gap, advice, replay = findings.gap, findings.recommendation, findings.replay
     tiles = [
         ("Gap of the plain average", share(gap.value), f"of the weight; {interval(gap)}"),
         ("Exact alignment", *_possible(findings.reach)),
     ]
-    used = replay.find(findings.in_use) if replay else None
-    if used is not None:
-        now = MEANT.get(findings.in_use, findings.in_use)
-        ratio = times(used.held_out_to_full.value)
-        tiles.insert(0, ("Excess loss today", ratio, f"of that of full participation, with {now}"))
-    if best is not None and replay and (found := replay.find(best.rule)) is not None:
-        ratio, rule = times(found.held_out_to_full.value), MEANT.get(best.rule, best.rule)
-        tiles.insert(
-            1, ("Excess loss, recommended", ratio, f"of that of full participation, with {rule}")
-        )
+    chosen = {"recommended": advice.best, "second best": advice.second}
+    for place, (kind, one) in enumerate(chosen.items()):
+        if one is not None and replay and (found := replay.find(one.rule)) is not None:
+            loss = times(found.to_use.value)
+            note = f"of what it is today, with {MEANT.get(one.rule, one.rule)}"
+            tiles.insert(place, (f"Excess loss, {kind}", loss, note))
     return tiles
 
 

@@ -1,92 +1,30 @@
-"""Tables of findings as data, which the page and the terminal show each in their own way.
+"""The tables of a report, made from findings."""
 
-A cell has its text and what it sorts by, so that shares sort as numbers however they are written.
-"""
-
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import isfinite
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fedavot._checks import Floats, Integers
+from fedavot._checks import Integers
 from fedavot.audit.decision.rules import FULL, label
-from fedavot.audit.findings import Estimate, Findings, Shares
+from fedavot.audit.findings import Findings, Shares
 from fedavot.audit.report import terms
+from fedavot.audit.report.cells import (
+    Cell,
+    Column,
+    Table,
+    estimates,
+    multiples,
+    named,
+    percents,
+    ratios,
+    sizes,
+)
 from fedavot.audit.report.comparison import Change
-from fedavot.audit.report.numerals import ABSENT, MOST_TIMES, NARROW, digits_of, share, size, times
+from fedavot.audit.report.numerals import NARROW, digits_of, share
 
 MOST_ROWS = 500
 """Rows of the tables of clients and groups: more would be slow to open, and are in the files."""
 NOW, BEST, SECOND = "what you do now", "recommended", "second best, needs nothing"
-
-
-class Cell(NamedTuple):
-    """A cell: its text, what it sorts by, a note behind it, and the length of a bar, −1 to 1."""
-
-    text: str
-    value: float | str
-    note: str = ""
-    bar: float | None = None
-
-    @property
-    def sorts_by(self) -> str:
-        """What it sorts by, as text; empty, which sorts last, if it has no number."""
-        return "" if isinstance(self.value, float) and np.isnan(self.value) else str(self.value)
-
-
-@dataclass(frozen=True)
-class Column:
-    """A table's column: a heading, what it means, one cell per row, and whether they are names."""
-
-    heading: str
-    cells: Sequence[Cell]
-    means: str = ""
-    names: bool = False
-
-    @property
-    def numeric(self) -> bool:
-        """Whether it sorts by numbers."""
-        return all(isinstance(cell.value, (int, float)) for cell in self.cells)
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table.
-
-    Attributes
-    ----------
-    key : str
-        An id that no other table has.
-    caption : str
-    columns : sequence of Column
-        The first one names the rows.
-    badges : mapping from int to tuple of str
-        What some rows are: in use, or recommended.
-    find : str
-        What to find rows by, where there are many; empty for no search.
-    explained : mapping from str to str
-        Further terms in the table, and what they mean.
-    """
-
-    key: str
-    caption: str
-    columns: Sequence[Column]
-    badges: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    find: str = ""
-    explained: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self.columns[0].cells)
-
-    @property
-    def terms(self) -> dict[str, str]:
-        """The terms of the table and what they mean."""
-        headings = {one.heading: one.means for one in self.columns if one.means}
-        return {**headings, **self.explained}
 
 
 def replay_table(findings: Findings) -> Table | None:
@@ -102,16 +40,18 @@ def replay_table(findings: Findings) -> Table | None:
         for one in trained
     ]
     rules = [one.rule for one in trained]
+    clearly = ["yes" if one.better else "no" for one in trained]
     return Table(
         "replay-table",
         "Excess loss in the last part of the log",
         [
             _rules(rules),
-            Column(f"Now = 100{NARROW}%", _ratios([one.to_use for one in trained]), terms.LOSS),
+            Column(f"Now = 100{NARROW}%", ratios([one.to_use for one in trained]), terms.LOSS),
+            Column("Clearly better", [Cell(one, one) for one in clearly], terms.CLEARLY),
             Column(
-                f"Full participation = 100{NARROW}%",
-                _ratios([one.held_out_to_full for one in trained]),
-                "The same, relative to training with all clients in every round.",
+                "Times full participation",
+                multiples([one.held_out_to_full for one in trained]),
+                "The same excess loss, relative to training with all clients in every round.",
             ),
             Column("Needs", [Cell(one, one) for one in needs]),
         ],
@@ -136,7 +76,7 @@ def rules_table(findings: Findings) -> Table:
     if findings.has_held_out:
         columns += [
             Column(
-                "Gap, held out", _estimates([one.held_out_gap for one in standings]), terms.HELD_OUT
+                "Gap, held out", estimates([one.held_out_gap for one in standings]), terms.HELD_OUT
             ),
             Column(
                 "Effective cohort, held out",
@@ -165,9 +105,9 @@ def shares_table(findings: Findings, *, grouped: bool) -> Table:
     whole = rows.size == len(names)
     if grouped and whole:
         rows = np.arange(len(names))
-    columns = [_named(what.title(), [names[row] for row in rows])]
+    columns = [named(what.title(), [names[row] for row in rows])]
     if not grouped and findings.group_of is not None:
-        columns.append(_named("Group", [findings.groups[at] for at in findings.group_of[rows]]))
+        columns.append(named("Group", [findings.groups[at] for at in findings.group_of[rows]]))
     columns += _shares(findings, shares, rows)
     often = f"Share of the rounds with {'any client of the group' if grouped else 'the client'}."
     columns.append(
@@ -189,7 +129,7 @@ def laws_table(findings: Findings) -> Table:
             Column("Assumption", [Cell(one, one) for one in assumed]),
             Column("Gap, fitted", percents([one.fitted_gap for one in scores]), terms.FITTED),
             Column(
-                "Gap, held out", _estimates([one.held_out_gap for one in scores]), terms.HELD_OUT
+                "Gap, held out", estimates([one.held_out_gap for one in scores]), terms.HELD_OUT
             ),
         ],
     )
@@ -203,21 +143,6 @@ def changes_table(changes: Sequence[Change]) -> Table:
         for heading, at in headings.items()
     ]
     return Table("changes-table", "Changes", columns)
-
-
-def _named(heading: str, names: Iterable[str]) -> Column:
-    return Column(heading, [Cell(one, one) for one in names], names=True)
-
-
-def percents(values: Floats | Sequence[float], digits: int | None = None) -> list[Cell]:
-    """Return shares with the same number of decimals."""
-    digits = max(digits_of(values), 1) if digits is None else digits
-    return [Cell(share(value, digits), float(value)) for value in values]
-
-
-def sizes(values: Sequence[float]) -> list[Cell]:
-    """Return numbers of clients that need not be whole."""
-    return [Cell(size(value), float(value)) for value in values]
 
 
 def _rules(rules: Sequence[str]) -> Column:
@@ -270,33 +195,3 @@ def _shares(findings: Findings, shares: Shares, rows: Integers) -> list[Column]:
         ),
         Column("Closest possible", percents(shares.attained[rows], digits), terms.CLOSEST),
     ]
-
-
-def _estimates(values: Sequence[Estimate]) -> list[Cell]:
-    """Return shares with their intervals."""
-    digits = max(digits_of([one.value for one in values]), 1)
-    return [
-        Cell(share(one.value, digits), one.value, _range(one, digits))
-        if isfinite(one.value)
-        else Cell(ABSENT, float("nan"))
-        for one in values
-    ]
-
-
-def _ratios(values: Sequence[Estimate]) -> list[Cell]:
-    """Return one loss relative to another in per cent, if it is not many times as large."""
-    return [
-        Cell(
-            times(one.value),
-            float(np.nan_to_num(one.value, nan=1e9, posinf=1e9)),
-            _range(one, 0) if one.high <= MOST_TIMES else "",
-        )
-        for one in values
-    ]
-
-
-def _range(estimate: Estimate, digits: int) -> str:
-    low = share(estimate.low, digits)
-    if not isfinite(estimate.high):
-        return f"{low} upwards"
-    return f"{low.removesuffix(f'{NARROW}%')}–{share(estimate.high, digits)}"

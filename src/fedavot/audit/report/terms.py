@@ -71,5 +71,6 @@ HELD_OUT = "In the last part of the log, with weights fitted to the first part."
 CLOSEST = "With the weights that come as close to the importance as any can over these rounds."
 LOSS = (
     "Excess loss, the loss above the smallest possible one, in the last part of the log, relative "
-    "to that of what is in use now; below, the smallest and the largest over all variants."
+    "to that of what is in use now; behind it, the smallest and the largest over all variants."
 )
+CLEARLY = "Better than what is in use now in every variant, by more than chance."

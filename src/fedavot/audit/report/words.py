@@ -157,13 +157,13 @@ def _replay(findings: Findings) -> Iterator[str]:
     )
     yield _problems(replay, findings)
     advice = findings.recommendation
-    used = [findings.in_use, *(one.rule for one in (advice.best, advice.second) if one)]
-    found = [one for rule in used if (one := replay.find(rule)) is not None]
-    if found and replay.find(FULL) is not None:
-        told = [f"{times(one.held_out_to_full.value)} with {MEANT[one.rule]}" for one in found]
+    rules = [*(one.rule for one in (advice.best, advice.second) if one), FULL]
+    found = [one for rule in rules if (one := replay.find(rule)) is not None]
+    if found:
+        told = [f"{times(one.to_use.value)} with {MEANT[one.rule]}" for one in found]
         yield (
-            "In the last part of the log, relative to the excess loss of full participation, it is "
-            f"{listed(told, len(told))}."
+            "In the last part of the log, relative to what it is with what is in use today, the "
+            f"excess loss is {listed(told, len(told))}."
         )
 
 
