@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM
 from grid import LocalGrid, Node, app_of, arrays_of, everybody, federation, only, record_of
 
-from fedavot.errors import OptionError
+from fedavot.errors import CheckpointError, OptionError
 from fedavot.flower import FedAVOT, Memory, introduce
 from fedavot.flower.memory import wire
 from fedavot.flower.memory.on_clients import OnClients
@@ -182,6 +182,13 @@ def test_a_damaged_or_foreign_file_is_a_lost_memory(tmp_path, caplog):
     run("clients", grid=grid, on_round=damage)
     lost = [it for it in caplog.records if "is lost" in it.getMessage()]
     assert 2 <= len(lost) <= 2 * N
+
+
+@pytest.mark.parametrize(("first", "second"), [("server", "clients"), ("clients", "server")])
+def test_a_run_cannot_be_resumed_with_its_memory_elsewhere(tmp_path, first, second):
+    run(first, folder=tmp_path, n_rounds=2)
+    with pytest.raises(CheckpointError, match=f"memory='{first}'"):
+        run(second, folder=tmp_path, n_rounds=4, resume=True)
 
 
 def test_user_functions_and_mods_see_the_message_of_flower_alone(tmp_path):

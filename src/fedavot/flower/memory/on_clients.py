@@ -57,7 +57,7 @@ class OnClients(SteadyMemory):
     def prepare(self, number: int, messages: Mapping[str, Message]) -> None:
         """Add a request to every message."""
         super().prepare(number, messages)
-        mean = self.layout.record(self.rule.mean)
+        mean: ArrayRecord | None = None
         for name, message in messages.items():
             client = self._index(name)
             request = self.rule.request(client)
@@ -71,9 +71,10 @@ class OnClients(SteadyMemory):
                 "gain": request.gain,
                 "fade": request.fade,
             }
-            corrects = client is not None and client < self._corrects.size
-            sends = corrects and bool(self._corrects[client]) and request.accepted > 0
-            wire.put_request(message, about, mean if sends else None)
+            needed = request.accepted > 0 and bool(self._corrects[client])
+            if needed and mean is None:
+                mean = self.layout.record(self.rule.mean)
+            wire.put_request(message, about, mean if needed else None)
 
     def receive(self, replies: Iterable[Message]) -> list[Message]:
         """Take the records of the memory out of the replies."""

@@ -32,6 +32,9 @@ _log = logging.getLogger("flwr")
 NOT_SAVED = ("importance", "constants")
 """Fields of `ServerMemory` that come from the weigher and the options."""
 
+PER_CLIENT = ("accepted", "gains", "masses", "written")
+"""Those with a number per client, of which only clients that were heard are saved."""
+
 
 class SteadyMemory:
     """What both places have in common; see `fedavot.flower.kept.folder.Remembers`.
@@ -88,7 +91,9 @@ class SteadyMemory:
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a checkpoint."""
         held = {name: value for name, value in vars(self.rule).items() if name not in NOT_SAVED}
-        return {"where": self._options.where, **held}
+        heard = np.flatnonzero(self.rule.accepted)
+        held |= {name: held[name][heard] for name in PER_CLIENT if name in held}
+        return {"where": self._options.where, "heard": heard, **held}
 
     def saved(self) -> None:
         """Do nothing: the checkpoint is all there is."""
@@ -100,9 +105,13 @@ class SteadyMemory:
                 f"the checkpoint has its memory on the {state['where']}, and this run on the "
                 f"{self._options.where}; use memory={state['where']!r}, or start in another folder"
             )
-        for name in vars(self.rule):
-            if name not in NOT_SAVED:
-                setattr(self.rule, name, state[name])
+        heard = state["heard"]
+        for name in vars(self.rule).keys() - set(NOT_SAVED):
+            value = state[name]
+            if name in PER_CLIENT:
+                value = np.zeros(int(heard.max(initial=0)) + 1, value.dtype)
+                value[heard] = state[name]
+            setattr(self.rule, name, value)
 
     def clear(self) -> None:
         """Delete what an earlier run left that has no checkpoint."""
