@@ -22,3 +22,6 @@ settings.register_profile(
 # which tests ran before in the same process.
 providers._get_local_constants = lambda: providers._local_constants
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# Programs that tests and commands read, and that are not imported as modules of tests.
+collect_ignore = ["flower/apps"]
