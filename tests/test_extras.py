@@ -4,6 +4,7 @@ An environment is imitated by a folder of links to exactly the installed distrib
 extra asks for, with what those ask for in turn; nothing else can be imported there.
 """
 
+import json
 import subprocess
 import sys
 import tomllib
@@ -180,6 +181,17 @@ def test_the_extra_audit_alone_audits(tmp_path):
     log = tmp_path / "packages-work" / "sample" / "log.csv"
     succeeds(folder, "-m", "fedavot", "audit", str(log), "--out", "report")
     assert (tmp_path / "packages-work" / "report" / "report.html").exists()
+
+
+def test_without_jax_an_audit_recommends_to_install_it(tmp_path):
+    folder = environment(tmp_path / "packages", "audit")
+    (folder / "jax").unlink()
+    succeeds(folder, "-m", "fedavot", "sample-log", "sample", "--days", "2")
+    log = tmp_path / "packages-work" / "sample" / "log.csv"
+    succeeds(folder, "-m", "fedavot", "audit", str(log), "--out", "report")
+    found = json.loads((tmp_path / "packages-work" / "report" / "findings.json").read_text())
+    assert found["replay"] is None
+    assert found["recommendation"]["action"] == "install JAX"
 
 
 def test_the_extra_training_alone_trains(tmp_path):

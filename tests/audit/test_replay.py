@@ -1,111 +1,197 @@
-"""Online weights of a log: what observing every round would give, in fewer steps."""
+"""The replay: its arithmetic is that of the training engine, on the rounds of the log."""
 
 import numpy as np
 import pytest
 
-from fedavot._incidence import Incidence
-from fedavot.audit import audit, federation_of, read_log
-from fedavot.audit.statistics import online_weights as replay
-from fedavot.audit.statistics.window import Window
-from fedavot.online import STEP, OnlineAligner
+import fedavot as fa
+from fedavot import rules
+from fedavot.audit.auditing import audit
+from fedavot.audit.federation import Federation
+from fedavot.audit.replay import problems as made
+from fedavot.audit.replay import scene as scenes
+from fedavot.audit.replay.scene import scene_of
+from fedavot.audit.replay.training import train, train_all
+from fedavot.audit.replay.ways import Way
+from fedavot.audit.statistics.case import opened
+from fedavot.errors import OptionError
+from fedavot.rules._rule import Asked, Rule, add_updates
+from fedavot.rules.server import with_server
+from fedavot.training import Problem, Training, constant
+from fedavot.training import train as engine
+from fedavot.training.tasks.linear import linear_task
+from logs import drawn, log_of, slack
 
-AT_REST = 1e-6
-"""Rounds that are filled in move a potential by up to 1e-10 each; they are some thousands."""
-
-DAY = 86_400
-YEAR = f"client,start,end\na,0,{365 * DAY}\nb,0,{200 * DAY}\nc,{100 * DAY},{365 * DAY}\n"
-
-
-def window(cohorts, importance):
-    """Return rounds of these cohorts."""
-    keys = np.concatenate([t * len(importance) + np.sort(c) for t, c in enumerate(cohorts)])
-    incidence = Incidence.of_keys(keys, len(cohorts), len(importance))
-    return Window(incidence, np.arange(len(cohorts)), np.asarray(importance), None)
-
-
-def runs(rng, n_clients, n_runs, longest):
-    """Return cohorts that stay for a while each."""
-    drawn = [
-        [np.sort(rng.permutation(n_clients)[: rng.integers(1, n_clients + 1)])]
-        * int(rng.integers(1, longest + 1))
-        for _ in range(n_runs)
-    ]
-    return [cohort for run in drawn for cohort in run]
-
-
-def one_by_one(cohorts, importance):
-    """Return the weights of every round, each observed."""
-    start = np.log(np.where(np.asarray(importance) > 0, importance, 1.0))
-    aligner = OnlineAligner(importance, step=STEP, potentials=start)
-    return np.concatenate([aligner.observe(np.sort(cohort)) for cohort in cohorts])
+SINGLE = 1e-3
+"""Relative difference of losses: the memory of the replay is in single precision."""
+STEPS, LOCAL_STEPS = np.array([0.05, 0.4]), 3
 
 
 @pytest.fixture
-def observed(monkeypatch):
-    """Count the rounds that are observed."""
-    cohorts = []
-    observe = OnlineAligner.observe
-
-    def counting(self, cohort, given=None):
-        cohorts.append(cohort)
-        return observe(self, cohort, given)
-
-    monkeypatch.setattr(OnlineAligner, "observe", counting)
-    return cohorts
+def rounds():
+    """Return cohorts of nine clients, one of which has no importance, and the importance."""
+    rng = np.random.default_rng(3)
+    cohorts = [np.sort(rng.permutation(9)[: rng.integers(1, 6)]) for _ in range(40)]
+    importance = np.r_[0.0, np.arange(1.0, 9.0)]
+    return log_of(cohorts, 9).cohorts, importance / importance.sum()
 
 
-@pytest.mark.parametrize(
-    "importance",
-    [[1 / 3] * 3, [0.5, 0.3, 0.1, 0.1], [0.9, 0.1, 0.0], [0.99, 0.005, 0.005], [1.0]],
-    ids=len,
-)
-@pytest.mark.parametrize("longest", [1, 7, 40, 800])
-def test_replayed_weights_are_those_of_every_round_observed(importance, longest):
-    cohorts = runs(np.random.default_rng(longest), len(importance), 12, longest)
-    found = replay.learned(window(cohorts, importance))
-    assert np.abs(found - one_by_one(cohorts, importance)).max() <= AT_REST
-
-
-@pytest.mark.parametrize("chunk", [1, 5, 1 << 20])
-def test_a_run_ends_where_the_cohort_changes(monkeypatch, chunk):
-    monkeypatch.setattr("fedavot.audit.statistics.window.CHUNK", chunk)
-    cohorts = [[0, 1], [0, 1], [0, 2], [2], [2], [2], [0, 1, 2], [1, 2], [1, 2]]
-    found = replay._runs(window([np.array(cohort) for cohort in cohorts], [0.4, 0.3, 0.3]))
-    assert found.tolist() == [0, 2, 3, 6, 7, 9]
-
-
-def test_rounds_at_rest_are_not_observed(observed):
-    cohorts = [np.array([0, 1])] * 20_000 + [np.array([1, 2])] * 20_000
-    replay.learned(window(cohorts, [0.4, 0.3, 0.3]))
-    assert len(observed) <= 2_000
-
-
-def test_a_year_of_three_intervals_takes_as_many_steps_whatever_the_period(tmp_path, observed):
-    path = tmp_path / "year.csv"
-    path.write_text(YEAR)
-    for period in (3600, 900):
-        observed.clear()
-        found = audit(federation_of(read_log(path, period=period)))
-        assert found.rounds == 365 * DAY // period
-        assert len(observed) <= 2_000
-        assert found.price.of("fedavot-variance") is not None
-        assert not any("replayed" in note or "left out" in note for note in found.notes)
-
-
-def test_only_the_last_rounds_are_replayed_where_cohorts_change_too_often(monkeypatch):
-    monkeypatch.setattr("fedavot.audit.statistics.online_weights.MOST_REPLAYED", 50)
+@pytest.fixture
+def silent(monkeypatch, rounds):
+    """Return problems without noise, in three groups."""
+    monkeypatch.setattr(made, "NOISES", (0.0,))
     rng = np.random.default_rng(0)
-    cohorts = [np.sort(rng.permutation(6)[:3]) for _ in range(400)]
-    log = window(cohorts, [1 / 6] * 6)
-    first = replay.first_replayed(log)
-    assert 350 <= first < 360
-    found = replay.learned(log)
-    assert found[: 3 * first].tolist() == [1 / 3] * 3 * first
-    late = one_by_one(cohorts[first:], [1 / 6] * 6)
-    np.testing.assert_allclose(found[3 * first :], late, atol=AT_REST)
+    return made.problems(rounds[1], np.arange(9) % 3, steps=STEPS, local_steps=LOCAL_STEPS, rng=rng)
 
 
-def test_a_long_run_counts_for_no_more_rounds_than_it_takes_to_rest(monkeypatch):
-    monkeypatch.setattr("fedavot.audit.statistics.online_weights.MOST_REPLAYED", 2_500)
-    cohorts = [np.array([0])] * 5_000 + [np.array([0, 1])] * 5_000 + [np.array([1])] * 10
-    assert replay.first_replayed(window(cohorts, [0.5, 0.5])) == 0
+def by_engine(of, rule, rounds, place):
+    """Return the excess loss after every round of a problem, by the training engine."""
+    cohorts, importance = rounds
+    step, number = place
+    curvature = (of.pull / of.bend)[:, step, number].T
+    minimum = of.minimum[:, 0, number].T
+    # The mean square over as many examples as dimensions is the quadratic loss.
+    roots = np.sqrt(curvature * made.DIMENSION / 2)
+    data = [(np.diag(root), root * centre) for root, centre in zip(roots, minimum, strict=True)]
+    listed = [cohorts.row(t).astype(np.int64) for t in range(cohorts.n_cohorts)]
+    problem = Problem(linear_task("quadratic", data), importance, lambda rng, count: listed)
+    training = Training(cohorts.n_cohorts, constant(STEPS[step]), local_steps=LOCAL_STEPS)
+    run = engine(problem, rule, training)
+    least = importance @ (curvature * (minimum - of.best[:, number]) ** 2).sum(axis=1) / 2
+    return run.losses[0] - least
+
+
+def weighing(cohorts, weights):
+    """Return a rule with given weights, one for each entry."""
+
+    def choose(found, rng):
+        parts = np.split(weights, cohorts.offsets[1:-1])
+        return [Asked(cohort, part) for cohort, part in zip(found, parts, strict=True)]
+
+    return Rule("given", "", "", choose, add_updates)
+
+
+@pytest.mark.parametrize("place", [(0, 0), (1, 5), (1, 11)])
+def test_training_is_that_of_the_engine(silent, rounds, place):
+    cohorts, importance = rounds
+    rng = np.random.default_rng(1)
+    weights = rng.random(cohorts.members.size)
+    ways = [
+        Way("given", cohorts, weights),
+        Way("momentum", cohorts, weights, momentum=0.9),
+        Way("steady", cohorts, weights, remembers=True),
+    ]
+    found = train(silent, ways, importance, rng)
+    given = weighing(cohorts, weights)
+    expected = {
+        "given": given,
+        "momentum": with_server(given, momentum=0.9),
+        "steady": rules.steady(importance),
+    }
+    for name, rule in expected.items():
+        wanted = by_engine(silent, rule, rounds, place)
+        assert found[name][:, *place] == pytest.approx(wanted, rel=SINGLE), name
+
+
+def test_full_participation_is_that_of_the_engine(silent, rounds):
+    found = train_all(silent, rounds[1], 40, np.random.default_rng(0))
+    wanted = by_engine(silent, rules.full(rounds[1]), rounds, (1, 2))
+    assert found[:, 1, 2] == pytest.approx(wanted)
+
+
+def test_noise_has_the_deviation_of_its_local_steps(monkeypatch):
+    # One client with weight one, after one round of many problems: mean and variance are known.
+    monkeypatch.setattr(made, "SEEDS", 4000)
+    monkeypatch.setattr(made, "STRENGTHS", (1.0,))
+    monkeypatch.setattr(made, "NOISES", (2.0,))
+    rng = np.random.default_rng(0)
+    one = np.array([1.0])
+    of = made.problems(one, None, steps=np.array([0.3]), local_steps=4, rng=rng)
+    curvature = (of.pull / of.bend)[:, 0, :, 0]
+    model = np.zeros_like(curvature)
+    for _ in range(4):
+        slope = curvature * (model - of.minimum[:, 0, :, 0])
+        model = model - 0.3 * (slope + 2.0 * rng.standard_normal(model.shape))
+    spread = (model - (of.pull * of.minimum)[:, 0, :, 0]) / of.noise[:, 0, :, 0]
+    assert spread.mean() == pytest.approx(0.0, abs=0.02)
+    assert spread.var() == pytest.approx(1.0, abs=0.03)
+
+
+def test_an_audit_trains_with_every_rule_and_what_is_in_use_is_one_of_them():
+    law, importance = slack()
+    found = audit(drawn(law, importance, 120, 0))
+    replayed = {one.rule: one for one in found.replay.trained}
+    assert {"fedavg", "full", "fedavot-steady", "fedavgm", "importance-average"} <= {*replayed}
+    assert found.in_use == "fedavg"
+    assert tuple(replayed["fedavg"].to_use) == (1.0, 1.0, 1.0)
+    assert not replayed["fedavg"].better
+    assert found.replay.fitted_rounds + found.replay.held_out_rounds == found.rounds
+    for one in replayed.values():
+        assert one.middle.shape == found.replay.recorded.shape
+        assert (one.low <= one.middle).all()
+        assert (one.middle <= one.high).all()
+    assert found.recommendation.best.rule == "fedavot-steady"
+
+
+def test_memory_is_advised_for_day_and_night_and_never_what_trains_worse():
+    # Either half of the clients takes part for twelve rounds; the plain average is even over the
+    # log, and alignment can do nothing.
+    rng = np.random.default_rng(0)
+    half = np.arange(20) >= 10
+    there = [rng.random(20) < np.where(half == (t // 12 % 2 == 1), 0.3, 0.01) for t in range(240)]
+    cohorts = [np.flatnonzero(one) for one in there]
+    log = log_of(cohorts, 20)
+    groups = {"groups": ("day", "night"), "group_of": half.astype(np.int64)}
+    found = audit(Federation(log, fa.importance.uniform(20), **groups))
+    assert found.recommendation.action == "use memory"
+    assert found.recommendation.second.rule == "fedavgm"
+    without = audit(Federation(log, fa.importance.uniform(20), **groups), can=())
+    assert without.recommendation.best.rule == "fedavgm"
+
+
+@pytest.mark.parametrize(("weights", "rule"), [(None, "by-examples"), ("equal", "fedavg")])
+def test_weights_in_use_are_recognised_or_said(weights, rule):
+    rng = np.random.default_rng(0)
+    cohorts = [np.sort(rng.permutation(6)[:3]) for _ in range(60)]
+    sizes = np.array([1.0, 1.0, 1.0, 9.0, 9.0, 9.0])
+    log = log_of(cohorts, 6, examples=np.concatenate([sizes[cohort] for cohort in cohorts]))
+    found = audit(Federation(log, fa.importance.uniform(6)), weights=weights)
+    assert found.in_use == rule
+    assert found.price.find("by-examples").gap > 0.2
+    assert found.replay.find(rule).to_use.value == 1.0
+    # FedAvg by examples optimises another objective here, and is worse than equal weights.
+    assert found.replay.find("by-examples").to_plain.value > 1.0
+
+
+def test_weights_that_the_log_does_not_have_are_refused():
+    federation = Federation(log_of([[0], [1]], 2), np.array([0.5, 0.5]))
+    with pytest.raises(OptionError, match="no column of examples"):
+        audit(federation, weights="examples")
+    with pytest.raises(OptionError, match="'heavy'"):
+        audit(federation, weights="heavy")
+    with pytest.raises(OptionError, match="'magic'"):
+        audit(federation, can=["magic"])
+
+
+def test_a_large_log_is_made_smaller_with_cohorts_of_their_size(monkeypatch):
+    monkeypatch.setattr(scenes, "MOST_CLIENTS", 50)
+    monkeypatch.setattr(scenes, "MOST_ROUNDS", 100)
+    rng = np.random.default_rng(0)
+    cohorts = [np.sort(rng.permutation(400)[:4]) for _ in range(3000)]
+    importance = fa.importance.by_examples(np.arange(1, 401))
+    case = opened(Federation(log_of(cohorts, 400), importance), "log", rng)
+    scene = scene_of(case, rng)
+    assert scene.clients.size == 50
+    assert scene.window.n_rounds == 100
+    assert scene.window.incidence.sizes.mean() == pytest.approx(4.0, rel=0.2)
+    # Every eighth client, by importance: the sample's importance is spread like that of all.
+    assert scene.window.importance.sum() == pytest.approx(1.0)
+    assert np.sort(scene.clients) == pytest.approx(np.arange(4, 400, 8), abs=8)
+
+
+def test_a_small_log_is_replayed_as_it_is(rounds):
+    cohorts, importance = rounds
+    log = log_of([cohorts.row(t) for t in range(cohorts.n_cohorts)], 9)
+    rng = np.random.default_rng(0)
+    scene = scene_of(opened(Federation(log, importance), "log", rng), rng)
+    assert scene.window.incidence.members.tolist() == cohorts.members.tolist()
+    assert scene.clients.tolist() == list(range(9))

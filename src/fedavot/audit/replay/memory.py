@@ -10,8 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
-from fedavot._checks import Floats, Integers
+from fedavot._checks import Floats
 from fedavot.audit.replay.problems import DIMENSION, Problems
 from fedavot.rules._rule import Report
 from fedavot.rules.steady import steady
@@ -37,7 +38,7 @@ class Memory:
         # A round is one step of the whole span, as far as aggregation is concerned.
         self._spans = np.repeat(of.span[:, 0], of.n_problems).astype(np.float32)
 
-    def round(self, cohort: Integers, updates: Floats) -> Floats:
+    def round(self, cohort: NDArray[np.int32], updates: Floats) -> Floats:
         """Aggregate a round and return the models, shape (DIMENSION, n_steps, n_problems).
 
         Parameters
@@ -55,7 +56,9 @@ class Memory:
         shares[: cohort.size][counted] = 1.0 / max(int(counted.sum()), 1)
         tables = [_by_model(table, length) for table in (updates, self._of.bend[..., cohort])]
         turn = (members, shares, *tables, self._spans)
-        self._models, self._state = _round(self._hooks, self._models, self._state, turn)
+        # Small arrays gain nothing on an accelerator.
+        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+            self._models, self._state = _round(self._hooks, self._models, self._state, turn)
         found = np.asarray(self._models, dtype=np.float64)
         return found.reshape(*updates.shape[1:3], DIMENSION).transpose(2, 0, 1)
 
@@ -65,7 +68,7 @@ def _rounded(size: int, least: int) -> int:
     return max(least, 1 << (size - 1).bit_length())
 
 
-def _by_model(table: Floats, length: int) -> Floats:
+def _by_model(table: Floats, length: int) -> NDArray[np.float32]:
     """Return entries by model, place and dimension, with empty places added."""
     room = [(0, 0)] * 3 + [(0, length - table.shape[3])]
     padded = np.pad(table, room).astype(np.float32).transpose(1, 2, 3, 0)

@@ -61,7 +61,7 @@ class Problems:
     @property
     def n_problems(self) -> int:
         """Number of problems."""
-        return self.best.shape[1]
+        return int(self.best.shape[1])
 
     def excess(self, models: Floats) -> Floats:
         """Return F − min F at models of shape (DIMENSION, ..., n_problems)."""
