@@ -317,7 +317,7 @@ def flower(place):
         "round": 3,
         "evaluated": True,
         "model": ["w", "b"],
-        "strategy": [{"class": "FedAvg", "attributes": {}}],
+        "strategy": [{"class": "FedAvg", "lost": [], "own": None, "data": {}, "objects": {}}],
         "weigher": {"kind": "listed", "names": NAMES, "aligner": aligner.state_dict()},
         "norms": [1.0, 2.0, float("inf")],
         "results": {"train_metrics_clientapp": [[1, {"loss": float("nan")}]]},
@@ -332,7 +332,7 @@ def flower(place):
 
     def sound(found):
         meta = json.loads(found[0])
-        whole = meta["format"] == "fedavot-flower-checkpoint" and meta["version"] in (1, 2)
+        whole = meta["format"] == "fedavot-flower-checkpoint" and meta["version"] == 3
         return whole and all(isinstance(array, np.ndarray) for array in found[1].values())
 
     return _archive(path, path.read_bytes(), "flower", load, sound, inner="meta")
@@ -340,24 +340,21 @@ def flower(place):
 
 def _memory(place):
     """Leave a memory whose last rows are in the journal; return how to recover it."""
-    from flwr.app import Array, ArrayRecord
+    from fedavot.flower.memory.rows import JOURNAL, ROWS, Rows
 
-    from fedavot.flower.kept.memory import JOURNAL, ROWS, Memory
-
-    model = ArrayRecord({"w": Array(np.zeros(6, np.float32))})
-    memory = Memory(place, model)
+    memory = Rows(place, 6, np.dtype(np.float32))
     rows = [np.arange(6, dtype=np.float32) + number for number in range(4)]
-    for number, clients in enumerate(([0, 1], [2]), start=1):
-        memory._pending = (clients, [rows[client] for client in clients])
+    for number, clients in enumerate(([0, 1, 3], [2]), start=1):
+        memory.stage(clients, [rows[client] for client in clients])
         memory.write_journal(number)
         if number == 1:
-            memory.commit(4)
+            memory.commit()
     digests, size = memory.digests.copy(), memory.bytes_on_disk()
     held = {name: (place / name).read_bytes() for name in (ROWS, JOURNAL)}
 
     def recover():
-        found = Memory(place, model)
-        found.recover(2, 4, size, digests)
+        found = Rows(place, 6, np.dtype(np.float32))
+        found.recover(2, size, digests)
         return (place / ROWS).read_bytes()[:size]
 
     return held, recover
@@ -365,7 +362,7 @@ def _memory(place):
 
 def journal(place):
     """Return the journal of a memory, as a crash leaves it."""
-    from fedavot.flower.kept.memory import JOURNAL, ROWS
+    from fedavot.flower.memory.rows import JOURNAL, ROWS
 
     held, recover = _memory(place)
 
@@ -379,7 +376,7 @@ def journal(place):
 
 def rows(place):
     """Return the rows of a memory, which are bare numbers."""
-    from fedavot.flower.kept.memory import JOURNAL, ROWS
+    from fedavot.flower.memory.rows import JOURNAL, ROWS
 
     held, recover = _memory(place)
 
