@@ -29,8 +29,10 @@ SECONDS = 20.0
 """CPU time that one input may take."""
 PATIENCE = 180.0
 """Time after which a process that says nothing is taken to hang, on a machine that is busy."""
-PARQUET, COMMAND = 0.01, 0.004
+PARQUET, COMMAND = 0.004, 0.001
 """Shares of the inputs that are Parquet, whose reader is a process, or go through everything."""
+CHUNK = 2000
+"""Inputs that one process reads."""
 MOST_SHOWN = 20
 SUM_SLACK = 1e-9
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -197,7 +199,11 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     numbers = range(options.inputs) if options.only is None else [options.only]
     begin = time.monotonic()
-    counts, found = attack(numbers, seed=options.seed)
+    counts, found = Counter(), list[str]()
+    for first in range(0, len(numbers), CHUNK):
+        more, wrong = attack(numbers[first : first + CHUNK], seed=options.seed)
+        counts, found = counts + more, found + wrong
+        print(f"{counts.total():,} inputs, {counts['found']:,} found", file=sys.stderr, flush=True)
     if options.only is not None:
         print(made(options.seed, options.only))
     for line in found[:MOST_SHOWN]:

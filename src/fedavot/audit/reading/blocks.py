@@ -182,13 +182,12 @@ def _chunks(source: Path, report: Report) -> Iterator[bytes | None]:
     with source.open("rb") as stream:
         packed = stream.read(2) == GZIP
         stream.seek(0)
-        yield from _unpacked(stream, source, report) if packed else _plain(stream, report, total)
-
-
-def _plain(stream: IO[bytes], report: Report, total: int) -> Iterator[bytes]:
-    while chunk := stream.read(BLOCK):
-        yield chunk
-        report(stream.tell(), max(total, stream.tell()))
+        if packed:
+            yield from _unpacked(stream, source, report)
+            return
+        while chunk := stream.read(BLOCK):
+            yield chunk
+            report(stream.tell(), max(total, stream.tell()))
 
 
 def _unpacked(stream: IO[bytes], source: Path, report: Report) -> Iterator[bytes | None]:

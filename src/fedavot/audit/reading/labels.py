@@ -47,7 +47,9 @@ class Codes:
     def encode(self, values: pl.Series) -> NDArray[np.int32]:
         """Return the numbers of a column of names, shape (n_rows,)."""
         distinct = values.unique(maintain_order=True)
-        codes = pl.Series([self.code(name) for name in distinct.to_list()], dtype=pl.Int32)
+        code_of = self._code_of
+        numbers = [code_of.setdefault(name, len(code_of)) for name in distinct.to_list()]
+        codes = pl.Series(numbers, dtype=pl.Int32)
         return np.asarray(
             values.replace_strict(distinct, codes, return_dtype=pl.Int32).to_numpy(),
             dtype=np.int32,

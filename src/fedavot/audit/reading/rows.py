@@ -164,7 +164,7 @@ class _Rows:
             took_part = status == TOOK_PART
             key, at = key[took_part], None if at is None else at[took_part]
         cohorts = Incidence.of_keys(key, n_rounds, n_clients)
-        amounts = self._amounts_of(cohorts, at, notes)
+        amounts = {} if at is None else self._amounts_of(cohorts, at, notes)
         times = self._round_times(order)
         notes += [*lookalikes(names), *order.notes, *self._how.clock.notes(), *_backwards(times)]
         return Participation(
@@ -243,7 +243,7 @@ class _Rows:
         return key, found, at
 
     def _amounts_of(
-        self, cohorts: Incidence, rows: Integers | None, notes: list[str]
+        self, cohorts: Incidence, rows: Integers, notes: list[str]
     ) -> dict[str, Floats]:
         """Return the numbers that go along with the cohorts, if all of them are there."""
         found = {}

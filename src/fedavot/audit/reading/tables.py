@@ -207,7 +207,7 @@ class _Csv:
         """Return the columns of a block that is a plain grid of fields, or None."""
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n")
-        unquoted = _without_quotes(data, self.header.separator)
+        unquoted = _without_quotes(data, self.header.separator) if b'"' in data else data
         if unquoted is None or b"\r" in unquoted:
             return None
         letters = np.frombuffer(unquoted, dtype=np.uint8)
@@ -260,8 +260,6 @@ class _Csv:
 
 def _without_quotes(data: bytes, separator: str) -> bytes | None:
     """Return CSV whose quotes all enclose whole, plain fields without them, or None."""
-    if b'"' not in data:
-        return data
     letters = np.frombuffer(data, dtype=np.uint8)
     quotes = np.flatnonzero(letters == ord('"'))
     ends = np.flatnonzero((letters == ord(separator)) | (letters == ord("\n")))
