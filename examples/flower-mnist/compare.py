@@ -1,7 +1,7 @@
 """Run FedAvg and FedAVOT in Flower's simulation, on the same seeds, and compare them.
 
 python compare.py                    6 runs: two rules, seeds 0 to 2
-python compare.py --rules fedavg fedavot fedavot-soft fedavot-memory
+python compare.py --rules fedavg fedavot fedavot-steady
 python compare.py --redraw           only the table and the figure, from saved runs
 
 A run that is already in the folder, with the same configuration, is not repeated.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from fedavot.flower import FedAVOT, Weighting
+from fedavot.flower import FedAVOT
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg, Strategy
@@ -19,7 +19,7 @@ from flower_mnist.clients import N_CLIENTS
 from flower_mnist.data import digits_of, examples
 from flower_mnist.task import net_of, new_net, test
 
-RULES = ("fedavg", "fedavot", "fedavot-soft", "fedavot-memory")
+RULES = ("fedavg", "fedavot", "fedavot-steady")
 
 app = ServerApp()
 
@@ -73,14 +73,10 @@ def strategy(config: dict[str, Any], folder: Path | None) -> Strategy:
         raise ValueError(f"rule is {rule!r}; it must be one of {', '.join(RULES)}")
     if rule == "fedavg":
         return averaging
-    weighting = Weighting(
-        softness=float(config["softness"]) if rule == "fedavot-soft" else 0.0,
-        memory=rule == "fedavot-memory",
-    )
     return FedAVOT(
         averaging,
         importance="uniform",
-        weighting=weighting,
+        memory=str(config["memory"]) if rule == "fedavot-steady" else None,
         folder=folder,
         resume=bool(config["resume"]),
     )
