@@ -33,7 +33,7 @@ from fedavot.audit.statistics.reach import reach
 from fedavot.audit.statistics.shares import grouped, shares_of
 from fedavot.audit.statistics.shortfall import Shortfall
 from fedavot.audit.statistics.weighing import weights_of
-from fedavot.errors import OptionError
+from fedavot.errors import Option, OptionError
 
 LEAST_TOLERANCE = 1e-4
 """The smallest tolerance: no log is long enough to resolve a smaller gap."""
@@ -180,8 +180,10 @@ def _in_use(federation: Federation, weights: str | None) -> str:
     if weights != "equal" and (log.examples if weights == "examples" else log.applied) is None:
         column = "examples" if weights == "examples" else "weight"
         raise OptionError(
-            f"weights is {weights!r}, but the log has no column of {column}; name it, as in "
-            f"columns={{{column!r}: 'n_train'}}, or give weights='equal'"
+            f"weights is {weights!r}, but the log has no column of {column}; name it, as in ",
+            Option("columns", {column: "n_train"}),
+            ", or give ",
+            Option("weights", "equal"),
         )
     return IN_USE[weights]
 

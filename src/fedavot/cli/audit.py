@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LEAST_TOLERANCE = 1e-4
 """The smallest tolerance: no log is long enough to resolve a smaller gap."""
+NEEDS = ("memory-clients", "memory-server", "select")
 ABOVE_0 = click.FloatRange(min=0, min_open=True)
 
 
@@ -70,6 +71,17 @@ def _statuses(
                 "only one"
             )
     return told
+
+
+def _can(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str]:
+    """Parse what is possible, separated by commas."""
+    if value is None:
+        return list(NEEDS)
+    named = [] if value == "nothing" else [one.strip() for one in value.split(",") if one.strip()]
+    for one in named:
+        if one not in NEEDS:
+            raise click.BadParameter(f"{one!r}; give any of {', '.join(NEEDS)}, or nothing")
+    return named
 
 
 def _importance(context: click.Context, parameter: click.Parameter, value: str) -> Path | str:
@@ -169,12 +181,33 @@ def _importance(context: click.Context, parameter: click.Parameter, value: str) 
     help="Largest gap, between 0 and 1, that calls for no action.",
 )
 @click.option(
+    "--weights",
+    metavar="WEIGHTS",
+    help="The weights in use today: equal, examples (in proportion to the examples in the log), or "
+    "the name of a column with weights.  [default: as the log says, or equal]",
+)
+@click.option(
+    "--can",
+    metavar="NEEDS",
+    callback=_can,
+    help="What is possible, separated by commas: memory-clients, memory-server, select; or "
+    "nothing. Rules that need something else are not recommended.  [default: all of it]",
+)
+@click.option(
+    "--local-steps",
+    type=click.IntRange(min=1),
+    metavar="NUMBER",
+    default=5,
+    show_default=True,
+    help="Local steps that a client takes in a round.",
+)
+@click.option(
     "--seed",
     type=click.IntRange(min=0),
     metavar="NUMBER",
     default=0,
     show_default=True,
-    help="Seed for sampling cohorts and for the bootstrap.",
+    help="Seed for sampling cohorts, for the bootstrap and for training on the log.",
 )
 @click.option(
     "--compare", type=FILE, help="The findings.json of an earlier audit, to report what changed."
@@ -249,14 +282,17 @@ def _find(
 
     wanted = {name: chosen.pop(name) for name in ("importance", "groups", "targets", "unlisted")}
     refuse_contradictions(**wanted)  # before a long log is read
-    tolerance = chosen.pop("tolerance")
+    options = {name: chosen.pop(name) for name in ("tolerance", "can", "local_steps")}
+    options["weights"] = weights = chosen.pop("weights")
+    if weights not in (None, "equal", "examples"):
+        chosen["columns"], options["weights"] = {**chosen["columns"], "weight": weights}, "applied"
     old = None if compare is None else read_findings(compare)
     with of_bytes(f"reading {log.name}") as read:
         participation = read_log(log, **chosen, progress=read)
     federation = federation_of(participation, **wanted, columns=chosen["columns"])
     with of_stages() as told:
         findings = auditing.audit(
-            federation, source=log.name, tolerance=tolerance, seed=chosen["seed"], progress=told
+            federation, source=log.name, seed=chosen["seed"], progress=told, **options
         )
     return findings, None if old is None else comparison.compare(old, findings)
 
