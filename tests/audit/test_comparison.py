@@ -75,7 +75,7 @@ def test_another_rule_in_use_is_told():
 
 def test_what_became_impossible_is_told_with_who_is_out_of_reach():
     change = changed(made.findings(), made.infeasible())
-    told = change["Exact alignment"]
+    told = change["exact alignment"]
     assert (told.before, told.after) == ("possible", "not possible")
     assert change["clients out of reach"].before == "0 clients"
     assert "clinic-1 and clinic-2" in change["clients out of reach"].words
@@ -84,8 +84,8 @@ def test_what_became_impossible_is_told_with_who_is_out_of_reach():
 
 def test_doubt_about_the_long_run_comes_and_goes():
     doubtful = made.findings(reach=replace(made.findings().reach, sure=False))
-    came = changed(made.findings(), doubtful)["Exact alignment"]
-    went = changed(doubtful, made.findings())["Exact alignment"]
+    came = changed(made.findings(), doubtful)["exact alignment"]
+    went = changed(doubtful, made.findings())["exact alignment"]
     assert came.before == went.after == "possible"
     assert came.after == went.before
     assert "uncertain" in came.after

@@ -79,7 +79,7 @@ def test_the_advice_says_what_it_gains_what_it_needs_and_the_best_without_that()
     assert "from 50 % less to 60 % less" in words
     assert all(NEEDS[need] in words for need in ("memory-clients", "memory-server"))
     assert NEEDS["select"] not in words
-    assert f"{MEANT['fedavot-online']} had 30 % less" in words
+    assert f"{MEANT['fedavot-online']} (FedAVOT, online) had 30 % less" in words
 
 
 def test_a_gain_that_may_be_a_loss_is_said_to_be_one():

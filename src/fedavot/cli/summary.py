@@ -40,7 +40,7 @@ WIDEST = 100
 NARROWEST = 40
 """Smallest width that is used; some terminals report a width of zero."""
 BULLET = "  - "
-LEFT_OUT = ("Needs", "Largest sum", "Effective cohort, held out")
+LEFT_OUT = ("Needs", "Times full participation", "Largest sum", "Effective cohort, held out")
 """Columns of rules that only the report has room for."""
 STAND_IN = "\ue000"
 """Stands in for a space at which a line must not break, since Rich breaks at any space."""

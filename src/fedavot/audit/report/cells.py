@@ -133,12 +133,18 @@ def ratios(values: Sequence[Estimate]) -> list[Cell]:
 def multiples(values: Sequence[Estimate]) -> list[Cell]:
     """Return how many times another loss a loss is."""
     return [
-        Cell(number(one.value), one.value, f"{number(one.low)}–{number(one.high)}")
+        Cell(
+            number(one.value),
+            one.value,
+            f"{number(one.low)}–{number(one.high)}" if one.low < one.high else "",
+        )
         for one in values
     ]
 
 
 def _range(estimate: Estimate, digits: int | None = None) -> str:
+    if estimate.low == estimate.high:
+        return ""
     low = share(estimate.low, digits)
     if not isfinite(estimate.high):
         return f"{low} upwards"

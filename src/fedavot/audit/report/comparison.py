@@ -89,7 +89,7 @@ def _told(
     """Compare what two documents say about one thing."""
     before, after = tell(old), tell(new)
     if before != after:
-        begin = name if name[0].isupper() else f"The {name}"
+        begin = "Exact alignment" if name == "exact alignment" else f"The {name}"
         yield Change(name, before, after, f"{begin} is now: {after}; before: {before}.")
 
 
@@ -97,7 +97,7 @@ def _figures(old: _Document, new: _Document) -> Iterator[Change]:
     yield from _estimate("gap of the plain average", old["gap"], new["gap"])
     yield from _told("tolerance", old, new, lambda one: _share(one["tolerance"]))
     was, now = old["reach"], new["reach"]
-    yield from _told("Exact alignment", was, now, _possible)
+    yield from _told("exact alignment", was, now, _possible)
     yield from _estimate(
         "importance that no weights can deliver", was["deficiency"], now["deficiency"]
     )

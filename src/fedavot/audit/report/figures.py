@@ -154,10 +154,8 @@ def _price(findings: Findings) -> Picture:
         dots(axes, one.effective_cohort_size, one.gap, colour=colour, marker="D", s=30)
     tolerance = findings.tolerance
     axes.axhline(tolerance, color=COLOURS["muted"], linewidth=1.2, linestyle=":")
-    within: dict[str, Any] = {"size": 9, "color": COLOURS["muted"]}
-    axes.text(
-        0.02, tolerance, "tolerance", transform=axes.get_yaxis_transform(), va="bottom", **within
-    )
+    look: Any = {"transform": axes.get_yaxis_transform(), "size": 9, "color": COLOURS["muted"]}
+    axes.text(0.99, tolerance, "tolerance", ha="right", va="top", **look)
     axes.set(xlabel="effective cohort size (larger is better)", ylabel="gap (smaller is better)")
     in_percent(axes.yaxis)
     axes.margins(x=0.08, y=0.08)

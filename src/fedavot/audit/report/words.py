@@ -134,8 +134,9 @@ def _gains(choice: Choice) -> str:
     gain = choice.gain
     worst = f"{share(gain.low)} less" if gain.low >= 0 else f"{share(-gain.low)} more"
     return (
-        f"{MEANT.get(choice.rule, choice.rule)} had {share(gain.value)} less excess loss than what "
-        f"is in use today (from {worst} to {share(gain.high)} less over all variants)"
+        f"{MEANT.get(choice.rule, choice.rule)} ({label(choice.rule)}) had "
+        f"{share(gain.value)} less excess loss than what is in use today (from {worst} to "
+        f"{share(gain.high)} less over all variants)"
     )
 
 
