@@ -185,6 +185,16 @@ def test_columns_with_other_names_are_named(tmp_path):
     assert cohorts_of(configured(tmp_path, task=ARRAYS, availability=told), 1) == [[0, 2]]
 
 
+def test_what_a_log_leaves_open_is_said_in_the_configuration(tmp_path):
+    named_arrays(tmp_path)
+    head, *lines = rows().splitlines()
+    coded = [f"{head},status,phase", *(f"{line},0,fit" for line in lines), "9,lyon,1,eval"]
+    (tmp_path / "rounds.csv").write_text("\n".join(coded) + "\n", encoding="utf-8")
+    told = f"{LOG}\nstatuses = {{0 = 'ok'}}\nwhere = {{phase = 'fit'}}"
+    assert cohorts_of(configured(tmp_path, task=ARRAYS, availability=told), 1) == [[0, 2]]
+    refused(tmp_path, "availability.file", "'0'", task=ARRAYS, availability=LOG)
+
+
 def test_a_task_without_names_takes_the_clients_of_the_log_and_the_importance(tmp_path):
     task = TINY["task"].replace("n_clients = 4\n", "")
     (tmp_path / "rounds.csv").write_text(rows(), encoding="utf-8")

@@ -26,7 +26,10 @@ from fedavot.laws.uniform import UniformCohorts
 from fedavot.training import Task
 from fedavot.training.task import Availability
 
-READ_LOG = ("columns", "period", "cohort_size", "state", "observed", "seed")
+READ_LOG = (
+    *("columns", "where", "statuses", "dates"),
+    *("period", "cohort_size", "state", "observed", "seed"),
+)
 """Keys of a log that are options of `fedavot.audit.read_log`."""
 
 
