@@ -46,7 +46,7 @@ def setting(*names, step=0.02, schedule=constant, **changes):
 def tail(one, rule, choice, instances):
     """Return the tail loss of one choice by seed, from a run of its own."""
     if rule.moves:
-        rule = with_server(rule, step=choice.server_step)
+        rule = with_server(rule, step=choice.server_step, momentum=choice.momentum)
     step = SCHEDULES[choice.schedule](choice.step)
     own = dataclasses.replace(one.training, step=step, seeds=instances[0].seeds)
     return train(instances[0].problem, rule, own).tail_loss(one.tail)
@@ -68,7 +68,9 @@ def test_the_best_choice_is_that_of_all_choices_tried_one_by_one(tmp_path, monke
     best, shared = conduct([one], tmp_path, progress=silent)
     (rule,) = one.rules
     grid = set(tried)
-    assert len(grid) == len(tuning.LOCAL) * len(tuning.SERVER) * len(SCHEDULES)
+    n_server_steps = sum(map(len, tuning.SERVER.values()))
+    assert len(grid) == len(tuning.LOCAL) * n_server_steps * len(SCHEDULES)
+    assert {choice.momentum for choice in grid} == {*tuning.SERVER}
     means = {choice: tail(one, rule, choice, one.tuning).mean() for choice in grid}
     expected = min(means, key=means.get)
     assert best.steps == str(expected)
@@ -78,7 +80,7 @@ def test_the_best_choice_is_that_of_all_choices_tried_one_by_one(tmp_path, monke
     assert best.seeds == (0, 1)
     np.testing.assert_allclose(best.values("tail_loss"), reported, rtol=AGREE)
     np.testing.assert_allclose(best.values("excess"), reported - OPTIMUM, rtol=1e-4)
-    ours = tail(one, rule, Choice("constant", 0.02, 1.0), one.instances)
+    ours = tail(one, rule, Choice("constant", 0.02), one.instances)
     np.testing.assert_allclose(shared.values("tail_loss"), ours, rtol=AGREE)
 
 
@@ -89,7 +91,10 @@ def test_the_grid_is_extended_where_the_best_lies_at_an_edge(tmp_path, tried, st
     low, high = min(tuning.LOCAL) * step, max(tuning.LOCAL) * step
     if step < 0.01:
         assert max(steps) > 2 * high - 1e-12
-        assert max(choice.server_step for choice in tried) > max(tuning.SERVER)
+        # Each momentum has a grid of its own, with edges of its own.
+        for momentum, server_steps in tuning.SERVER.items():
+            own = [one.server_step for one in tried if one.momentum == momentum]
+            assert max(own) > max(server_steps)
     else:
         assert min(steps) < low / 2
     assert not best.diverged
@@ -107,9 +112,22 @@ def test_a_choice_that_diverges_is_never_chosen(tmp_path):
     assert np.isfinite(kept.losses).all()
 
 
-def test_a_rule_that_cannot_move_has_server_step_one(tmp_path, tried):
+def test_a_rule_that_cannot_move_has_server_step_one_and_no_momentum(tmp_path, tried):
     conduct([setting("fedavg-k")], tmp_path, progress=silent)
-    assert {choice.server_step for choice in tried} == {1.0}
+    assert {choice[2:] for choice in tried} == {(1.0, 0.0)}
+
+
+def test_a_rule_with_an_optimiser_of_its_own_keeps_it(tmp_path, monkeypatch, tried):
+    monkeypatch.setattr(tuning, "WAVES", 0)
+    for name in ("fedavgm", "fedadam"):
+        conduct([setting(name)], tmp_path, progress=silent)
+    assert {choice.momentum for choice in tried} == {0.0}
+    assert {choice.server_step for choice in tried} == {*tuning.SERVER[0.0]}
+
+
+def test_a_choice_says_what_differs_from_the_plain_rule():
+    assert str(Choice("cosine", 0.1)) == "0.1 cosine"
+    assert str(Choice("constant", 0.03, 8.0, 0.9)) == "0.03 constant, server 8, momentum 0.9"
 
 
 def test_a_schedule_of_the_settings_own_is_a_choice_as_well(tmp_path, monkeypatch, tried):
@@ -117,7 +135,7 @@ def test_a_schedule_of_the_settings_own_is_a_choice_as_well(tmp_path, monkeypatc
     monkeypatch.setattr(tuning, "LOCAL", (1000.0,))  # all of the grid is far too much
     falling = setting("fedavg", schedule=lambda step: decaying(step, 5.0))
     best, shared = conduct([falling], tmp_path, progress=silent)
-    assert best.steps == str(Choice(OWN, 0.02, 1.0))
+    assert best.steps == str(Choice(OWN, 0.02))
     np.testing.assert_array_equal(best.losses, shared.losses)
     tried.clear()
     conduct([setting("fedavg")], tmp_path, progress=silent)

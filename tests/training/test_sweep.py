@@ -15,7 +15,7 @@ from fedavot.training.sweep import Steps, sweep
 
 AGREE = 1e-6
 """Programs of other shapes add in another order; losses are of order one, in single precision."""
-CHOICES = (Steps(constant(0.05)), Steps(cosine(0.1), 2.0), Steps(constant(0.02), 0.5))
+CHOICES = (Steps(constant(0.05)), Steps(cosine(0.1), 2.0, 0.9), Steps(constant(0.02), 0.5))
 OPTIONS = small.options(rounds=6, record_every=2)
 STEADY = rules.steady(small.P)
 
@@ -24,7 +24,7 @@ def one_by_one(rule, choices, problem=small.PROBLEM):
     runs = [
         training.train(
             problem,
-            with_server(rule, step=choice.server) if rule.moves else rule,
+            with_server(rule, step=choice.server, momentum=choice.momentum) if rule.moves else rule,
             dataclasses.replace(OPTIONS, step=choice.local),
         )
         for choice in choices
@@ -41,11 +41,24 @@ def test_every_choice_has_the_losses_of_a_run_of_its_own(rule):
 
 def test_a_rule_that_has_no_server_step_is_swept_over_local_steps():
     rule = dataclasses.replace(small.SHARES, moves=False)
-    choices = [choice._replace(server=1.0) for choice in CHOICES]
+    choices = [choice._replace(server=1.0, momentum=0.0) for choice in CHOICES]
     found = sweep(small.PROBLEM, rule, OPTIONS, choices)
     np.testing.assert_allclose(found, one_by_one(rule, choices), rtol=AGREE, atol=AGREE)
-    with pytest.raises(RuleError, match="server step"):
-        sweep(small.PROBLEM, rule, OPTIONS, CHOICES)
+    for more in ({"server": 2.0}, {"momentum": 0.9}):
+        with pytest.raises(RuleError, match="server step"):
+            sweep(small.PROBLEM, rule, OPTIONS, [CHOICES[0]._replace(**more)])
+
+
+def test_without_momentum_a_sweep_is_the_rule_itself_whatever_stands_beside_it():
+    beside = [Steps(constant(0.05)), Steps(constant(0.05), 1.0, 0.9)]
+    alone = sweep(small.PROBLEM, STEADY, OPTIONS, beside[:1] * 2)
+    found = sweep(small.PROBLEM, STEADY, OPTIONS, beside)
+    np.testing.assert_array_equal(found[0], alone[0])
+    plain = training.train(
+        small.PROBLEM, STEADY, dataclasses.replace(OPTIONS, step=beside[0].local)
+    )
+    np.testing.assert_allclose(found[0], plain.losses, rtol=AGREE, atol=AGREE)
+    assert np.abs(found[1] - found[0]).max() > 1e-3
 
 
 def test_seeds_that_are_alike_have_the_same_losses():

@@ -73,11 +73,12 @@ _RIVALS = Study(
     "Twelve settings with 100 clients of 30 images, Dirichlet(0.1) label mixes and about six "
     "clients per round (batches of 10, H = 3), five of the paper's, and two with the charging log "
     "of 300 phones if `--phones` gives it. For every rule and setting, the local step, the "
-    "server's step and the schedule (constant or cosine) are chosen for the least tail loss on "
-    f"seeds from {rivals.TUNING} on, as many as are reported, and the grid is extended where the "
-    "best choice lies at its edge. Rules that do not move the model by a change have no server's "
-    "step. Nothing else is tuned here: rules have their defaults, their authors' variant where "
-    f"that serves them better, softness {rivals.SOFTNESS:g} for fedavot-soft and fedavot-memory, "
+    "schedule (constant or cosine) and the server's step and momentum (0 or .9) are chosen for the "
+    f"least tail loss on seeds from {rivals.TUNING} on, as many as are reported, and the grid is "
+    "extended where the best choice lies at its edge. Rules that do not move the model by a change "
+    "have neither a server's step nor momentum; fedavgm and fedadam keep their own. Nothing "
+    "else is tuned here: rules have their defaults, their authors' variant where that serves them "
+    f"better, softness {rivals.SOFTNESS:g} for fedavot-soft and fedavot-memory, "
     f"and {rivals.ASKED} clients asked by fedavot-select and f3ast. The common step is the "
     "setting's own, the same for every rule.",
     lambda given: rivals.settings(**given._asdict()),

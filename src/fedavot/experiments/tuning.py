@@ -1,10 +1,14 @@
 """Every rule at its own best steps: chosen on seeds of their own, reported on others.
 
-A choice is a local step, a server step and a schedule. The grid has `LOCAL` multiples of the
-setting's step, `SERVER` steps and both schedules, and the setting's own schedule if it is another;
-where the best choice lies at an edge of the grid, the grid is extended beyond it, up to `WAVES`
-times. The best choice has the least tail loss, averaged over the tuning seeds. It is then run on
-the seeds that are reported, beside the setting's own step, which is the same for every rule.
+A choice is a local step, a schedule, and a server's step and momentum. There is a grid for each
+momentum: `LOCAL` multiples of the setting's step, `SERVER` steps and both schedules, and the
+setting's own schedule if it is another. Where the best choice of a grid lies at its edge, the grid
+is extended beyond it, up to `WAVES` times. The best choice of all has the least tail loss, averaged
+over the tuning seeds. It is then run on the seeds that are reported, beside the setting's own step,
+which is the same for every rule.
+
+Rules that do not move the model by a change have neither a server's step nor momentum, and those
+with a server's optimiser of their own keep it.
 """
 
 import dataclasses
@@ -25,14 +29,17 @@ from fedavot.experiments.outcome import LARGEST, Outcome, file_name
 from fedavot.experiments.running import Progress, make_folder
 from fedavot.experiments.study import COMMON, Instance, Setting, common
 from fedavot.rules import Rule
-from fedavot.rules.names import label_of
+from fedavot.rules.names import RuleName, label_of
 from fedavot.training import constant, cosine
 from fedavot.training.checkpoint import fingerprint
 from fedavot.training.engine import prepare
 from fedavot.training.sweep import Steps, sweep
 
 LOCAL = (0.3, 1.0, 2.0, 4.0)
-SERVER = (1.0, 2.0, 4.0)
+SERVER: dict[float, tuple[float, ...]] = {0.0: (1.0, 2.0, 4.0), 0.9: (2.0, 4.0, 8.0)}
+"""Server steps for each momentum: averaged over rounds, a change bears longer ones."""
+OPTIMISED = frozenset({RuleName.FEDAVGM, RuleName.FEDADAM})
+"""Rules with a server's optimiser of their own."""
 SCHEDULES = {"constant": constant, "cosine": cosine}
 OWN = "falling as set"
 """The schedule of the setting itself, if it is not constant."""
@@ -44,15 +51,17 @@ TOGETHER = 12
 
 
 class Choice(NamedTuple):
-    """A schedule's name, its largest local step, and the server's step."""
+    """A schedule's name, its largest local step, and the server's step and momentum."""
 
     schedule: str
     step: float
-    server_step: float
+    server_step: float = 1.0
+    momentum: float = 0.0
 
     def __str__(self) -> str:
         server = "" if self.server_step == 1.0 else f", server {self.server_step:g}"
-        return f"{self.step:.3g} {self.schedule}{server}"
+        momentum = f", momentum {self.momentum:g}" if self.momentum else ""
+        return f"{self.step:.3g} {self.schedule}{server}{momentum}"
 
 
 def conduct(settings: Sequence[Setting], folder: Path, *, progress: Progress) -> list[Outcome]:
@@ -136,21 +145,33 @@ class _Tuning:
     def _fingerprint(self) -> str:
         """Return a digest that differs between rules of the same name with other options."""
         setting = self.setting
-        grid = str((setting.tail, LOCAL, SERVER, *SCHEDULES, WAVES))
+        grid = str((setting.tail, LOCAL, self._server_steps, *SCHEDULES, WAVES))
         words = [__version__, setting.name, grid]
         for one in (*setting.instances, *setting.tuning):
             training = dataclasses.replace(setting.training, seeds=one.seeds)
             words.append(prepare(one.problem, self.rule, training).fingerprint)
         return fingerprint(words, ())
 
+    @property
+    def _server_steps(self) -> dict[float, tuple[float, ...]]:
+        """The server's steps to begin with, for each momentum that the rule can have."""
+        if not self.rule.moves:
+            return {0.0: (1.0,)}
+        return {0.0: SERVER[0.0]} if self.rule.name in OPTIMISED else SERVER
+
     def _best(self) -> Choice:
         """Return the choice with the least tail loss over the tuning seeds."""
         training = self.setting.training
         sizes = training.step(training.rounds, training.local_steps)
         own = float(sizes[0])
-        wanted = _grid([own * factor for factor in LOCAL], SERVER if self.rule.moves else (1.0,))
+        local_steps = [own * factor for factor in LOCAL]
+        wanted = [
+            choice
+            for momentum, server_steps in self._server_steps.items()
+            for choice in _grid(local_steps, server_steps, momentum)
+        ]
         if not (np.asarray(sizes) == own).all():
-            wanted.append(Choice(OWN, own, 1.0))
+            wanted.append(Choice(OWN, own))
         tried: dict[Choice, float] = {}
         for wave in range(WAVES + 1):
             steps = [self._steps(choice) for choice in wanted]
@@ -159,17 +180,21 @@ class _Tuning:
             tails = self._tails(recorded, losses).mean(axis=1)
             finished = _finite(losses).all(axis=(1, 2))
             tried |= dict(zip(wanted, np.where(finished, tails, np.inf), strict=True))
-            best = min(tried, key=lambda choice: tried[choice])
-            wanted = [one for one in _beyond(best, tried, self.rule.moves) if one not in tried]
+            wanted = [
+                choice
+                for momentum in self._server_steps
+                for choice in _beyond(tried, momentum, self.rule.moves)
+                if choice not in tried
+            ]
             if not wanted:
                 break
-        return best
+        return min(tried, key=lambda choice: tried[choice])
 
     def _steps(self, choice: Choice) -> Steps:
         """Return a choice as a sweep takes it."""
         if choice.schedule == OWN:
             return Steps(self.setting.training.step)
-        return Steps(SCHEDULES[choice.schedule](choice.step), choice.server_step)
+        return Steps(SCHEDULES[choice.schedule](choice.step), *choice[2:])
 
     def _losses(
         self, instances: Sequence[Instance], steps: Sequence[Steps]
@@ -240,27 +265,31 @@ def _finite(losses: Floats) -> NDArray[np.bool_]:
     return np.asarray(np.abs(losses) <= LARGEST)
 
 
-def _grid(local_steps: Sequence[float], server_steps: Sequence[float]) -> list[Choice]:
+def _grid(
+    local_steps: Sequence[float], server_steps: Sequence[float], momentum: float
+) -> list[Choice]:
     return [
-        Choice(schedule, step, server)
+        Choice(schedule, step, server, momentum)
         for schedule, step, server in itertools.product(SCHEDULES, local_steps, server_steps)
     ]
 
 
-def _beyond(best: Choice, tried: dict[Choice, float], moves: bool) -> list[Choice]:
-    """Return the next choices beyond each edge of the grid at which the best one lies."""
+def _beyond(tried: dict[Choice, float], momentum: float, moves: bool) -> list[Choice]:
+    """Return the next choices beyond each edge of a momentum's grid at which its best one lies."""
+    grid = {choice: loss for choice, loss in tried.items() if choice.momentum == momentum}
+    best = min(grid, key=lambda choice: grid[choice])
     found = []
-    local_steps = sorted({choice.step for choice in tried})
-    server_steps = sorted({choice.server_step for choice in tried})
+    local_steps = sorted({choice.step for choice in grid})
+    server_steps = sorted({choice.server_step for choice in grid})
     near = [step for step in local_steps if best.step / 5 < step < best.step * 5]
     if best.step == local_steps[-1]:
-        found += _grid((2 * best.step,), server_steps)
+        found += _grid((2 * best.step,), server_steps, momentum)
         near.append(2 * best.step)
     elif best.step == local_steps[0]:
-        found += _grid((best.step / 3,), server_steps)
+        found += _grid((best.step / 3,), server_steps, momentum)
         near.append(best.step / 3)
     if moves and best.server_step == server_steps[-1]:
-        found += _grid(near, (2 * best.server_step,))
+        found += _grid(near, (2 * best.server_step,), momentum)
     elif moves and best.server_step == server_steps[0]:
-        found += _grid(near, (best.server_step / 2,))
+        found += _grid(near, (best.server_step / 2,), momentum)
     return found

@@ -1,4 +1,4 @@
-"""Many step sizes at once: the same rounds under every choice of local and server step.
+"""Many step sizes at once: the same rounds under every choice of local step, server step, momentum.
 
 One compiled program trains all choices and seeds side by side, which on an accelerator takes little
 longer than one of them. Runs that diverge do so by themselves.
@@ -31,10 +31,11 @@ WIDTH = 8
 
 
 class Steps(NamedTuple):
-    """A choice: the schedule of local steps, and the server's step."""
+    """A choice: the schedule of local steps, and the server's step and momentum."""
 
     local: StepSchedule
     server: float = 1.0
+    momentum: float = 0.0
 
 
 def sweep(problem: Problem, rule: Rule, training: Training, choices: Sequence[Steps]) -> Floats:
@@ -45,7 +46,7 @@ def sweep(problem: Problem, rule: Rule, training: Training, choices: Sequence[St
     problem : Problem
         Task, importance and availability.
     rule : Rule
-        Without a server step of its own if a choice has one; see `with_server`.
+        It moves the model by a change if a choice has a server step or momentum; see `with_server`.
     training : Training
         Rounds, batches and seeds; its step is not used. ``record_every`` must divide the rounds.
     choices : sequence of Steps
@@ -61,10 +62,11 @@ def sweep(problem: Problem, rule: Rule, training: Training, choices: Sequence[St
             f"a sweep of {len(choices)} choices over {training.rounds} rounds with records every "
             f"{training.record_every}; give at least one choice, and records that end with a round"
         )
-    if not rule.moves and all(choice.server == 1.0 for choice in choices):
+    if not rule.moves and all(choice[1:] == (1.0, 0.0) for choice in choices):
         rules = [rule] * len(choices)
     else:
-        rules = [with_server(rule, step=choice.server) for choice in choices]
+        # Step and momentum are part of the state: one program serves all choices.
+        rules = [with_server(rule, step=step, momentum=kept) for _, step, kept in choices]
     n_clients = problem.task.n_clients
     begun = prepare(problem, rules[0], dataclasses.replace(training, step=choices[0].local))
     blocks = (training.rounds // training.record_every, training.record_every)
