@@ -62,7 +62,15 @@ class Steady(Literal):
             else:
                 self.y[i] = self.y[i] + self.gain(i) * (said[i] - self.y[i])
             self.seen[i] = self.round
+        self.fade()
         return model + span * change
+
+    def fade(self):
+        """Let memories become smaller at the rate at which updates do, if somebody returned."""
+        _, new, old = self.alike
+        if self.returned and self.given_trust is None and new < old:
+            rate = min(np.log(old / new) / np.mean(self.absences), 0.7)
+            self.y = {i: np.exp(-rate) * y for i, y in self.y.items()}
 
     def gain(self, client):
         away = self.round - self.seen[client]
@@ -70,7 +78,7 @@ class Steady(Literal):
         return away / (away + c)
 
     def learn(self, cohort, said):
-        back = [i for i in cohort if i in self.y]
+        back = self.returned = [i for i in cohort if i in self.y]
         if back:
             self.trusted = [0.97 * value for value in self.trusted]
             self.alike = [0.97 * value for value in self.alike]

@@ -101,20 +101,24 @@ def test_trust_correction_and_damping_are_learnt_as_by_hand():
     assert change(c0=1.0) == pytest.approx(1.0)
     # Client 0 was away for one round: c = 2, gain 1/3; its evidence is ½·⅓·2 and ½·⅓·4.
     memory, total = 2 - 1 / 3, 0.5 * (2 - 1 / 3) + 0.3 * 4
+    # It says 1 where 2 was remembered: log 4 in squares, and .7 is the most that fades in a round.
+    left = np.exp(-0.7)
+    assert float(mean_memory(player.state)[0]) == pytest.approx(left * total / 0.8)
     assert float(player.state.last[0, 0]) == pytest.approx(memory)
     assert float(trust_of(player.state)) == pytest.approx(0.5)
     assert float(correction_of(player.state)) == pytest.approx(1.0)
     assert change() == 0.0
     # Client 1 is back after three rounds, client 2 is new: it counts by what it says.
     missing = (1 - 0.5 * 0.5) * 0.5
-    expected = 0.5 * total + (0.3 + missing / 2) * (3 - 0.5 * 4)
+    expected = 0.5 * left * total + (0.3 + missing / 2) * (3 - 0.5 * 4 * left)
     assert change(c1=3.0, c2=5.0) == pytest.approx(expected + (0.2 + missing / 2) * 5)
     # Absences of one and three rounds: c = 4.
-    np.testing.assert_allclose(player.state.last[:, 0], [memory, 4 - 3 / 7, 5], atol=EXACT)
+    renewed = 4 * left + 3 / 7 * (3 - 4 * left)
+    np.testing.assert_allclose(player.state.last[:, 0], [memory, renewed, 5], atol=EXACT)
     first, second = 0.97 * 0.5 / 3, 0.3 * 3 / 7  # importance times gain
-    trusted = (first * 2 + second * 12) / (first * 4 + second * 16)
+    trusted = (first * 2 + second * 12 * left) / (first * 4 + second * 16 * left**2)
     assert float(trust_of(player.state)) == pytest.approx(trusted)
-    alike = (0.97 * 2 + 12) ** 2 / ((0.97 * 1 + 9) * (0.97 * 4 + 16))
+    alike = (0.97 * 2 + 12 * left) ** 2 / ((0.97 * 1 + 9) * (0.97 * 4 + 16 * left**2))
     assert float(correction_of(player.state)) == pytest.approx(alike)
 
 
@@ -125,6 +129,17 @@ def test_memories_that_mislead_are_not_trusted():
     assert float(trust_of(player.state)) == 0.0
     assert float(correction_of(player.state)) == 0.0
     np.testing.assert_allclose(player.change([1, 2], said), (0.425, 0.575) @ said[1:3], atol=EXACT)
+
+
+@pytest.mark.parametrize(("constants", "fades"), [({}, True), ({"trust": 1.0}, False)], ids=str)
+def test_who_never_returns_is_forgotten_as_updates_become_smaller(constants, fades):
+    player, said = Player(rules.steady(P, correction=0.0, **constants)), words(4)
+    for number in range(30):
+        player.change(EVERYBODY if number == 0 else EVERYBODY[1:], said * 0.8**number)
+    # What the others say has become a thousandth; only client 0 is remembered as it was.
+    left = np.abs(mean_memory(player.state) / (P[0] * said[0])).max()
+    assert (left < 0.1) == fades
+    assert (left > 0.5) == (not fades)
 
 
 def test_clients_without_importance_are_not_asked_and_change_nothing():

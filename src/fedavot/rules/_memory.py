@@ -13,7 +13,9 @@ their weights w_i; zero stands for clients never seen. A rule that *shares* has
 
 for shares a_i that sum to one over the cohort, and T over the importance seen in the place of T.
 This mean stands for clients never seen if α is given; if it is learnt, nothing does, and they are
-taken to share all of the news. Each of α, c and κ that is not given is learnt; see `steady`.
+taken to share all of the news. Each of α, c and κ that is not given is learnt; see `steady`. If α
+is, memories *fade*: all y_i are multiplied by e^−ρ at the end of a round in which somebody returns,
+where ρ is the rate at which updates become smaller.
 
 If everybody takes part, or if α = 1 and every memory is up to date, the step is that of full
 participation. A round in which nobody reports, or whose step is zero, leaves the model and the
@@ -23,6 +25,8 @@ memories as they are.
 from typing import Any, NamedTuple
 
 from fedavot._checks import Floats
+from fedavot.rules import _evidence
+from fedavot.rules._evidence import Evidence
 from fedavot.rules._rule import (
     Choose,
     Params,
@@ -44,10 +48,6 @@ from fedavot.rules.names import RuleName
 
 LEARNT = float("nan")
 """In the place of a constant that is learnt during training."""
-FORGETTING = 0.97
-"""What a round in which somebody returns leaves of earlier evidence: about thirty rounds of it."""
-RETURNS = 2.0
-"""Learnt damping, in mean times to return."""
 
 
 class Constants(NamedTuple):
@@ -58,23 +58,6 @@ class Constants(NamedTuple):
     trust: Any
     damping: Any
     correction: Any
-
-
-class Evidence(NamedTuple):
-    """What returning clients have taught."""
-
-    rounds: Any
-    """Number of rounds so far."""
-    seen: Any
-    """The round in which each client was last there, counted from 1; 0 before the first."""
-    heard: Any
-    """Importance of the clients that have been seen."""
-    absences: Any
-    """Sum and number of the returning clients' absences, in rounds."""
-    trust: Any
-    """Σ p_i γ_i ⟨u_i, y_i⟩ and Σ p_i γ_i ‖y_i‖²."""
-    likeness: Any
-    """Σ ⟨u_i, y_i⟩, Σ ‖u_i‖² and Σ ‖y_i‖²."""
 
 
 class Memory(NamedTuple):
@@ -123,8 +106,7 @@ def empty_memory(
     dtype = precision(params)
     shares = jnp.asarray(importance, dtype)
     constants = (jnp.asarray(value, dtype) for value in (share, trust, damping, correction))
-    numbers = [jnp.zeros(size, dtype) for size in ((), 2, 2, 3)]
-    evidence = Evidence(jnp.zeros((), "int32"), jnp.zeros(shares.size, "int32"), *numbers)
+    evidence = _evidence.no_evidence(importance.size, dtype)
     table = one_each(params, importance.size)
     return Memory(shares, Constants(*constants), evidence, table, zeros_like(params))
 
@@ -150,30 +132,26 @@ def _shares(state: Memory) -> Any:
     return ~jnp.isnan(state.constants.share)
 
 
-def trust_of(state: Memory) -> Any:
-    """Return α: the regression of what clients say on their memories, if it is learnt.
-
-    A client weighs p_i γ_i: as much as it counts, and the more the longer it was absent, but no
-    single return outweighs all others. Without evidence there is no trust.
-    """
+def _learns(state: Memory) -> Any:
+    """Return whether the rule shares, and learns its trust."""
     import jax.numpy as jnp
 
-    given, (product, square) = state.constants.trust, state.evidence.trust
-    learnt = jnp.clip(_ratio(product, square), 0.0, 1.0)
-    return jnp.where(jnp.isnan(given), learnt, given)
+    return _shares(state) & jnp.isnan(state.constants.trust)
+
+
+def trust_of(state: Memory) -> Any:
+    """Return α, learnt if it is not given."""
+    return _given_or(state.constants.trust, _evidence.trust(state.evidence))
 
 
 def correction_of(state: Memory) -> Any:
-    """Return κ: the squared correlation of what clients say with their memories, if it is learnt.
+    """Return κ, learnt if it is not given."""
+    return _given_or(state.constants.correction, _evidence.correction(state.evidence))
 
-    This is the part of an update that persists; the rest is noise of its batches, along which a
-    client must not be held.
-    """
+
+def _given_or(given: Any, learnt: Any) -> Any:
     import jax.numpy as jnp
 
-    given, (product, new, old) = state.constants.correction, state.evidence.likeness
-    # One ratio after the other: a product of squares would leave the range of single precision.
-    learnt = jnp.clip(_ratio(product, new) * jnp.maximum(_ratio(product, old), 0.0), 0.0, 1.0)
     return jnp.where(jnp.isnan(given), learnt, given)
 
 
@@ -187,6 +165,7 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
     present = members < state.importance.shape[0]
     shares = state.importance.at[members].get(mode="fill", fill_value=0)
     trust, mean = trust_of(state), mean_memory(state)
+    stored = _stored(state, members)
     rows, absence = _memory_of(state, members, mean)
     path = scaled(correction_of(state), minus(rows, mean))
     fresh = plus(scaled(1.0 / jnp.where(span > 0, span, 1.0), report.updates), path)
@@ -198,7 +177,8 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
     change = plus(scaled(trust * heard, mean), news)
     moved = plus(params, scaled(jnp.where(present.any(), span, 0.0), change))
     after = _learn(state, members, absence, (fresh, rows))
-    return moved, _remember(after, members, absence, fresh)
+    after = _remember(after, members, absence, (fresh, stored))
+    return moved, _fade(after, (absence > 0).any())
 
 
 def _newcomers(state: Memory, shares: Any, absence: Any, rows: Params) -> tuple[Any, Any, Params]:
@@ -211,7 +191,7 @@ def _newcomers(state: Memory, shares: Any, absence: Any, rows: Params) -> tuple[
     import jax.numpy as jnp
 
     heard = state.evidence.heard
-    learns = _shares(state) & jnp.isnan(state.constants.trust)
+    learns = _learns(state)
     new = jnp.where(absence > 0, 0.0, shares).sum()
     unheard = jnp.where(learns, jnp.maximum(1.0 - heard - new, 0.0), 0.0)
     hidden = learns & (absence == 0)
@@ -224,16 +204,29 @@ def _memory_of(state: Memory, clients: Any, mean: Params) -> tuple[Params, Any]:
     import jax
     import jax.numpy as jnp
 
-    evidence = state.evidence
-    seen = evidence.seen.at[clients].get(mode="fill", fill_value=0)
+    seen = state.evidence.seen.at[clients].get(mode="fill", fill_value=0)
     fills = (seen == 0) & _shares(state)
+    rows = jax.tree.map(
+        lambda row, middle: jnp.where(_before(fills, middle), middle, row),
+        _stored(state, clients),
+        mean,
+    )
+    return rows, jnp.where(seen > 0, state.evidence.rounds + 1 - seen, 0)
 
-    def filled(row: Any, middle: Any) -> Any:
-        # A client's row is zero until it is seen.
-        return jnp.where(fills.reshape(*seen.shape, *[1] * middle.ndim), middle, row)
 
-    rows = jax.tree.map(filled, pick(state.last, clients), mean)
-    return rows, jnp.where(seen > 0, evidence.rounds + 1 - seen, 0)
+def _stored(state: Memory, clients: Any) -> Params:
+    """Return the clients' rows as far as they have not faded; zero for clients never seen."""
+    import jax
+
+    left = _evidence.left(state.evidence, clients)
+    return jax.tree.map(
+        lambda row, middle: _before(left, middle) * row, pick(state.last, clients), state.total
+    )
+
+
+def _before(values: Any, leaf: Any) -> Any:
+    """Return one value per client, or that of one client, to be combined with models like leaf."""
+    return values.reshape(*values.shape, *[1] * leaf.ndim)
 
 
 def _learn(state: Memory, members: Any, absence: Any, pair: tuple[Params, Params]) -> Memory:
@@ -241,45 +234,46 @@ def _learn(state: Memory, members: Any, absence: Any, pair: tuple[Params, Params
     import jax.numpy as jnp
 
     fresh, old = pair
-    evidence, returns = state.evidence, absence > 0
+    state = state._replace(evidence=_evidence.with_absences(state.evidence, absence))
     shares = state.importance.at[members].get(mode="fill", fill_value=0)
-    absences = jnp.stack([absence.sum(), returns.sum()]).astype(shares.dtype) + evidence.absences
-    gain = _gain(state, absences, absence)
     products = jnp.stack([_products(fresh, old), _products(fresh, fresh), _products(old, old)])
-    products = jnp.where(returns, products, 0.0)
-    kept = jnp.where(returns.any(), FORGETTING, 1.0)
-    now = evidence.rounds + 1
-    learnt = Evidence(
-        now,
-        evidence.seen.at[members].set(now, mode="drop"),
-        evidence.heard + jnp.where(returns, 0.0, shares).sum(),
-        absences,
-        kept * evidence.trust + (products * shares * gain).sum(axis=1)[jnp.array([0, 2])],
-        kept * evidence.likeness + products.sum(axis=1),
-    )
-    return state._replace(evidence=learnt)
+    gain = _gain(state, absence)
+    taught = _evidence.learn(state.evidence, members, shares, absence, gain, products)
+    return state._replace(evidence=taught)
 
 
-def _gain(state: Memory, absences: Any, absence: Any) -> Any:
+def _gain(state: Memory, absence: Any) -> Any:
     """Return γ_i = s_i/(s_i + c), 1 the first time."""
     import jax.numpy as jnp
 
-    given = state.constants.damping
-    damping = jnp.where(jnp.isnan(given), RETURNS * _ratio(*absences), given)
-    return jnp.where(absence > 0, absence / (absence + damping), 1.0).astype(damping.dtype)
+    slow = _given_or(state.constants.damping, _evidence.damping(state.evidence))
+    return jnp.where(absence > 0, absence / (absence + slow), 1.0).astype(slow.dtype)
 
 
-def _remember(state: Memory, members: Any, absence: Any, fresh: Params) -> Memory:
+def _remember(state: Memory, members: Any, absence: Any, pair: tuple[Params, Params]) -> Memory:
     """Return the memory with part of what is new in the updates, all of it the first time."""
     import jax
 
-    gain = _gain(state, state.evidence.absences, absence)
-    stored = pick(state.last, members)
+    fresh, stored = pair
+    gain = _gain(state, absence)
     news = minus(fresh, stored)
     shares = state.importance.at[members].get(mode="fill", fill_value=0)
     total = plus(state.total, weighted(shares * gain, news))
     rows = jax.tree.map(lambda row, new: row + along(gain, row) * new, stored, news)
     return state._replace(last=put(state.last, members, rows), total=total)
+
+
+def _fade(state: Memory, returned: Any) -> Memory:
+    """Return the memory as it is for the next round.
+
+    Only trust that is learnt fades: the points of rest of the others must not depend on the way.
+    """
+    import jax.numpy as jnp
+
+    evidence = state.evidence
+    rate = jnp.where(returned & _learns(state), _evidence.fading(evidence), 0.0)
+    faded = evidence._replace(faded=evidence.faded + rate)
+    return state._replace(evidence=faded, total=scaled(jnp.exp(-rate), state.total))
 
 
 def _products(left: Params, right: Params) -> Any:
@@ -289,10 +283,3 @@ def _products(left: Params, right: Params) -> Any:
 
     parts = jax.tree.map(lambda a, b: (a * b).reshape(a.shape[0], -1).sum(axis=1), left, right)
     return jnp.stack(jax.tree.leaves(parts)).sum(axis=0)
-
-
-def _ratio(over: Any, under: Any) -> Any:
-    """Return a quotient, 0 where there is nothing to divide by."""
-    import jax.numpy as jnp
-
-    return jnp.where(under > 0, over / jnp.where(under > 0, under, 1.0), 0.0)

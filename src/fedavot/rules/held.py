@@ -33,9 +33,9 @@ from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers, as_amount
 from fedavot.errors import RuleError
+from fedavot.rules._evidence import FASTEST, FORGETTING, RETURNS
 from fedavot.rules._held_client import ClientMemory, Kept, Model, Reply, Request, product, total
 from fedavot.rules._known import as_shares
-from fedavot.rules._memory import FORGETTING, RETURNS
 from fedavot.rules._rule import equal_weights
 from fedavot.rules.steady import constants_of
 
@@ -56,6 +56,8 @@ class Step:
     gains: Floats
     masses: Floats
     mean: Model
+    rate: float
+    """The rate at which all memories fade at the end of the round."""
     absences: Floats
     trusted: Floats
     alike: Floats
@@ -73,7 +75,11 @@ class ServerMemory(Kept):
     """The round of each client's last accepted reply; 0 before the first."""
     gains: Floats
     masses: Floats
-    """What counted of each memory when it was last accepted: 1 if nothing fades."""
+    """What counted of each memory when it was last accepted: 1 without a half-life."""
+    written: Floats
+    """Sum of the rates at which memories had faded by then."""
+    faded: float = 0.0
+    """That sum by now."""
     rounds: int = 0
     absences: Floats = field(default_factory=lambda: np.zeros(2))
     trusted: Floats = field(default_factory=lambda: np.zeros(2))
@@ -107,7 +113,7 @@ class ServerMemory(Kept):
         if half_life is not None:
             life = as_amount(half_life, what="half_life", positive=True)
         held = {**constants_of(**constants), "half_life": life}
-        fresh = cls(np.zeros(0), held, mean, np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+        fresh = cls(np.zeros(0), held, mean, np.zeros(0, np.int64), *np.zeros((3, 0)))
         fresh.reach(as_shares(importance))
         return fresh
 
@@ -118,6 +124,7 @@ class ServerMemory(Kept):
         if more[1]:
             self.accepted = np.pad(self.accepted, more)
             self.gains, self.masses = np.pad(self.gains, more), np.pad(self.masses, more)
+            self.written = np.pad(self.written, more)
 
     @property
     def trust(self) -> float:
@@ -135,16 +142,18 @@ class ServerMemory(Kept):
         """Importance of what is remembered, as far as it has not faded by the next round."""
         return float(self.importance @ (self.masses * self.left()))
 
-    def left(self, cohort: Integers | slice = slice(None)) -> Any:
-        """Return which part of each client's memory is left by the next round."""
+    def left(self) -> Any:
+        """Return what counts of each client's memory by the next round, of what counted before."""
         life = self.constants["half_life"]
-        return 1.0 if life == np.inf else 0.5 ** ((self.rounds + 1 - self.accepted[cohort]) / life)
+        return 1.0 if life == np.inf else 0.5 ** ((self.rounds + 1 - self.accepted) / life)
 
     def request(self, client: int | None) -> Request:
         """Return the request of the next round to a client; None stands for an unknown one."""
         last: Any = (0, 0.0, 1.0)
         if client is not None and client < self.accepted.size and self.accepted[client]:
-            fade = float(np.asarray(self.left(np.array([client]))).reshape(-1)[0])
+            age = self.rounds + 1 - int(self.accepted[client])
+            aged = 0.5 ** (age / self.constants["half_life"])
+            fade = float(np.exp(self.written[client] - self.faded)) * aged
             last = int(self.accepted[client]), float(self.gains[client]), fade
         return Request(self.rounds + 1, self.mean, self.trust, self.correction, *last)
 
@@ -185,9 +194,11 @@ class ServerMemory(Kept):
         mean = self._mean_with(
             shares * np.where(keeps, gains, 0.0), masses, lost, [one.innovation for one in told]
         )
+        rate = 0.0 if given or not absence.any() else _fading(evidence[0], evidence[2])
+        mean = total((float(np.exp(-rate)), mean)) if rate else mean
         after = masses + gains * (1.0 - masses)
         return Step(
-            total(*parts), weights, cohort[keeps], gains[keeps], after[keeps], mean, *evidence
+            total(*parts), weights, cohort[keeps], gains[keeps], after[keeps], mean, rate, *evidence
         )
 
     def accept(self, step: Step | None) -> None:
@@ -196,6 +207,8 @@ class ServerMemory(Kept):
         if step is not None:
             self.accepted[step.cohort] = self.rounds
             self.gains[step.cohort], self.masses[step.cohort] = step.gains, step.masses
+            self.written[step.cohort] = self.faded
+            self.faded += step.rate
             self.mean, self.absences = step.mean, step.absences
             self.trusted, self.alike = step.trusted, step.alike
 
@@ -239,6 +252,15 @@ class ServerMemory(Kept):
         # The innovation of a client that lost its memory is its update, less what stands for it.
         stays = self.heard - float(counts @ lost)
         return total((stays / after, self.mean), *zip((counts / after).tolist(), news, strict=True))
+
+
+def _fading(absences: Floats, alike: Floats) -> float:
+    """Return the rate at which memories fade, as `_evidence.fading` does."""
+    _, new, old = alike
+    if new >= old:
+        return 0.0
+    shrunk = float(np.log(old / new)) if new > 0 else FASTEST * absences[0]
+    return min(shrunk / max(_ratio(*absences), 1.0), FASTEST)
 
 
 def _ratio(over: float, under: float) -> float:

@@ -12,9 +12,10 @@ are taken to share a part β. Local steps follow ∇f_i + κ (y_i − T), so tha
 No availability law enters, and clients without importance are not asked. α, c and κ are learnt from
 the clients that return: α is the regression of what they say on what was remembered of them,
 weighted by importance and gain, p_i γ_i; c is twice the mean time to return; κ is the squared
-correlation of the two. So with large or falling steps, where memories mislead, the rule is close to
-an average of those present; as they become reliable it approaches full participation, whatever the
-cohort.
+correlation of the two. If α is learnt, memories also fade, as fast as what clients say becomes
+smaller: who was there in the first round alone would otherwise repeat for ever what it said. So
+with large or falling steps, where memories mislead, the rule is close to an average of those
+present; as they become reliable it approaches full participation, whatever the cohort.
 
 MIFA has β = 0, α = 1, c = 0, κ = 0; FedVARP and FedAVOT with memory differ from it in w, SCAFFOLD
 from FedVARP in κ = 1. See docs/steady.md for what is proved, and docs/experiments.md for how the
