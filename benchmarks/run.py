@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import aggregation, audit, imports, out_of_reach, report, suites, training
+from benchmarks import aggregation, audit, imports, out_of_reach, report, scale, suites, training
 from benchmarks.outcome import Outcome
 
 _SUITES = {
@@ -26,6 +26,7 @@ _SUITES = {
     "P7": (training.softmax,),
     "P8": (aggregation.aggregation,),
     "P9": (audit.audits,),
+    "P10": (scale.scale,),
 }
 _WIDTH = 112
 """What the tables need; a pipe would get 80."""

@@ -49,8 +49,10 @@ class AdmittedGrid(Grid):
 
     Attributes
     ----------
-    names : dict from client name to node id
-        The nodes that are admitted now, in the order of their names.
+    names : list of str
+        Clients that are admitted now, in order.
+    nodes : list of int
+        Their nodes.
     refused : dict of str
         Reasons why the other nodes are not admitted, by node or client name.
     """
@@ -68,10 +70,11 @@ class AdmittedGrid(Grid):
         self._config = config
         self._chosen: set[str] | None = None
         # A strategy may list the nodes more than once, and other nodes each time.
-        self._looks: list[dict[str, int]] = []
+        self._looks: list[tuple[list[str], list[int]]] = []
         self._updated = -math.inf
         self._idle = 0
-        self.names: dict[str, int] = {}
+        self.names: list[str] = []
+        self.nodes: list[int] = []
         self.refused: dict[str, str] = {}
 
     @property
@@ -79,15 +82,16 @@ class AdmittedGrid(Grid):
         """Clients that were admitted at any time in the round, in order."""
         if len(self._looks) <= 1:
             return list(self.names)
-        return sorted(set().union(*self._looks))
+        return sorted(set().union(*(names for names, _ in self._looks)))
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids of the nodes that may be asked, in the order of their client names."""
         if self._chosen is None and time.monotonic() - self._updated > CACHE_SECONDS:
             self._update()
         if self._chosen is None:
-            return list(self.names.values())
-        return [node for name, node in self.names.items() if name in self._chosen]
+            return list(self.nodes)
+        pairs = zip(self.names, self.nodes, strict=True)
+        return [node for name, node in pairs if name in self._chosen]
 
     def get_nodes(self) -> Iterable[Any]:
         """Return Flower's information about the nodes that may be asked."""
@@ -97,12 +101,11 @@ class AdmittedGrid(Grid):
     def name_of(self, node: int) -> str:
         """Return the client name of an admitted node; raise if the node was not admitted."""
         name = self._naming.name_of(node)
-        if any(look.get(name) == node for look in self._looks):
+        if self._naming.nodes.get(name) == node and name not in self.refused:
             return name
-        for look in self._looks:  # the node's name may have changed since it was shown
-            for name, other in look.items():
-                if other == node:
-                    return name
+        for names, nodes in self._looks:  # it may have left since it was shown, or changed its name
+            if node in nodes:
+                return names[nodes.index(node)]
         raise OptionError(
             f"the wrapped strategy asks node {node}, which is not admitted; it must choose from "
             "grid.get_node_ids()"
@@ -142,18 +145,19 @@ class AdmittedGrid(Grid):
         self._chosen = set(chosen)
         return shares
 
-    def _update(self) -> dict[str, int]:
+    def _update(self) -> list[int]:
         """Find the names of the live nodes and admit those that have an importance."""
         before = self._naming.changes
         self._naming.resolve(self._grid, self._config)
-        nodes = self._naming.nodes
-        unlisted = self._weigher.admit(nodes.keys())
+        look = self._naming.ordered
+        unlisted = self._weigher.admit(self._naming.nodes.keys())
         self.refused = self._naming.refused | unlisted
         if unlisted:
-            nodes = {name: node for name, node in nodes.items() if name not in unlisted}
-        if not self._looks or nodes != self._looks[-1]:
-            self._looks.append(nodes)
-        self.names = nodes
+            kept = [pair for pair in zip(*look, strict=True) if pair[0] not in unlisted]
+            look = [name for name, _ in kept], [node for _, node in kept]
+        if not self._looks or look is not self._looks[-1]:
+            self._looks.append(look)
+        self.names, self.nodes = look
         self._updated = time.monotonic()
         # Report refusals at once: a strategy may be waiting for the very nodes that are refused.
         for reason in self._naming.new_reasons(self.refused):
@@ -162,11 +166,11 @@ class AdmittedGrid(Grid):
         if self._idle >= MOST_LOOKS and self.refused:
             reasons = enumerated(self.refused.values(), 3)
             raise OptionError(
-                f"the strategy waits for more nodes than the {len(nodes)} that are admitted, and "
+                f"the strategy waits for more than the {len(self.nodes)} nodes that are admitted; "
                 f"{len(self.refused)} others are refused, which {self._idle} looks at the grid did "
                 f"not change: {reasons}; correct these nodes, or lower min_available_nodes"
             )
-        return nodes
+        return self.nodes
 
     def set_run(self, run: Any) -> None:
         """Set the run of the whole grid."""

@@ -18,12 +18,14 @@ until only one is left.
 
 import math
 import time
+from bisect import bisect_left
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from fedavot.flower.kept.names import as_array, packed, unpacked
 from fedavot.flower.who.asking import ask, too_long
@@ -49,7 +51,9 @@ class Names:
     key : str
         Key of the node configuration to ask for.
     nodes : dict from client name to node id
-        Live nodes by client name, in the order of the names. It is replaced, never changed.
+        Live nodes by client name.
+    ordered : tuple of list of str and list of int
+        The names in order, and their nodes. It is replaced, never changed.
     refused : dict of str
         Why other live nodes have no name, by node. It is replaced, never changed.
     changes : int
@@ -59,6 +63,7 @@ class Names:
     source: str
     key: str
     nodes: dict[str, int] = field(default_factory=dict)
+    ordered: tuple[list[str], list[int]] = ([], [])
     refused: dict[str, str] = field(default_factory=dict)
     changes: int = 0
 
@@ -72,12 +77,11 @@ class Names:
         self._gone: dict[int, float] = {}  # when nodes were found gone, the longest gone first
         self._reported: set[str] = set()
         self._saved: dict[str, Any] | None = None
-        # Of the last look: all nodes, those without a name, claims, and why claims were refused.
+        # Of the last look: all nodes, those without a name, and refusals of names with several.
         self._listed: list[int] = []
-        self._live: set[int] = set()
+        self._live = np.zeros(0, dtype=np.uint64)  # in order
         self._nameless: set[int] = set()
-        self._claims: dict[str, set[int]] = {}
-        self._contested: dict[int, str] = {}
+        self._disputed: dict[str, dict[int, str]] = {}
 
     def new_reasons(self, refused: Mapping[str, str]) -> list[str]:
         """Return the reasons that were not reported before, and mark them as reported."""
@@ -99,27 +103,25 @@ class Names:
         listed = list(grid.get_node_ids())
         if listed == self._listed and not self._nameless:
             return
-        live, believed = set(listed), self._asks
-        live -= self._without_entry(live - self._live, grid)
+        believed = self._asks
+        live = np.sort(np.fromiter(listed, dtype=np.uint64, count=len(listed)))
+        missing = self._without_entry(_beyond(live, self._live), grid)
+        if missing:
+            live = np.array([node for node in live.tolist() if node not in missing], np.uint64)
         if self._asks != believed:
             self._forget()
-        came, went = live - self._live, self._live - live
+        came, went = _beyond(live, self._live), _beyond(self._live, live)
         self._listed, self._live = listed, live
-        touched = {self.name_of(node) for node in came | went}
-        for node in went:
-            self._claims.get(self.name_of(node), set()).discard(node)
         self._remember(came, went)
-        self._nameless = (self._nameless | came) - went
-        config = {"server-round": 0} | dict(config or {})
-        asked = self._ask([node for node in listed if node in self._nameless], grid, config)
-        named = [node for node in self._nameless if self.name_of(node)]
-        for node in named:
-            self._claims.setdefault(self.name_of(node), set()).add(node)
-            touched.add(self.name_of(node))
-        self._nameless.difference_update(named)
+        waiting = (self._nameless | came) - went
+        nameless = {node for node in waiting if not self.name_of(node)}
+        told = {"server-round": 0} | dict(config or {})
+        asked = bool(nameless) and self._ask([it for it in listed if it in nameless], grid, told)
+        self._nameless = {node for node in nameless if not self.name_of(node)}
+        named = waiting - self._nameless
         self.changes += bool(came or went or named)
         if came or went or asked:
-            self._settle(touched - {""})
+            self._settle(named, went)
 
     @property
     def _asks(self) -> bool:
@@ -127,9 +129,10 @@ class Names:
 
     def _forget(self) -> None:
         """Forget the last look, so that the next one finds every node anew."""
-        self._listed, self._live, self._nameless = [], set(), set()
-        self._claims, self._contested = {}, {}
-        self.nodes, self.refused = {}, {}
+        self._listed, self._nameless = [], set()
+        self._live = np.zeros(0, dtype=np.uint64)
+        self._disputed = {}
+        self.nodes, self.ordered, self.refused = {}, ([], []), {}
 
     def name_of(self, node: int) -> str:
         """Return the name under which a node comes, "" if it has none."""
@@ -210,32 +213,69 @@ class Names:
             "register it with flwr supernode register KEY --name NAME (needs Flower 1.41)"
         )
 
-    def _settle(self, touched: set[str]) -> None:
-        """Give each of these names to at most one node; note why other nodes do not get it."""
-        nodes = {name: node for name, node in self.nodes.items() if name not in touched}
-        self._contested = {node: why for node, why in self._contested.items() if node in self._live}
-        for name in touched:
-            claimants = sorted(self._claims.get(name, ()))
-            if not claimants:
-                self._claims.pop(name, None)
-                continue
-            strongest = [node for node in claimants if self._registered[node]]
-            if not strongest and name not in self._reserved:
-                strongest = claimants
-            winner = strongest[0] if len(strongest) == 1 else self._holders.get(name, -1)
-            if winner in strongest:
-                nodes[name] = winner
-                self._hold(name, winner)
-            held = f"node {winner} holds" if winner in strongest else f"nodes {claimants} claim"
-            if not strongest:
-                held = "is registered for another node"
-            for node in claimants:
-                self._contested.pop(node, None)
-                if nodes.get(name) != node:
-                    self._contested[node] = f"node {node} claims the name {name!r}, which {held}"
-        self.nodes = {name: nodes[name] for name in sorted(nodes)}
-        reasons = {node: self._reason(node) for node in sorted(self._nameless)} | self._contested
+    def _settle(self, named: set[int], went: set[int]) -> None:
+        """Give each name to at most one node; note why other nodes do not get it."""
+        new: dict[str, int] = {}
+        lost: set[str] = set()
+        disputed = set(self._disputed)
+        for node in went:
+            name = self.name_of(node)
+            if self.nodes.get(name) == node:
+                del self.nodes[name]
+                lost.add(name)
+        for node in named:
+            name = self.name_of(node)
+            if name in self.nodes or name in new or self._is_anothers(node, name):
+                disputed.add(name)
+            new[name] = node
+        self._disputed = {}
+        for name, claimants in self._claims_of(disputed).items():
+            if self.nodes.pop(name, None) is not None:
+                lost.add(name)
+            new.pop(name, None)
+            winner = self._decide(name, claimants)
+            if winner is not None:
+                new[name] = winner
+        for name, node in new.items():
+            self._hold(name, node)
+        self.nodes |= new
+        self.ordered = _merged(*self.ordered, lost=lost, new=new)
+        reasons = {node: self._reason(node) for node in sorted(self._nameless)}
+        for refusals in self._disputed.values():
+            reasons |= refusals
         self.refused = {f"node {node}": why for node, why in reasons.items()}
+
+    def _decide(self, name: str, claimants: list[int]) -> int | None:
+        """Return which of several nodes gets a name, if any; note why the others do not."""
+        strongest = [node for node in claimants if not self._is_anothers(node, name)]
+        winner = strongest[0] if len(strongest) == 1 else self._holders.get(name)
+        if winner not in strongest:
+            winner = None
+        held = f"nodes {claimants} claim" if winner is None else f"node {winner} holds"
+        if not strongest:
+            held = "is registered for another node"
+        refusals = {
+            node: f"node {node} claims the name {name!r}, which {held}"
+            for node in claimants
+            if node != winner
+        }
+        if refusals:
+            self._disputed[name] = refusals
+        return winner
+
+    def _is_anothers(self, node: int, name: str) -> bool:
+        """Return whether a node claims a name that is registered for another."""
+        claims = self.source != "node-id" and not self._registered[node]
+        return claims and name in self._reserved
+
+    def _claims_of(self, names: set[str]) -> dict[str, list[int]]:
+        """Return the live nodes that come under each of some names, in order."""
+        claims: dict[str, list[int]] = {name: [] for name in names}
+        for node in self._live.tolist() if names else ():
+            name = self.name_of(node)
+            if name in claims:
+                claims[name].append(node)
+        return claims
 
     def _hold(self, name: str, node: int) -> None:
         if self._holders.get(name) != node:
@@ -269,3 +309,32 @@ class Names:
         self._gone = dict.fromkeys(names, time.monotonic())
         self._saved = None
         self._forget()
+
+
+def _beyond(nodes: NDArray[np.uint64], others: NDArray[np.uint64]) -> set[int]:
+    """Return the nodes that are not among others, both in order; sets take several times longer."""
+    if not others.size:
+        return set(nodes.tolist())
+    places = np.minimum(np.searchsorted(others, nodes), others.size - 1)
+    return set(nodes[others[places] != nodes].tolist())
+
+
+def _merged(
+    names: list[str], nodes: list[int], *, lost: set[str], new: Mapping[str, int]
+) -> tuple[list[str], list[int]]:
+    """Return names in order and their nodes, without those lost and with new ones.
+
+    What stays is copied in slices: to look up a hundred thousand names takes longer than to list
+    the nodes.
+    """
+    found: tuple[list[str], list[int]] = ([], [])
+    begin = 0
+    for name in sorted(lost | new.keys()):
+        place = bisect_left(names, name, begin)
+        found[0].extend(names[begin:place])
+        found[1].extend(nodes[begin:place])
+        begin = place + (name in lost)
+        if name in new:
+            found[0].append(name)
+            found[1].append(new[name])
+    return found[0] + names[begin:], found[1] + nodes[begin:]

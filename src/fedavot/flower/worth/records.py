@@ -120,12 +120,12 @@ def records_of(reply: Message, kind: type[Record]) -> dict[str, Record]:
 
 def metrics_of(reply: Message) -> MetricRecord:
     """Return the only metric record of a reply."""
-    return next(iter(records_of(reply, MetricRecord).values()))
+    return next(it for it in reply.content.values() if isinstance(it, MetricRecord))
 
 
 def arrays_of(reply: Message) -> ArrayRecord:
     """Return the only array record of a reply."""
-    return next(iter(records_of(reply, ArrayRecord).values()))
+    return next(it for it in reply.content.values() if isinstance(it, ArrayRecord))
 
 
 class _Seen(Array):
