@@ -22,18 +22,10 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE / "app")]
 
 from deployment import SUPERLINK, Deployment, write_key  # noqa: E402
-from flwr.serverapp.strategy import FedAvg  # noqa: E402
-from grid import LocalGrid, Node, arrays_of, record_of, rounds_in  # noqa: E402
-from hospitals.client import app  # noqa: E402
-from hospitals.model import IMPORTANCE, initial  # noqa: E402
+from test_deployment import SITES, replayed, rounds, start  # noqa: E402
 
-from fedavot.flower import Admission, FedAVOT  # noqa: E402
-
-SITES = {"hospital-a": 1, "hospital-b": 2, "hospital-c": 3}
 ROUNDING = 1e-5
 """Room for float32 sums over the rounds in another order; models are of order one."""
-TIMEOUT = 40.0
-"""Seconds after which a round ends without the reply of a node that was killed."""
 
 
 def main():
@@ -47,7 +39,7 @@ def main():
         path = deployment.folder / "run"
         kills = _train(deployment, path, rng, options)
         found = dict(np.load(path / "final.npz"))
-        log = rounds_in(path)
+        log = rounds(path)
     wanted = replayed(log, memory="server", folder=Path(tempfile.mkdtemp()))
     off = max(float(np.abs(found[name] - wanted[name]).max()) for name in found)
     replies = sum(len(entry["replied"]) for entry in log)
@@ -64,7 +56,7 @@ def _train(deployment, path, rng, options):
         start(deployment, name, keys)
     run = {
         **{"folder": str(path), "rounds": options.rounds, "resume": True, "memory": "clients"},
-        **{"pause": 0.5, "timeout": TIMEOUT},
+        **{"pause": 0.5},
     }
     deployment.submit(**run)
     kills = {"SuperNode": 0, "ServerApp": 0, "SuperLink": 0}
@@ -72,10 +64,9 @@ def _train(deployment, path, rng, options):
         if not _gets_on(deployment, path, rng.randint(1, 6)):
             break
         victim = rng.choice([*SITES, "ServerApp", "SuperLink"])
-        print(f"round {_logged(path)}: kill {victim}", flush=True)
+        print(f"round {len(rounds(path))}: kill {victim}", flush=True)
         if victim in SITES:
-            deployment.kill(victim)
-            start(deployment, victim, keys)
+            _restart(deployment, victim, keys, path)
             kills["SuperNode"] += 1
             continue
         if victim == "SuperLink":
@@ -91,11 +82,14 @@ def _train(deployment, path, rng, options):
     return kills
 
 
-def start(deployment, name, keys):
-    """Start a SuperNode, with its files in a folder of its own."""
-    held = deployment.folder / f"held-{name}"
-    config = f'site={SITES[name]} fedavot-folder="{held}"'
-    deployment.start_node(name, keys[name], config=config)
+def _restart(deployment, name, keys, path):
+    """Kill a SuperNode, and start it again when a round has ended without it."""
+    before = len(rounds(path))
+    deployment.kill(name)
+    # Flower takes it for alive for a minute. If it came back meanwhile, its reply would be waited
+    # for, and its message is lost.
+    deployment.wait_until(lambda: len(rounds(path)) > before, what="a round ends")
+    start(deployment, name, keys)
 
 
 def _gets_on(deployment, path, lines):
@@ -103,19 +97,14 @@ def _gets_on(deployment, path, lines):
     done = path / "final.npz"
 
     def trained():
-        return sum(deployment.log(name).count("training") for name in SITES)
+        logs = deployment.folder.glob("hospital-*.log")
+        return sum(path.read_text(errors="replace").count(": training") for path in logs)
 
     before = trained()
     deployment.wait_until(
-        # A SuperNode that was started again has a new log.
-        lambda: done.exists() or not before - 1 < trained() < before + lines,
-        what="clients train",
+        lambda: done.exists() or trained() >= before + lines, what="clients train"
     )
     return not done.exists()
-
-
-def _logged(path):
-    return len(rounds_in(path)) if (path / "participation.jsonl").exists() else 0
 
 
 def _command(pid):
@@ -123,32 +112,6 @@ def _command(pid):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     except OSError:
         return ""
-
-
-def replayed(log, *, memory, folder):
-    """Return the final parameters of an uninterrupted run with the replies of a log."""
-    nodes = {site: Node(app, {"site": site}, name) for name, site in SITES.items()}
-
-    def fate(node, message):
-        entry = log[message.content["config"]["server-round"] - 1]
-        return "reply" if nodes[node].name in entry["replied"] else "silent"
-
-    def set_scene(number):
-        for node in nodes.values():
-            node.online = number < len(log) and node.name in log[number]["available"]
-
-    set_scene(0)
-    strategy = FedAVOT(
-        FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1),
-        importance=IMPORTANCE,
-        memory=memory,
-        admission=Admission(identity="registered"),
-        folder=folder,
-        on_round=lambda done: set_scene(done.round),
-    )
-    start = record_of(initial())
-    grid = LocalGrid(nodes, fate)
-    return arrays_of(strategy.start(grid, start, num_rounds=len(log)).arrays)
 
 
 def _options():

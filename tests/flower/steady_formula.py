@@ -8,7 +8,7 @@ class Steady:
 
     def __init__(self, share=0.5):
         self.y, self.seen, self.round, self.share = {}, {}, 0, share
-        self.absences, self.trusted = [], [0.0, 0.0]
+        self.absences, self.trusted, self.squares = [], [0.0, 0.0], [0.0, 0.0]
 
     @property
     def trust(self):
@@ -35,12 +35,22 @@ class Steady:
                 )
             else:
                 change = change + weight * news
+        returned = any(i in self.y for i in said)
         self._learn(said, importance)
         for i, one in said.items():
             gain = self._gain(i) if i in self.y else 1.0
             self.y[i] = self.y.get(i, 0.0) + gain * (one - self.y.get(i, 0.0))
             self.seen[i] = self.round
+        self._fade(returned)
         return change
+
+    def _fade(self, returned):
+        """Shrink what is remembered at the rate at which updates have become smaller."""
+        new, old = self.squares
+        if returned and 0 < new < old:
+            rate = np.log(old / new) / max(np.mean(self.absences), 1)
+            for i in self.y:
+                self.y[i] = self.y[i] * np.exp(-min(rate, 0.7))
 
     def _gain(self, client):
         away = self.round - self.seen[client]
@@ -50,8 +60,11 @@ class Steady:
         back = [i for i in said if i in self.y]
         if back:
             self.trusted = [0.97 * value for value in self.trusted]
+            self.squares = [0.97 * value for value in self.squares]
         self.absences += [self.round - self.seen[i] for i in back]
         for i in back:
             weight = importance[i] * self._gain(i)
             self.trusted[0] += weight * (said[i] @ self.y[i])
             self.trusted[1] += weight * (self.y[i] @ self.y[i])
+            self.squares[0] += said[i] @ said[i]
+            self.squares[1] += self.y[i] @ self.y[i]

@@ -191,6 +191,18 @@ def test_a_run_cannot_be_resumed_with_its_memory_elsewhere(tmp_path, first, seco
         run(second, folder=tmp_path, n_rounds=4, resume=True)
 
 
+@pytest.mark.parametrize("other", [IMPORTANCE, {**IMPORTANCE, "0": 9.0, "3": 0.5}], ids=len)
+def test_the_mean_on_the_server_is_by_the_importance_of_now(tmp_path, other):
+    calm = federation(N, update, fate=only([[0, 1, 2, 3, 4, 5], [0, 1, 2], [3, 4]]))
+    run("server", n_rounds=3, grid=calm, folder=tmp_path)
+    strategy = FedAVOT(everybody(), importance=other, memory="server", folder=tmp_path, resume=True)
+    strategy.start(calm, record_of(MODEL), 3)
+    rule, rows = strategy._files.memory.rule, np.fromfile(tmp_path / "memory.bin").reshape(N, -1)
+    shares = np.array(list(other.values())) * [rule.request(i).fade for i in range(N)]
+    found = np.concatenate([array.ravel() for array in rule.mean])
+    np.testing.assert_allclose(found, shares @ rows / sum(other.values()), rtol=1e-9)
+
+
 def test_user_functions_and_mods_see_the_message_of_flower_alone(tmp_path):
     seen = {"mod": [], "train": []}
 

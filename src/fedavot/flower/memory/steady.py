@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message
 
-from fedavot._checks import Floats
+from fedavot._checks import Floats, Integers
 from fedavot.errors import CheckpointError
 from fedavot.flower.memory.layout import Layout, minus
 from fedavot.flower.memory.options import Memory
@@ -31,6 +31,9 @@ _log = logging.getLogger("flwr")
 
 NOT_SAVED = ("importance", "constants")
 """Fields of `ServerMemory` that come from the weigher and the options."""
+
+SAME = 1e-9
+"""Relative difference up to which importance is the same as before."""
 
 PER_CLIENT = ("accepted", "gains", "masses", "written")
 """Those with a number per client, of which only clients that were heard are saved."""
@@ -93,7 +96,8 @@ class SteadyMemory:
         held = {name: value for name, value in vars(self.rule).items() if name not in NOT_SAVED}
         heard = np.flatnonzero(self.rule.accepted)
         held |= {name: held[name][heard] for name in PER_CLIENT if name in held}
-        return {"where": self._options.where, "heard": heard, **held}
+        shares = self.rule.importance[heard]
+        return {"where": self._options.where, "heard": heard, "shares": shares, **held}
 
     def saved(self) -> None:
         """Do nothing: the checkpoint is all there is."""
@@ -105,6 +109,7 @@ class SteadyMemory:
                 f"the checkpoint has its memory on the {state['where']}, and this run on the "
                 f"{self._options.where}; use memory={state['where']!r}, or start in another folder"
             )
+        self._recover(state)
         heard = state["heard"]
         for name in vars(self.rule).keys() - set(NOT_SAVED):
             value = state[name]
@@ -112,9 +117,25 @@ class SteadyMemory:
                 value = np.zeros(int(heard.max(initial=0)) + 1, value.dtype)
                 value[heard] = state[name]
             setattr(self.rule, name, value)
+        amounts = self._weigher.amounts
+        if heard.size and amounts.sum() > 0:
+            self.rule.reach(amounts / amounts.sum())
+            ratios = amounts[heard] / np.where(state["shares"] > 0, state["shares"], np.inf)
+            if np.ptp(ratios) > SAME * ratios.max():
+                self._reweigh(heard)
 
     def clear(self) -> None:
         """Delete what an earlier run left that has no checkpoint."""
+
+    def _recover(self, state: Mapping[str, Any]) -> None:
+        """Check and complete the files that belong to a checkpoint."""
+
+    def _reweigh(self, heard: Integers) -> None:
+        """Take note that clients that were heard have another importance than in the mean."""
+        _log.warning(
+            "FedAVOT: the mean of the memories has the importance of before; what is new counts by "
+            "that of now, and with a half-life the difference fades"
+        )
 
     def _replies(
         self, usable: Mapping[str, Message], clients: Sequence[int], start: Model
@@ -166,14 +187,23 @@ class OnServer(SteadyMemory):
         """Write the new rows to their file."""
         self._rows.commit()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def _recover(self, state: Mapping[str, Any]) -> None:
         """Complete the rows from the journal, and check all of them."""
-        super().load_state_dict(state)
-        self._rows.recover(self.rule.rounds, int(state["bytes"]), state["digests"])
+        self._rows.recover(int(state["rounds"]), int(state["bytes"]), state["digests"])
 
     def clear(self) -> None:
         """Delete the files of an earlier run."""
         self._rows.clear()
+
+    def _reweigh(self, heard: Integers) -> None:
+        """Compute the mean again, by the importance of now."""
+        parts = [(0.0, self.layout.zeros())]
+        for client in heard.tolist():
+            (row,) = self._rows.read([client])
+            share = float(self.rule.importance[client])
+            parts.append((share * self.rule.request(client).fade, self.layout.parts(row)))
+        if self.rule.heard > 0:
+            self.rule.mean = total((1.0 / self.rule.heard, total(*parts)))
 
     def _replies(
         self, usable: Mapping[str, Message], clients: Sequence[int], start: Model
