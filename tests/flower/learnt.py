@@ -20,11 +20,11 @@ class Learner:
         """What weights are the softmax of."""
         return np.log(self.p) + self.x
 
-    def weights(self, cohort):
+    def weights(self, cohort) -> np.ndarray:
         raw = self.p[cohort] * np.exp(self.x[cohort])
-        return raw / raw.sum()
+        return np.asarray(raw / raw.sum())
 
-    def observe(self, cohort, given=None):
+    def observe(self, cohort, given=None) -> np.ndarray:
         cohort = list(cohort)
         shares = self.weights(cohort) if given is None else np.asarray(given)
         ahead = self.x + self.step * self.p

@@ -75,8 +75,12 @@ def expected(part=1.0):
             descend(i, after, shift, int(STEPS * part))
             followed = [part * path]
             replies[i] = clients[i].answer(request, [after["w"] - model["w"]], path=followed)
-        weights = aligner.observe(cohort)
-        (change,) = server.close(replies, weigh=lambda _, weights=weights: weights)
+        given = aligner.observe(cohort)
+
+        def weigh(_, given=given):
+            return given
+
+        (change,) = server.close(replies, weigh=weigh)
         model = {"w": model["w"] + change}
     assert server.correction > 0.1
     return model["w"]
