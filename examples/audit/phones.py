@@ -20,7 +20,7 @@ from statistics import median
 import numpy as np
 
 from fedavot.audit import Findings, Participation, audit, federation_of, read_log, write_audit
-from fedavot.audit.decision.rules import label, recommended
+from fedavot.audit.decision.rules import label
 
 INTERVALS, COVERAGE = "flash300_intervals.csv", "flash300_coverage.csv"
 STATE, PERIOD, COHORT = "charging", 600, 10
@@ -71,21 +71,26 @@ def unknown_share(log: Participation, first: float, last: float) -> float:
 
 
 def table(findings: Findings) -> str:
-    """Return the rules' gaps, in rounds that they were not fitted to and over the whole log."""
+    """Return the rules' losses in training on the log, and the gaps of those that are weights."""
     lines = [
-        "| rule | gap, last third | 95 % interval | effective cohort size, last third "
-        "| gap, whole log |",
-        "|---|---:|---:|---:|---:|",
+        "| rule | excess loss, last third | over all variants | gap, last third | 95 % interval "
+        "| effective cohort size, last third | gap, whole log |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
-    best = recommended(findings.advice)  # None if the advice is to collect more rounds
-    for rule in findings.price.standings:
-        name = label(rule.rule)
-        name = f"**{name}**" if rule.rule == best else name
-        gap, size = rule.held_out_gap, rule.held_out_effective_cohort_size
-        lines.append(
-            f"| {name} | {percent(gap.value)} | {percent(gap.low)} to {percent(gap.high)} | "
-            f"{size:.1f} | {percent(rule.gap)} |"
-        )
+    advice = findings.recommendation
+    advised = [choice.rule for choice in (advice.best, advice.second) if choice is not None]
+    trained = findings.replay.trained if findings.replay else ()
+    for one in sorted(trained, key=lambda one: one.held_out_to_plain.value):
+        name = f"**{label(one.rule)}**" if one.rule in advised else label(one.rule)
+        loss, rule = one.held_out_to_plain, findings.price.find(one.rule)
+        cells = [name, percent(loss.value), f"{percent(loss.low)} to {percent(loss.high)}"]
+        if rule is None:
+            cells += ["–"] * 4
+        else:
+            gap, size = rule.held_out_gap, rule.held_out_effective_cohort_size
+            cells += [percent(gap.value), f"{percent(gap.low)} to {percent(gap.high)}"]
+            cells += [f"{size:.1f}", percent(rule.gap)]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -99,7 +104,7 @@ def told(findings: Findings) -> str:
         f"Gap of FedAVOT in the last third, by the law it is fitted to: {laws}. Importance out of "
         f"reach of any weights: {percent(short.value, 1)}, and {percent(short.low, 1)} to "
         f"{percent(short.high, 1)} in the "
-        f"long run.\n\nRecommended: {findings.advice.action}. {findings.advice.reason}"
+        f"long run.\n\nRecommended: {findings.recommendation.action}."
     )
 
 

@@ -75,7 +75,7 @@ def _by_model(table: Floats, length: int) -> NDArray[np.float32]:
     return padded.reshape(-1, length, DIMENSION)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=(1, 2))
 def _round(hooks: Any, models: Any, state: Any, turn: Any) -> Any:
     aggregate, correct = hooks
     members, shares, updates, bends, spans = turn

@@ -1,0 +1,42 @@
+"""Advice, followed: rules trained afterwards, on a task that the audit has not seen.
+
+`examples/audit/advice.py` prints the whole table; here are two of its federations, for fewer rounds
+and with fewer rules.
+"""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedavot.audit import audit
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "audit" / "advice.py"
+ROUNDS = 120
+
+
+@pytest.fixture(scope="module")
+def script():
+    """Return the script as a module."""
+    pytest.importorskip("mlxtend")
+    spec = importlib.util.spec_from_file_location("advice_script", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    module.SEEDS = (0, 1)
+    yield module
+    del sys.modules[spec.name]
+
+
+@pytest.mark.parametrize("name", ["day_and_night", pytest.param("scarce", marks=pytest.mark.slow)])
+def test_what_is_advised_trains_better_than_the_plain_average(script, name):
+    case = getattr(script, name)(np.random.default_rng(1), 2 * ROUNDS)
+    seen = case.federation(0, ROUNDS)
+    findings = audit(seen)
+    advised = [script.advised(findings), script.advised(audit(seen, can=()))]
+    assert advised[0] == "fedavot-steady"
+    losses = script.train(case, findings, names={"fedavg", *advised})
+    for rule in advised:
+        assert losses[rule].mean() < losses["fedavg"].mean()
