@@ -67,3 +67,44 @@ def test_every_state_that_calls_lead_to_is_read_back(seed, soft):
         assert text_of(again) == text_of(aligner)
         if rng.random() < 0.3:
             aligner = again
+
+
+@pytest.mark.parametrize("soft", [False, True], ids=["plain", "soft"])
+def test_a_state_in_arrays_is_the_state_in_lists(soft):
+    rng = np.random.default_rng(3)
+    aligner = made(rng, soft)
+    for _ in range(10):
+        aligner.observe(rng.permutation(aligner.n_clients)[:1])
+    state = aligner.state_dict(arrays=True)
+    again = type(aligner).from_state(state)
+    assert text_of(again) == text_of(aligner)
+    for name, value in aligner.state_dict().items():
+        if isinstance(value, list):
+            assert state[name].tolist() == value
+            with pytest.raises(FedavotError, match=name):
+                type(aligner).from_state(state | {name: state[name].astype(str)})
+
+
+@pytest.mark.parametrize("soft", [False, True], ids=["plain", "soft"])
+def test_an_importance_that_changes_is_owed_from_then_on(soft):
+    options = {"softness": 0.5} if soft else {}
+    kind = fa.SoftOnlineAligner if soft else fa.OnlineAligner
+    first, second = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6])
+    aligner = kind(first, step=0.5, potentials=np.log(first), **options)
+    for cohort in ([0, 1], [2], [1, 2]):
+        aligner.observe(cohort)
+    before, owed = aligner.weights([0, 1, 2]), aligner.owed
+    change = np.log(second / first)
+    aligner.reweigh(second, added=change)
+    shifted = before * np.exp(change)
+    assert aligner.weights([0, 1, 2]) == pytest.approx(shifted / shifted.sum())
+    assert aligner.importance == pytest.approx(second)
+    for _ in range(4):
+        aligner.observe([0, 1, 2])
+    assert aligner.owed == pytest.approx(owed + 4 * second)
+
+
+def test_an_importance_for_other_clients_is_refused():
+    aligner = fa.OnlineAligner([0.5, 0.5], step=0.5)
+    with pytest.raises(FedavotError, match="3 entries.*2 clients"):
+        aligner.reweigh([0.2, 0.3, 0.5])

@@ -150,7 +150,9 @@ class AdmittedGrid(Grid):
         before = self._naming.changes
         self._naming.resolve(self._grid, self._config)
         look = self._naming.ordered
-        unlisted = self._weigher.admit(self._naming.nodes.keys())
+        fresh = {name for name in self._naming.fresh if name in self._naming.nodes}
+        unlisted = self._weigher.admit(fresh)
+        self._naming.fresh = set(unlisted)
         self.refused = self._naming.refused | unlisted
         if unlisted:
             kept = [pair for pair in zip(*look, strict=True) if pair[0] not in unlisted]

@@ -54,6 +54,8 @@ class Names:
         Live nodes by client name.
     ordered : tuple of list of str and list of int
         The names in order, and their nodes. It is replaced, never changed.
+    fresh : set of str
+        Names that got a node since this was last replaced.
     refused : dict of str
         Why other live nodes have no name, by node. It is replaced, never changed.
     changes : int
@@ -64,6 +66,7 @@ class Names:
     key: str
     nodes: dict[str, int] = field(default_factory=dict)
     ordered: tuple[list[str], list[int]] = ([], [])
+    fresh: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
     changes: int = 0
 
@@ -239,6 +242,7 @@ class Names:
         for name, node in new.items():
             self._hold(name, node)
         self.nodes |= new
+        self.fresh |= new.keys()
         self.ordered = _merged(*self.ordered, lost=lost, new=new)
         reasons = {node: self._reason(node) for node in sorted(self._nameless)}
         for refusals in self._disputed.values():

@@ -11,6 +11,7 @@ are not finite, they stay: training may have diverged, and the average should sa
 """
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -75,4 +76,4 @@ def _form(value: Any) -> int | None:
 
 
 def _is_finite(value: Any) -> bool:
-    return bool(np.isfinite(np.asarray(value, dtype=np.float64)).all())
+    return all(map(math.isfinite, value)) if isinstance(value, list) else math.isfinite(value)
