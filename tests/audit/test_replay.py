@@ -5,7 +5,7 @@ import pytest
 
 import fedavot as fa
 from fedavot import rules
-from fedavot.audit.auditing import audit
+from fedavot.audit.auditing import ReplayOptions, audit
 from fedavot.audit.federation import Federation
 from fedavot.audit.replay import problems as made
 from fedavot.audit.replay import scene as scenes
@@ -13,7 +13,7 @@ from fedavot.audit.replay.scene import scene_of
 from fedavot.audit.replay.training import train, train_all
 from fedavot.audit.replay.ways import Way
 from fedavot.audit.statistics.case import opened
-from fedavot.errors import OptionError
+from fedavot.errors import OptionError, TaskError
 from fedavot.rules._rule import Asked, Rule, add_updates
 from fedavot.rules.server import with_server
 from fedavot.training import Problem, Training, constant
@@ -195,3 +195,41 @@ def test_a_small_log_is_replayed_as_it_is(rounds):
     scene = scene_of(opened(Federation(log, importance), "log", rng), rng)
     assert scene.window.incidence.members.tolist() == cohorts.members.tolist()
     assert scene.clients.tolist() == list(range(9))
+
+
+@pytest.fixture
+def arrays(tmp_path):
+    """Return a function that writes examples of some clients, of two groups of labels."""
+
+    def write(names, **more):
+        rng = np.random.default_rng(0)
+        owners = np.repeat(names, 12)
+        group = np.array([int(name.rpartition("-")[2]) % 2 for name in owners])
+        labels = 2 * group + rng.integers(0, 2, owners.size)
+        features = np.eye(4)[labels] + 0.3 * rng.standard_normal((owners.size, 4))
+        held = {"features": features, "targets": labels, "clients": owners, **more}
+        path = tmp_path / "mine.npz"
+        np.savez(path, **{name: array for name, array in held.items() if array is not None})
+        return path
+
+    return write
+
+
+def test_a_task_of_the_users_own_takes_the_place_of_the_problems(arrays):
+    law, importance = slack(8)
+    federation = drawn(law, importance, 61, 0)
+    task = arrays(federation.participation.clients)
+    found = audit(federation, training=ReplayOptions(local_steps=2, task=task)).replay
+    assert (found.task, found.variants, found.local_steps) == ("mine.npz", 1, 2)
+    assert found.recorded[-1] == 61
+    assert found.find("fedavg").to_use.value == 1.0
+    assert found.find("full").middle[-1] < found.find("full").middle[0]
+
+
+def test_a_task_without_an_example_of_every_client_is_refused(arrays):
+    federation = drawn(*slack(8), 20, 0)
+    names = federation.participation.clients
+    with pytest.raises(TaskError, match="'client-7'"):
+        audit(federation, training=ReplayOptions(task=arrays(names[:-1])))
+    with pytest.raises(TaskError, match="no array 'clients'"):
+        audit(federation, training=ReplayOptions(task=arrays(names, clients=None)))

@@ -5,7 +5,7 @@ import pytest
 from tiny import ARRAYS, LOG, arrays, configured, refused
 
 from fedavot.errors import FedavotError
-from fedavot.experiments.configured_task import read_examples
+from fedavot.training.examples import read_examples
 
 
 @pytest.mark.parametrize(

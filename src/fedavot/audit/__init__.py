@@ -9,7 +9,7 @@ from fedavot._extras import require
 
 require("audit", "polars", "matplotlib", "jinja2", by="fedavot.audit")
 
-from fedavot.audit.auditing import audit
+from fedavot.audit.auditing import ReplayOptions, audit
 from fedavot.audit.federation import Federation, federation_of
 from fedavot.audit.findings import Findings
 from fedavot.audit.participation import Participation
@@ -21,6 +21,7 @@ __all__ = [
     "Federation",
     "Findings",
     "Participation",
+    "ReplayOptions",
     "audit",
     "federation_of",
     "read_log",

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from fedavot._checks import as_amount, as_seed, as_size, shown
+from fedavot._files import PathLike
 from fedavot.audit.decision.recommending import NEEDS, Facts, recommend
 from fedavot.audit.decision.rules import AS_APPLIED, BY_EXAMPLES, FEDAVG, SOFT
 from fedavot.audit.federation import Federation
@@ -22,7 +24,7 @@ from fedavot.audit.findings import (
     Recommendation,
     Replay,
 )
-from fedavot.audit.replay.scene import scene_of
+from fedavot.audit.replay.scene import Scene, scene_of
 from fedavot.audit.statistics.behaviour import behave
 from fedavot.audit.statistics.case import Case, opened
 from fedavot.audit.statistics.estimates import Weighted, distance, drift
@@ -47,8 +49,23 @@ STAGES = (
     "training with every rule",
 )
 IN_USE = {"equal": FEDAVG, "examples": BY_EXAMPLES, "applied": AS_APPLIED}
-LOCAL_STEPS = 5
-"""Local steps of a client in a round of the replay, unless they are given."""
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """How an audit trains on the log.
+
+    Attributes
+    ----------
+    local_steps : int
+        Number of local steps that a client takes in a round.
+    task : path, optional
+        A task to train on instead of the audit's small problems: an .npz of ``features``,
+        ``targets`` and ``clients``, as `fedavot simulate` takes it.
+    """
+
+    local_steps: int = 5
+    task: PathLike | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +91,7 @@ def audit(
     tolerance: float = 0.05,
     weights: Literal["equal", "examples", "applied"] | None = None,
     can: Collection[Need] = NEEDS,
-    local_steps: int = LOCAL_STEPS,
+    training: ReplayOptions | None = None,
     seed: int = 0,
     progress: Callable[[str, int, int], object] | None = None,
 ) -> Findings:
@@ -93,8 +110,8 @@ def audit(
         or those that the log has. By default what the log has, equal ones if it has neither.
     can : collection of "memory-clients", "memory-server" and "select"
         What is possible; a rule that needs something else is not recommended.
-    local_steps : int
-        Number of local steps that a client takes in a round.
+    training : ReplayOptions, optional
+        How to train on the log.
     seed : int
         Seed for the bootstrap and the replay.
     progress : function, optional
@@ -111,7 +128,8 @@ def audit(
             f"tolerance is {limit:g}; it must be at least {LEAST_TOLERANCE:g}: no log is long "
             "enough to resolve smaller gaps"
         )
-    steps = as_size(local_steps, what="local_steps", low=1)
+    how = training or ReplayOptions()
+    steps = as_size(how.local_steps, what="local_steps", low=1)
     able = _as_needs(can)
     in_use = _in_use(federation, weights)
     rng = np.random.default_rng(as_seed(seed))
@@ -139,21 +157,27 @@ def audit(
     under_way(6)
     replayed = None
     if find_spec("jax") is not None:
-        from fedavot.audit.replay.replaying import replay
+        from fedavot.audit.replay.replaying import Options, replay
 
-        options: dict[str, Any] = {
-            "softness": softness,
-            "in_use": in_use,
-            "local_steps": steps,
-            "seed": seed,
-        }
-        replayed = replay(scene_of(case, rng), law=fit.law, **options)
+        scene = scene_of(case, rng)
+        options = Options(fit.law, softness, in_use, steps, seed)
+        replayed = replay(scene, options, _task(how.task, case, scene))
     advice = recommend(replayed, _facts(case, gap, limit), able)
     found = _Found(
         gap, behaviour, reached, shortfall, fit, standings, limit, in_use, replayed, advice
     )
     under_way(7)
     return _findings(case, found, source=source)
+
+
+def _task(path: PathLike | None, case: Case, scene: Scene) -> Any:
+    """Read a user's task, of the clients that are replayed."""
+    if path is None:
+        return None
+    from fedavot.audit.replay.task import read_task
+
+    names = case.federation.participation.clients
+    return read_task(Path(path), [names[client] for client in scene.clients])
 
 
 def _as_needs(can: Collection[str]) -> tuple[Need, ...]:

@@ -202,6 +202,12 @@ def _importance(context: click.Context, parameter: click.Parameter, value: str) 
     help="Local steps that a client takes in a round.",
 )
 @click.option(
+    "--task",
+    type=FILE,
+    help="A task to train on instead of small problems: an .npz of features, targets and clients, "
+    "as fedavot simulate takes it.",
+)
+@click.option(
     "--seed",
     type=click.IntRange(min=0),
     metavar="NUMBER",
@@ -282,7 +288,9 @@ def _find(
 
     wanted = {name: chosen.pop(name) for name in ("importance", "groups", "targets", "unlisted")}
     refuse_contradictions(**wanted)  # before a long log is read
-    options = {name: chosen.pop(name) for name in ("tolerance", "can", "local_steps")}
+    options = {name: chosen.pop(name) for name in ("tolerance", "can")}
+    how = {name: chosen.pop(name) for name in ("local_steps", "task")}
+    options["training"] = auditing.ReplayOptions(**how)
     options["weights"] = weights = chosen.pop("weights")
     if weights not in (None, "equal", "examples"):
         chosen["columns"], options["weights"] = {**chosen["columns"], "weight": weights}, "applied"

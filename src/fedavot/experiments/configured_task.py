@@ -6,19 +6,17 @@ are split; where a file gives the client of each example, that is followed.
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedavot._checks import Integers, as_seed, as_size, refuse_if_too_large
 from fedavot._clients import Clients
-from fedavot._files import ARCHIVE_FAILURES
-from fedavot.errors import ConfigError, FileFormatError, TaskError
+from fedavot.errors import ConfigError, TaskError
 from fedavot.experiments.config import Config, Table, at
 from fedavot.training import Task
+from fedavot.training.examples import Examples, read_examples
 from fedavot.training.mnist import load, standardised
 from fedavot.training.partition import by_group, dirichlet, iid, two_digits
 from fedavot.training.tasks._examples import Pair
@@ -47,21 +45,6 @@ _CLASSIFIERS: dict[str, Any] = {"softmax": softmax_task, "mlp": mlp_task}
 _DIGITS = {f"mnist-{name}": make for name, make in (_CLASSIFIERS | {"cnn": cnn_task}).items()}
 _BYTES_PER_NUMBER = 24
 """A feature in double precision, and two temporary copies of it."""
-
-
-class Examples(NamedTuple):
-    """Labelled examples, not yet split among clients."""
-
-    features: NDArray[Any]
-    """Inputs of the model, shape (n_examples, n_features)."""
-    targets: NDArray[Any]
-    """What the model should predict, shape (n_examples,)."""
-    clients: NDArray[Any] | None = None
-    """The client of each example, shape (n_examples,)."""
-
-    def of(self, parts: Sequence[Integers]) -> list[Pair]:
-        """Return one pair of features and targets for each part."""
-        return [(self.features[part], self.targets[part]) for part in parts]
 
 
 class Tasks(NamedTuple):
@@ -99,36 +82,6 @@ def tasks_of(config: Config, n_logged: int = 0) -> Tasks:
     return _split(
         config, examples, n_logged or N_CLIENTS, lambda data, _: _DIGITS[kind](kind, data)
     )
-
-
-def read_examples(path: Path) -> Examples:
-    """Read an .npz of ``features``, ``targets`` and perhaps ``clients``, no pickled objects."""
-    try:
-        with path.open("rb") as stream:
-            held = np.load(stream, allow_pickle=False)
-            arrays = {name: held[name] for name in getattr(held, "files", ())}
-    except ARCHIVE_FAILURES as cause:
-        raise FileFormatError(
-            f"{path} is not an .npz of plain arrays ({cause}); write it with numpy.savez"
-        ) from None
-    missing = [name for name in ("features", "targets") if name not in arrays]
-    if missing:
-        raise TaskError(
-            f"{path} has no array {missing[0]!r}, only {', '.join(map(repr, arrays)) or 'none'}; "
-            "it needs features, targets and, for groups, clients"
-        )
-    shapes = {
-        name: arrays[name].shape for name in ("features", "targets", "clients") if name in arrays
-    }
-    dimensions = [len(shape) for shape in shapes.values()]
-    alike = len({shape[:1] for shape in shapes.values()}) == 1
-    if dimensions != [2, 1, 1][: len(shapes)] or not alike or not arrays["features"].size:
-        listed = ", ".join(f"{name} of shape {shape}" for name, shape in shapes.items())
-        raise TaskError(
-            f"{path} has {listed}; features must be (n_examples, n_features), the others "
-            "(n_examples,), with at least one example"
-        )
-    return Examples(arrays["features"], arrays["targets"], arrays.get("clients"))
 
 
 def _drawn(options: Table, otherwise: int) -> Task:

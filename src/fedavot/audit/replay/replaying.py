@@ -6,19 +6,25 @@ best for it in that variant: as with a step size that a user tunes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
 from fedavot.audit.decision.rules import FEDAVG, FULL
 from fedavot.audit.findings import Estimate, LawName, Replay, Trained
 from fedavot.audit.replay.problems import SEEDS, problems
 from fedavot.audit.replay.scene import Scene
+from fedavot.audit.replay.task import train_task
 from fedavot.audit.replay.training import train, train_all
 from fedavot.audit.replay.ways import Way, ways_of
+from fedavot.training.task import Task
 
 STEPS = np.array([0.04, 0.16, 0.64])
 """Local step sizes; the largest curvature is 1."""
+TASK_STEPS = np.array([0.01, 0.05, 0.25, 1.25])
+"""Local step sizes for a user's task, of which nothing is known."""
 RECORDS = 60
 """Largest number of points of a curve."""
 MOST = 1e6
@@ -43,49 +49,68 @@ class _Losses:
     """Loss at the recorded rounds relative to the first, shape (n_variants, n_records)."""
 
 
-def replay(
-    scene: Scene, *, law: LawName, softness: float, in_use: str, local_steps: int, seed: int
-) -> Replay:
+class Options(NamedTuple):
+    """The options of a replay.
+
+    ``law`` is the law that FedAVOT is fitted by, ``softness`` that of the soft alignment,
+    ``in_use`` the rule in use today, ``local_steps`` the number of local steps of a client in a
+    round, ``seed`` that of problems and noise.
+    """
+
+    law: LawName
+    softness: float
+    in_use: str
+    local_steps: int
+    seed: int
+
+
+def replay(scene: Scene, options: Options, task: Task | None = None) -> Replay:
     """Train with every rule and compare.
 
     Parameters
     ----------
     scene : Scene
         The rounds.
-    law : LawName
-        Which law FedAVOT is fitted by.
-    softness : float
-        Softness of the soft alignment.
-    in_use : str
-        The rule in use today.
-    local_steps : int
-        Number of local steps of a client in a round.
-    seed : int
-        Seed for drawing problems and noise.
+    options : Options
+        How it is replayed.
+    task : Task, optional
+        A user's own task, instead of the problems; the loss is then not above its minimum, which
+        is not known.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(options.seed)
     importance, n_rounds = scene.window.importance, scene.window.n_rounds
-    ways = ways_of(scene, law=law, softness=softness, rng=rng)
-    of = problems(importance, scene.group_of, steps=STEPS, local_steps=local_steps, rng=rng)
-    losses = {FULL: train_all(of, importance, n_rounds, rng)}
-    for together in _by_cohorts(ways):
-        losses |= train(of, together, importance, rng)
-    first = of.excess(np.zeros((len(of.best), of.n_problems)))
-    recorded = np.unique(np.linspace(1, n_rounds, min(RECORDS, n_rounds)).round().astype(int))
+    ways = ways_of(scene, law=options.law, softness=options.softness, rng=rng)
+    if task is None:
+        steps, rounds = STEPS, np.arange(1, n_rounds + 1)
+        of = problems(
+            importance, scene.group_of, steps=steps, local_steps=options.local_steps, rng=rng
+        )
+        losses = {FULL: train_all(of, importance, n_rounds, rng)}
+        for together in _by_cohorts(ways):
+            losses |= train(of, together, importance, rng)
+        start = of.excess(np.zeros((len(of.best), of.n_problems)))
+        losses = {rule: found / start for rule, found in losses.items()}
+    else:
+        steps = TASK_STEPS
+        rounds, losses = train_task(task, scene.window, ways, steps, options.local_steps)
+    recorded = np.unique(np.linspace(0, rounds.size - 1, min(RECORDS, rounds.size)).round())
+    shown = recorded.astype(np.int64)
     everyone = Way(FULL, scene.window.incidence, np.zeros(0))
+    held_out = rounds > min(scene.fitted_rounds, n_rounds - 1)
     found = {
-        way.rule: _summary(way, losses[way.rule] / first, scene.fitted_rounds, recorded)
+        way.rule: _summary(way, steps, losses[way.rule], held_out, shown)
         for way in (*ways, everyone)
     }
     return Replay(
-        trained=tuple(_trained(one, found, in_use) for one in found.values()),
-        recorded=recorded,
+        trained=tuple(_trained(one, found, options.in_use) for one in found.values()),
+        recorded=rounds[shown],
         fitted_rounds=scene.fitted_rounds,
         held_out_rounds=n_rounds - scene.fitted_rounds,
-        variants=of.n_problems // SEEDS,
+        variants=losses[FULL].shape[2] // SEEDS,
         seeds=SEEDS,
-        local_steps=local_steps,
+        local_steps=options.local_steps,
         clients=scene.clients.size,
+        task=None if task is None else task.name,
     )
 
 
@@ -97,18 +122,20 @@ def _by_cohorts(ways: Sequence[Way]) -> list[list[Way]]:
     return list(lists.values())
 
 
-def _summary(way: Way, losses: Floats, fitted: int, recorded: Integers) -> _Losses:
-    """Reduce losses of shape (n_rounds, n_steps, n_problems) to those at the best steps."""
+def _summary(
+    way: Way, steps: Floats, losses: Floats, held_out: NDArray[np.bool_], shown: Integers
+) -> _Losses:
+    """Reduce losses of shape (n_records, n_steps, n_problems) to those at the best steps."""
     finite = np.clip(np.nan_to_num(losses, nan=MOST, posinf=MOST), 1.0 / MOST, MOST)
     by_variant = finite.reshape(*finite.shape[:2], -1, SEEDS)
-    held_out = by_variant[min(fitted, len(losses) - 1) :].mean(axis=0)
-    best, variants = held_out.mean(axis=2).argmin(axis=0), np.arange(by_variant.shape[2])
+    late = by_variant[held_out].mean(axis=0)
+    best, variants = late.mean(axis=2).argmin(axis=0), np.arange(by_variant.shape[2])
     return _Losses(
         way,
-        STEPS[best],
+        steps[best],
         np.exp(np.log(by_variant).mean(axis=0))[best, variants],
-        held_out[best, variants],
-        by_variant[recorded - 1][:, best, variants].mean(axis=2).T,
+        late[best, variants],
+        by_variant[shown][:, best, variants].mean(axis=2).T,
     )
 
 
