@@ -7,7 +7,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
-from grid import Node, app_of, record_of
+from grid import Node, record_of
 from watched import APP, MODEL, Watched, mute, named, registered
 
 from fedavot.errors import ImportanceError, OptionError
@@ -345,22 +345,22 @@ def test_the_names_of_known_nodes_are_not_listed_again():
     assert len(calls) == 1
 
 
-def strict(app):
-    """Return an app with a mod that reads the round, as mods of Flower's examples do."""
-
-    def reading(message, context, call_next):
-        assert int(message.content["config"]["server-round"]) >= 1
-        assert message.content["config"]["lr"] == 0.5
-        first = next(iter(message.content.config_records.values()))
-        assert "server-round" in first
-        return call_next(message, context)
-
-    app._mods.append(reading)
-    return app
+def reading(message, context, call_next):
+    """Read the round and the configuration, as mods of Flower's examples do."""
+    assert int(message.content["config"]["server-round"]) >= 1
+    assert message.content["config"]["lr"] == 0.5
+    assert "server-round" in next(iter(message.content.config_records.values()))
+    return call_next(message, context)
 
 
 def test_the_question_for_a_name_survives_mods_that_read_the_configuration():
-    app = strict(app_of(lambda arrays, config, node: (arrays, {"num-examples": 1})))
+    app = introduce(ClientApp(mods=[reading]))
+
+    @app.train()
+    def train(message, context):
+        content = {"arrays": record_of(MODEL), "metrics": MetricRecord({"num-examples": 1})}
+        return Message(RecordDict(content), reply_to=message)
+
     run = Watched({7: Node(app, {"partition-id": "a"}), 8: Node(app, {"partition-id": "b"})})
     run.strategy.start(run.grid, record_of(MODEL), 2, train_config=ConfigRecord({"lr": 0.5}))
     assert [record.replied for record in run.seen] == [["a", "b"]] * 2
