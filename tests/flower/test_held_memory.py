@@ -1,7 +1,6 @@
 """Memories on the clients give the run of memories on the server, whatever becomes of replies."""
 
 import gc
-import itertools
 import tracemalloc
 
 import numpy as np
@@ -251,24 +250,22 @@ def test_user_functions_and_mods_see_the_message_of_flower_alone(tmp_path):
     assert {tuple(it) for it in trained} == {("arrays", "config"), ("arrays", "metrics")}
 
 
-def test_a_client_without_its_memory_says_so_and_is_new(monkeypatch):
-    grid, since = calm_grid(), []
-    take = wire.take_reply
+def test_a_client_without_its_memory_says_so_and_is_new():
+    of_one = []
 
-    def noted(reply):
-        told = take(reply)
-        since.append((told.round, reply.metadata.src_node_id, told.since))
-        return told
+    def noted(node, reply):
+        if node == 101:
+            about = reply.content[wire.RECORD]
+            of_one.append((about["round"], about["since"]))
+        return [reply]
 
     def forget(record):
         if record.round == 10:
             del grid._contexts[101]
 
-    monkeypatch.setattr(wire, "take_reply", noted)
+    grid = federation(N, update, memory=True, tamper=noted)
     end, _ = run("clients", grid=grid, on_round=forget)
-    of_one = [(number, last) for number, node, last in since if node == 101]
-    for (before, _), (number, last) in itertools.pairwise(of_one):
-        assert last == (0 if before <= 10 < number else before)
+    assert of_one == [(t, 0 if t in (1, 11) else t - 1) for t in range(1, ROUNDS + 1)]
     assert np.isfinite(end["w"]).all()
 
 
@@ -290,18 +287,14 @@ def test_memory_on_clients_none_of_which_keeps_one_is_refused():
         run("clients", grid=federation(N, update))
 
 
-def test_an_app_of_another_version_declines_and_says_which(monkeypatch):
-    grid = calm_grid()
-    put = wire.put_request
-
-    def newer(message, about, mean):
-        put(message, about, mean)
+def test_an_app_of_another_version_declines_and_says_which():
+    def newer(node, message):
         message.content[wire.RECORD]["version"] = 7
+        return "reply"
 
-    monkeypatch.setattr(wire, "put_request", newer)
-    _, seen = run("clients", grid=grid, n_rounds=1)
+    _, seen = run("clients", grid=federation(N, update, memory=True, fate=newer), n_rounds=1)
     assert seen[0].replied == []
-    assert len(seen[0].failed) == 2
+    assert len(seen[0].failed) == N
     assert all("version 7" in reason for reason in seen[0].failed.values())
 
 
