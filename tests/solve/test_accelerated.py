@@ -12,7 +12,6 @@ import pytest
 import fedavot as fa
 from fedavot import _device
 from fedavot.errors import ImportanceError, LawError, TooLargeError, UnavailableError
-from fedavot.laws import _accelerated
 from fedavot.solve import accelerated
 
 
@@ -128,7 +127,7 @@ def test_what_needs_levels_is_refused_for_more_clients_than_the_host_can_search(
 
 def test_clients_that_do_not_fit_are_refused_with_what_they_need(held, monkeypatch):
     small = SimpleNamespace(platform="small", memory_stats=lambda: {"bytes_limit": 10_000})
-    monkeypatch.setattr(_accelerated.jax, "devices", lambda: [small])
+    monkeypatch.setattr(jax, "devices", lambda: [small])
     with pytest.raises(TooLargeError, match="3,000 clients in 1 states need about 0 GB"):
         fa.align(held(skewed(3_000)), fa.IndependentClients(held(rates(3_000))))
 

@@ -80,7 +80,7 @@ def with_absences(evidence: Evidence, absence: Any) -> Evidence:
     return evidence._replace(absences=evidence.absences + more.astype(evidence.absences.dtype))
 
 
-def trust(evidence: Evidence) -> Any:
+def learnt_trust(evidence: Evidence) -> Any:
     """Return the regression of what clients say on their memories, between 0 and 1.
 
     A client weighs p_i γ_i: as much as it counts, and the more the longer it was absent, but no
@@ -91,7 +91,7 @@ def trust(evidence: Evidence) -> Any:
     return jnp.clip(ratio(*evidence.trust), 0.0, 1.0)
 
 
-def correction(evidence: Evidence) -> Any:
+def learnt_correction(evidence: Evidence) -> Any:
     """Return the squared correlation of what clients say with their memories.
 
     This is the part of an update that persists; the rest is noise of its batches, along which a
@@ -104,7 +104,7 @@ def correction(evidence: Evidence) -> Any:
     return jnp.clip(ratio(product, new) * jnp.maximum(ratio(product, old), 0.0), 0.0, 1.0)
 
 
-def damping(evidence: Evidence) -> Any:
+def learnt_damping(evidence: Evidence) -> Any:
     """Return twice the mean time to return."""
     return RETURNS * ratio(*evidence.absences)
 
@@ -123,7 +123,7 @@ def fading(evidence: Evidence) -> Any:
     return jnp.clip(-jnp.log(shrunk) / time, 0.0, FASTEST)
 
 
-def left(evidence: Evidence, clients: Any) -> Any:
+def share_left(evidence: Evidence, clients: Any) -> Any:
     """Return what is left of the clients' memories."""
     import jax.numpy as jnp
 

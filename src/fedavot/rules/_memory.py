@@ -25,8 +25,17 @@ memories as they are.
 from typing import Any, NamedTuple
 
 from fedavot._checks import Floats
-from fedavot.rules import _evidence
-from fedavot.rules._evidence import Evidence
+from fedavot.rules._evidence import (
+    Evidence,
+    fading,
+    learn,
+    learnt_correction,
+    learnt_damping,
+    learnt_trust,
+    no_evidence,
+    share_left,
+    with_absences,
+)
 from fedavot.rules._rule import (
     Choose,
     Params,
@@ -106,7 +115,7 @@ def empty_memory(
     dtype = precision(params)
     shares = jnp.asarray(importance, dtype)
     constants = (jnp.asarray(value, dtype) for value in (share, trust, damping, correction))
-    evidence = _evidence.no_evidence(importance.size, dtype)
+    evidence = no_evidence(importance.size, dtype)
     table = one_each(params, importance.size)
     return Memory(shares, Constants(*constants), evidence, table, zeros_like(params))
 
@@ -141,12 +150,12 @@ def _learns(state: Memory) -> Any:
 
 def trust_of(state: Memory) -> Any:
     """Return α, learnt if it is not given."""
-    return _given_or(state.constants.trust, _evidence.trust(state.evidence))
+    return _given_or(state.constants.trust, learnt_trust(state.evidence))
 
 
 def correction_of(state: Memory) -> Any:
     """Return κ, learnt if it is not given."""
-    return _given_or(state.constants.correction, _evidence.correction(state.evidence))
+    return _given_or(state.constants.correction, learnt_correction(state.evidence))
 
 
 def _given_or(given: Any, learnt: Any) -> Any:
@@ -218,7 +227,7 @@ def _stored(state: Memory, clients: Any) -> Params:
     """Return the clients' rows as far as they have not faded; zero for clients never seen."""
     import jax
 
-    left = _evidence.left(state.evidence, clients)
+    left = share_left(state.evidence, clients)
     return jax.tree.map(
         lambda row, middle: _before(left, middle) * row, pick(state.last, clients), state.total
     )
@@ -234,11 +243,11 @@ def _learn(state: Memory, members: Any, absence: Any, pair: tuple[Params, Params
     import jax.numpy as jnp
 
     fresh, old = pair
-    state = state._replace(evidence=_evidence.with_absences(state.evidence, absence))
+    state = state._replace(evidence=with_absences(state.evidence, absence))
     shares = state.importance.at[members].get(mode="fill", fill_value=0)
     products = jnp.stack([_products(fresh, old), _products(fresh, fresh), _products(old, old)])
     gain = _gain(state, absence)
-    taught = _evidence.learn(state.evidence, members, shares, absence, gain, products)
+    taught = learn(state.evidence, members, shares, absence, gain, products)
     return state._replace(evidence=taught)
 
 
@@ -246,7 +255,7 @@ def _gain(state: Memory, absence: Any) -> Any:
     """Return γ_i = s_i/(s_i + c), 1 the first time."""
     import jax.numpy as jnp
 
-    slow = _given_or(state.constants.damping, _evidence.damping(state.evidence))
+    slow = _given_or(state.constants.damping, learnt_damping(state.evidence))
     return jnp.where(absence > 0, absence / (absence + slow), 1.0).astype(slow.dtype)
 
 
@@ -271,7 +280,7 @@ def _fade(state: Memory, returned: Any) -> Memory:
     import jax.numpy as jnp
 
     evidence = state.evidence
-    rate = jnp.where(returned & _learns(state), _evidence.fading(evidence), 0.0)
+    rate = jnp.where(returned & _learns(state), fading(evidence), 0.0)
     faded = evidence._replace(faded=evidence.faded + rate)
     return state._replace(evidence=faded, total=scaled(jnp.exp(-rate), state.total))
 

@@ -19,10 +19,10 @@ from flwr.app import ArrayRecord, Message
 
 from fedavot._checks import enumerated
 from fedavot.errors import OptionError
-from fedavot.flower.memory import wire
 from fedavot.flower.memory.layout import minus
 from fedavot.flower.memory.options import Memory
 from fedavot.flower.memory.steady import SteadyMemory
+from fedavot.flower.memory.wire import Told, put_request, take_reply
 from fedavot.flower.worth.replies import brief
 from fedavot.flower.worth.weigher import Weigher
 from fedavot.rules._held_client import Model, product, reply_of
@@ -49,7 +49,7 @@ class OnClients(SteadyMemory):
         super().__init__(model, options, weigher)
         self._training = uuid.uuid4().hex
         self._corrects = np.zeros(0, np.bool_)
-        self._told: dict[int, wire.Told | str | None] = {}
+        self._told: dict[int, Told | str | None] = {}
         self._forgetful: set[str] = set()
         self._largest = 0.0
         self._sizes: list[float] = []
@@ -74,7 +74,7 @@ class OnClients(SteadyMemory):
             needed = request.accepted > 0 and bool(self._corrects[client])
             if needed and mean is None:
                 mean = self.layout.record(self.rule.mean)
-            wire.put_request(message, about, mean if needed else None)
+            put_request(message, about, mean if needed else None)
 
     def receive(self, replies: Iterable[Message]) -> list[Message]:
         """Take the records of the memory out of the replies."""
@@ -82,7 +82,7 @@ class OnClients(SteadyMemory):
         for reply in listed:
             if reply.has_content():
                 try:
-                    self._told[id(reply)] = wire.take_reply(reply)
+                    self._told[id(reply)] = take_reply(reply)
                 except ValueError as cause:
                     self._told[id(reply)] = str(cause)
         return listed
@@ -142,7 +142,7 @@ class OnClients(SteadyMemory):
         except KeyError:
             return None
 
-    def _wrong(self, name: str, told: wire.Told) -> str | None:
+    def _wrong(self, name: str, told: Told) -> str | None:
         """Return what is wrong with what a client says about its memory."""
         client = self._index(name)
         known = (
@@ -157,7 +157,7 @@ class OnClients(SteadyMemory):
             return "the products of its update and its memory are not finite"
         return self._wrong_memory(told) if told.since and self.rule.trust != 1.0 else None
 
-    def _wrong_memory(self, told: wire.Told) -> str | None:
+    def _wrong_memory(self, told: Told) -> str | None:
         """Return what is wrong with a memory that the server needs."""
         if told.memory is None:
             return "it does not send its memory, which the server needs unless trust is 1"
@@ -191,7 +191,7 @@ class OnClients(SteadyMemory):
             self._corrects[client] = told is not None and told.corrects
         return found
 
-    def _reply(self, client: int, told: wire.Told | None, sent: Model) -> Reply:
+    def _reply(self, client: int, told: Told | None, sent: Model) -> Reply:
         """Return a reply from the update or the innovation that was sent."""
         request = self.rule.request(client)
         if told is None:
@@ -203,7 +203,7 @@ class OnClients(SteadyMemory):
             return reply_of(request, told.since, minus(sent, held), held)
         return Reply(request.round, told.since, sent, None, self._credible(told, sent))
 
-    def _credible(self, told: wire.Told, sent: Model) -> tuple[float, float, float]:
+    def _credible(self, told: Told, sent: Model) -> tuple[float, float, float]:
         """Return the products that a client claims; no evidence if they do not fit together."""
         mixed, new, old = told.products
         apart = abs(new - 2.0 * mixed + old - product(sent, sent))
