@@ -294,8 +294,8 @@ def test_columns_of_the_file_of_importance_are_named_apart_from_those_of_the_log
     assert "--column importance.importance=n" in told
     named = ("--column", "importance.importance=n")
     assert run("audit", log, "--importance", "sizes.txt", *named).exit_code == 0
-    named = ("--column", "importance.client=hospital", "--column", "importance=n")
-    assert run("audit", log, "--importance", "sizes.txt", *named).exit_code == 0
+    both = ("--column", "importance.client=hospital", "--column", "importance=n")
+    assert run("audit", log, "--importance", "sizes.txt", *both).exit_code == 0
 
 
 @pytest.mark.usefixtures("_unillustrated")
