@@ -131,6 +131,10 @@ def arrays_of(reply: Message) -> ArrayRecord:
 class _Seen(Array):
     """An array that is read in place; Flower's own class copies it before averaging."""
 
+    def __init__(self, array: Array, dtype: str, shape: tuple[int, ...]) -> None:
+        # The constructor of Array takes longer to check its arguments than a small array to read.
+        vars(self).update(dtype=dtype, shape=shape, stype=array.stype, data=array.data)
+
     def numpy(self) -> NDArray[Any]:
         return view(self)
 
@@ -160,10 +164,11 @@ def prepare(record: ArrayRecord, model: ArrayRecord, *, copies: bool) -> None:
         elif values.dtype != wanted or copies:
             ready[key] = Array(np.asarray(values, dtype=wanted))
         else:
-            ready[key] = _Seen(str(wanted), values.shape, record[key].stype, record[key].data)
+            ready[key] = _Seen(record[key], start.dtype, values.shape)
     if list(record) != list(ready):
         record.clear()
-    record.update(ready)
+    for key, array in ready.items():
+        record[key] = array
 
 
 def typed_as(arrays: ArrayRecord, model: ArrayRecord) -> ArrayRecord:

@@ -33,7 +33,8 @@ PIECE = 1 << 16
 """Number of array entries per block."""
 
 WORTH_WORKERS = 1 << 22
-"""Total number of entries above which threads pay off; NumPy releases the interpreter's lock."""
+"""Total number of entries above which threads pay off; NumPy releases the interpreter's lock. For
+models smaller than a block they do not: then most of the work holds the lock."""
 
 MOST_WORKERS = 4
 
@@ -287,16 +288,18 @@ def _like(record: ArrayRecord, start: Views) -> Views:
         if not same_kind(values, model):
             raise ValueError(f"array {key!r} is {values.dtype}; in the model it is {model.dtype}")
         if is_float(values):
-            with np.errstate(over="ignore"):
-                views[key] = values.astype(model.dtype, copy=False)
+            if values.dtype != model.dtype:
+                with np.errstate(over="ignore"):
+                    values = values.astype(model.dtype)
+            views[key] = values
     return views
 
 
 def _norms(arrays: Mapping[str, Views], start: Views) -> dict[str, float]:
     """Return the norm of every update; not finite if any value is not."""
-    size = sum(model.size for model in start.values()) * len(arrays)
-    workers = min(os.cpu_count() or 1, MOST_WORKERS, len(arrays)) if size > WORTH_WORKERS else 1
-    if workers < 2:
+    size = sum(model.size for model in start.values())
+    workers = min(os.cpu_count() or 1, MOST_WORKERS, len(arrays))
+    if workers < 2 or size < PIECE or size * len(arrays) <= WORTH_WORKERS:
         return _norms_of(arrays, start)
     names = list(arrays)
     shares = [{name: arrays[name] for name in names[i::workers]} for i in range(workers)]
