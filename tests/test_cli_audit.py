@@ -209,7 +209,7 @@ def test_groups_with_targets_say_the_same_as_an_importance_file(sample, audited)
         other = json.load(again)
     found = json.loads((audited[1] / "findings.json").read_text())
     assert other["gap"] == pytest.approx(found["gap"], abs=1e-12)
-    assert other["advice"]["action"] == found["advice"]["action"]
+    assert other["recommendation"]["action"] == found["recommendation"]["action"]
 
 
 @pytest.mark.usefixtures("_unillustrated")

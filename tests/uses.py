@@ -15,7 +15,8 @@ from typing import NamedTuple
 import click
 import numpy as np
 
-from fedavot.audit.findings import Estimate, Reached
+from fedavot.audit.findings import Reached
+from fedavot.audit.recommended import Estimate
 
 # Objects in a file are known by their keys.
 SHAPES = {frozenset(kind._fields): kind.__name__ for kind in (Estimate, Reached)}

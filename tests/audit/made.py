@@ -12,8 +12,6 @@ import numpy as np
 import fedavot as fa
 from fedavot.audit.findings import (
     Behaviour,
-    Choice,
-    Estimate,
     Findings,
     Fit,
     LawScore,
@@ -21,12 +19,10 @@ from fedavot.audit.findings import (
     Price,
     Reach,
     Reached,
-    Recommendation,
-    Replay,
     Shares,
     Standing,
-    Trained,
 )
+from fedavot.audit.recommended import Choice, Estimate, Recommendation, Replay, Trained
 
 GROUPS = ("clinics", "phones", "tablets")
 GROUP_OF = np.repeat([0, 1, 2], [2, 7, 3])

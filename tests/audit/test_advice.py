@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedavot.audit.decision.recommending import NEEDS, Facts, recommend
-from fedavot.audit.findings import Estimate, Replay, Trained
+from fedavot.audit.recommended import Estimate, Replay, Trained
 
 CLEAR = Facts(Estimate(0.3, 0.28, 0.32), 1.0, 0.05, 1000, 20, 5.0, 1.0)
 OPEN = Facts(Estimate(0.1, 0.0, 0.5), 1.0, 0.05, 10, 20, 5.0, 1.0)

@@ -25,7 +25,7 @@ def script():
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    module.SEEDS = (0, 1)
+    vars(module)["SEEDS"] = (0, 1)
     yield module
     del sys.modules[spec.name]
 

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from logs import drawn, log_of, scarce, slack
 
 import fedavot as fa
 from fedavot.audit.auditing import STAGES, audit
@@ -15,6 +14,7 @@ from fedavot.audit.statistics.price import effective, gap
 from fedavot.audit.statistics.weighing import weights_of
 from fedavot.audit.statistics.window import whole
 from fedavot.errors import OptionError
+from logs import drawn, log_of, scarce, slack
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ import pytest
 import fedavot as fa
 from fedavot.audit import Participation
 from fedavot.audit.federation import federation_of
-from fedavot.audit.findings import Behaviour, Estimate, Findings, Shares
+from fedavot.audit.findings import Behaviour, Findings, Shares
+from fedavot.audit.recommended import Estimate
 from fedavot.audit.report.document import (
     COLUMNS,
     ELSEWHERE,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedavot.audit.findings import Estimate
+from fedavot.audit.recommended import Estimate
 from fedavot.audit.report.cells import Cell, Column, Table, percents
 from fedavot.audit.report.numerals import ABSENT, digits_of, number, share, times
 from fedavot.audit.report.page import _printable

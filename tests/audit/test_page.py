@@ -15,7 +15,7 @@ import pytest
 
 import fedavot as fa
 from fedavot.audit.decision.rules import label
-from fedavot.audit.findings import Estimate
+from fedavot.audit.recommended import Estimate
 from fedavot.audit.report.comparison import Change
 from fedavot.audit.report.document import write_alignment, write_clients
 from fedavot.audit.report.figures import draw

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fedavot._incidence import Incidence
 from fedavot.audit import read_log
-from fedavot.audit.reading import intervals
 from fedavot.audit.participation import ONE_BY_ONE, some_of
+from fedavot.audit.reading import intervals
 from fedavot.audit.reading.intervals import MOST_ROUNDS
 from fedavot.errors import FileFormatError, OptionError
 

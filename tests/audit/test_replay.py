@@ -227,7 +227,8 @@ def test_a_task_of_the_users_own_takes_the_place_of_the_problems(arrays):
 
 
 def test_a_task_without_an_example_of_every_client_is_refused(arrays):
-    federation = drawn(*slack(8), 20, 0)
+    law, importance = slack(8)
+    federation = drawn(law, importance, 20, 0)
     names = federation.participation.clients
     with pytest.raises(TaskError, match="'client-7'"):
         audit(federation, training=ReplayOptions(task=arrays(names[:-1])))

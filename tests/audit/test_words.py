@@ -7,7 +7,8 @@ import made
 import numpy as np
 import pytest
 
-from fedavot.audit.findings import Choice, Estimate, Fit, Reached
+from fedavot.audit.findings import Fit, Reached
+from fedavot.audit.recommended import Choice, Estimate
 from fedavot.audit.report.availability_words import LEAST_ROUNDS
 from fedavot.audit.report.numerals import NARROW, amount, shown
 from fedavot.audit.report.terms import EXPLAINED, MEANT, NEEDS, OWED

@@ -13,17 +13,8 @@ from fedavot._files import PathLike
 from fedavot.audit.decision.recommending import NEEDS, Facts, recommend
 from fedavot.audit.decision.rules import AS_APPLIED, BY_EXAMPLES, FEDAVG, SOFT
 from fedavot.audit.federation import Federation
-from fedavot.audit.findings import (
-    Behaviour,
-    Estimate,
-    Findings,
-    Fit,
-    Need,
-    Price,
-    Reach,
-    Recommendation,
-    Replay,
-)
+from fedavot.audit.findings import Behaviour, Findings, Fit, Price, Reach
+from fedavot.audit.recommended import Estimate, Need, Recommendation, Replay
 from fedavot.audit.replay.scene import Scene, scene_of
 from fedavot.audit.statistics.behaviour import behave
 from fedavot.audit.statistics.case import Case, opened

@@ -2,7 +2,7 @@
 
 import errno
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
+from fedavot.cli import _audit_options as parse
 from fedavot.cli._group import Refusal, ending, orderly
 from fedavot.cli._paths import FILE, FOLDER
 from fedavot.cli._progress import of_bytes, of_stages
@@ -22,74 +23,7 @@ if TYPE_CHECKING:
 
 LEAST_TOLERANCE = 1e-4
 """The smallest tolerance: no log is long enough to resolve a smaller gap."""
-NEEDS = ("memory-clients", "memory-server", "select")
 ABOVE_0 = click.FloatRange(min=0, min_open=True)
-
-
-def _columns(
-    context: click.Context, parameter: click.Parameter, pairs: Sequence[str]
-) -> dict[str, str]:
-    """Parse MEANING=NAME."""
-    named: dict[str, str] = {}
-    for pair in pairs:
-        role, equals, name = pair.partition("=")
-        if not equals:
-            raise click.BadParameter(f"{pair!r}; write MEANING=NAME, as in client=device_id")
-        if role in named:
-            raise click.BadParameter(
-                f"the {role} has two columns, {named[role]!r} and {name!r}; give only one"
-            )
-        named[role] = name
-    return named
-
-
-def _where(
-    context: click.Context, parameter: click.Parameter, pairs: Sequence[str]
-) -> dict[str, list[str]]:
-    """Parse COLUMN=VALUE; a column may have several values."""
-    chosen: dict[str, list[str]] = {}
-    for pair in pairs:
-        column, equals, value = pair.partition("=")
-        if not equals or not column.strip():
-            raise click.BadParameter(f"{pair!r}; write COLUMN=VALUE, as in event=train_reply")
-        chosen.setdefault(column, []).append(value)
-    return chosen
-
-
-def _statuses(
-    context: click.Context, parameter: click.Parameter, pairs: Sequence[str]
-) -> dict[str, str]:
-    """Parse STATUS=MEANING."""
-    told: dict[str, str] = {}
-    for pair in pairs:
-        status, equals, meaning = pair.rpartition("=")
-        if not equals:
-            raise click.BadParameter(f"{pair!r}; write STATUS=MEANING, as in 0=ok")
-        if told.setdefault(status, meaning) != meaning:
-            raise click.BadParameter(
-                f"the status {status!r} has two meanings, {told[status]!r} and {meaning!r}; give "
-                "only one"
-            )
-    return told
-
-
-def _can(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str]:
-    """Parse what is possible, separated by commas."""
-    if value is None:
-        return list(NEEDS)
-    named = [] if value == "nothing" else [one.strip() for one in value.split(",") if one.strip()]
-    for one in named:
-        if one not in NEEDS:
-            raise click.BadParameter(f"{one!r}; give any of {', '.join(NEEDS)}, or nothing")
-    return named
-
-
-def _importance(context: click.Context, parameter: click.Parameter, value: str) -> Path | str:
-    """Parse the path of a file, or the word uniform."""
-    if value == "uniform":
-        return value
-    found: Path = FILE.convert(value, parameter, context)
-    return found
 
 
 @click.command("audit")
@@ -99,7 +33,7 @@ def _importance(context: click.Context, parameter: click.Parameter, value: str) 
     default="uniform",
     show_default=True,
     metavar="FILE",
-    callback=_importance,
+    callback=parse.importance,
     help="Importance of each client: a table with the columns client and importance (or "
     "examples) and optionally group; a JSON file from client to number; or the word uniform.",
 )
@@ -125,7 +59,7 @@ def _importance(context: click.Context, parameter: click.Parameter, value: str) 
     "columns",
     multiple=True,
     metavar="MEANING=NAME",
-    callback=_columns,
+    callback=parse.columns,
     help="Name of a column that is not recognised, as in client=device_id, or in "
     "importance.client=name for the file of importance alone; an empty name leaves a column out. "
     "May be repeated.",
@@ -134,7 +68,7 @@ def _importance(context: click.Context, parameter: click.Parameter, value: str) 
     "--where",
     multiple=True,
     metavar="COLUMN=VALUE",
-    callback=_where,
+    callback=parse.where,
     help="Read only the rows with this value in this column, as in event=train_reply. May be "
     "repeated, also for several values of one column.",
 )
@@ -143,7 +77,7 @@ def _importance(context: click.Context, parameter: click.Parameter, value: str) 
     "statuses",
     multiple=True,
     metavar="STATUS=MEANING",
-    callback=_statuses,
+    callback=parse.statuses,
     help="What a status means that is not certain, as in 0=ok: ok, failed, not_asked, offline or "
     "unknown. The status * is all others. May be repeated.",
 )
@@ -189,7 +123,7 @@ def _importance(context: click.Context, parameter: click.Parameter, value: str) 
 @click.option(
     "--can",
     metavar="NEEDS",
-    callback=_can,
+    callback=parse.can,
     help="What is possible, separated by commas: memory-clients, memory-server, select; or "
     "nothing. Rules that need something else are not recommended.  [default: all of it]",
 )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from fedavot.audit.decision.rules import FULL, HORVITZ_THOMPSON
-from fedavot.audit.findings import (
+from fedavot.audit.recommended import (
     Action,
     Choice,
     Estimate,

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
 from fedavot.audit.decision.rules import FEDAVG, FULL
-from fedavot.audit.findings import Estimate, LawName, Replay, Trained
+from fedavot.audit.findings import LawName
+from fedavot.audit.recommended import Estimate, Replay, Trained
 from fedavot.audit.replay.problems import SEEDS, problems
 from fedavot.audit.replay.scene import Scene
 from fedavot.audit.replay.task import train_task

@@ -7,7 +7,8 @@ from math import isfinite, sqrt
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot.audit.findings import Estimate, Findings
+from fedavot.audit.findings import Findings
+from fedavot.audit.recommended import Estimate
 from fedavot.audit.report.numerals import (
     amount,
     count,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot.audit.findings import Estimate
+from fedavot.audit.recommended import Estimate
 from fedavot.audit.report.numerals import (
     ABSENT,
     MOST_TIMES,

@@ -21,7 +21,8 @@ from fedavot import __version__
 from fedavot._cells import line
 from fedavot._checks import Floats, Integers
 from fedavot._files import PathLike, read_document, write_document, write_whole
-from fedavot.audit.findings import Findings, Replay
+from fedavot.audit.findings import Findings
+from fedavot.audit.recommended import Replay
 from fedavot.errors import FileFormatError
 
 FORMAT = "fedavot-findings"

@@ -11,7 +11,8 @@ import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot.audit.decision.rules import FULL, label
-from fedavot.audit.findings import Findings, Trained
+from fedavot.audit.findings import Findings
+from fedavot.audit.recommended import Trained
 from fedavot.audit.report.drawing import (
     COLOURS,
     Picture,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedavot._checks import enumerated
-from fedavot.audit.findings import Estimate
+from fedavot.audit.recommended import Estimate
 
 NARROW = "\u202f"
 """A narrow space that does not break, between a number and its unit, and between thousands."""

@@ -1,7 +1,7 @@
 """The terms of a report and what they mean, wherever they are explained."""
 
 from fedavot.audit.decision import rules
-from fedavot.audit.findings import Need
+from fedavot.audit.recommended import Need
 
 MEANT = {
     rules.FEDAVG: "the plain average",

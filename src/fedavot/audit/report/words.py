@@ -12,7 +12,8 @@ import numpy as np
 
 from fedavot._checks import Floats
 from fedavot.audit.decision.rules import FEDAVG, FEDAVOT, FULL, label
-from fedavot.audit.findings import Choice, Estimate, Findings, Replay
+from fedavot.audit.findings import Findings
+from fedavot.audit.recommended import Choice, Estimate, Replay
 from fedavot.audit.report.availability_words import availability, log
 from fedavot.audit.report.numerals import (
     NARROW,

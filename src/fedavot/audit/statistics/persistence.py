@@ -20,7 +20,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence
-from fedavot.audit.findings import Estimate
+from fedavot.audit.recommended import Estimate
 
 MOST_ENTRIES = 2_000_000
 """Entries of the rounds that the joint correlation is taken from, the last of the log."""

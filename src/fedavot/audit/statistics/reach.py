@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence, total_by
-from fedavot.audit.findings import Estimate, Reach, Reached
+from fedavot.audit.findings import Reach, Reached
+from fedavot.audit.recommended import Estimate
 from fedavot.audit.statistics.estimates import TAIL, Resampling
 from fedavot.audit.statistics.fitting import Fitting
 from fedavot.audit.statistics.remedies import completed, everybody, larger_cohorts
