@@ -285,6 +285,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--phones", type=Path, help="folder with the tables of the phones")
     parser.add_argument("--only", help="name of one federation")
+    parser.add_argument("--seed", type=int, default=1, help="seed for drawing the federations")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of either half")
     options = parser.parse_args()
     cases = {make.__name__.replace("_", " "): make for make in FEDERATIONS}
@@ -299,7 +300,9 @@ def main() -> None:
     print("|---" * 10 + "|")
     for name, make in cases.items():
         if options.only in (None, name):
-            print(row(name, make(np.random.default_rng(1), 2 * options.rounds)), flush=True)
+            print(
+                row(name, make(np.random.default_rng(options.seed), 2 * options.rounds)), flush=True
+            )
 
 
 if __name__ == "__main__":
