@@ -17,7 +17,6 @@ limited too, as soon as there are others to compare them with.
 State is one number per client and name, in arrays, so that a round costs as much as its cohort.
 """
 
-import hashlib
 import logging
 import reprlib
 from collections.abc import Collection, Mapping, Sequence
@@ -31,14 +30,19 @@ from fedavot.errors import OptionError
 from fedavot.flower.kept.names import as_array, packed, unpacked
 from fedavot.flower.options import Weighting
 from fedavot.flower.worth.importance import MOST_EXAMPLES, Importance, is_count, listed_by
+from fedavot.flower.worth.learning import (
+    Aligner,
+    beginning,
+    differs,
+    fingerprint,
+    given_by,
+    new_aligner,
+    restored,
+)
 from fedavot.flower.worth.limits import limited, plausible
-from fedavot.online import OnlineAligner
 from fedavot.selection import select
-from fedavot.soft_online import SoftOnlineAligner
 
 _flwr = logging.getLogger("flwr")
-
-Aligner = OnlineAligner | SoftOnlineAligner
 
 
 class Weigher:
@@ -214,10 +218,7 @@ class Weigher:
         amounts = self._amounts[cohort]
         if not amounts.sum() > 0:
             return np.full(len(cohort), 1.0 / len(cohort))
-        if isinstance(self._aligner, SoftOnlineAligner):
-            weights = _tilted(amounts, self._aligner.effective_potentials[cohort])
-        else:
-            weights = self._aligner.weights(cohort)
+        weights = given_by(self._aligner, cohort, amounts)
         return weights if limit is None else limited(weights, amounts / amounts.sum(), limit)
 
     def observe(self, names: Sequence[str], given: Floats) -> None:
@@ -237,7 +238,7 @@ class Weigher:
             "amounts": self._stated,
             "seen": self._was_seen,
             "aligner": None if self._aligner is None else self._aligner.state_dict(arrays=True),
-            "alignment": self._fingerprint(),
+            "alignment": fingerprint(self._weighting.alignment),
             "given": self._given,
             "rounds": self._rounds,
         }
@@ -255,9 +256,7 @@ class Weigher:
         self._given = np.array(state["given"], dtype=np.float64)
         self._rounds = int(state["rounds"])
         if state["aligner"] is not None:
-            soft = self._weighting.price > 0
-            kind: type[Aligner] = SoftOnlineAligner if soft else OnlineAligner
-            self._aligner = kind.from_state(state["aligner"], source="the checkpoint")
+            self._aligner = restored(state["aligner"], self._weighting)
         if self.kind != "examples" and self._weighting.alignment is None:
             self._adopt(listed)
 
@@ -267,7 +266,7 @@ class Weigher:
             return f"its importance is {state['kind']!r}, and that of this run is {self.kind!r}"
         if self._weighting.alignment is not None and unpacked(state["clients"]) != self.clients:
             return "its clients are not those of the alignment"
-        return self._weighs_otherwise(state)
+        return differs(state, self._weighting)
 
     def _adopt(self, listed: Mapping[str, float]) -> None:
         """Replace the importance of a checkpoint by that of this run, and say what changed."""
@@ -290,29 +289,9 @@ class Weigher:
             before = self._amounts
             stated = [changed.get(name, amount) for name, amount in (known | joined).items()]
             self._state_amounts(np.array(stated, dtype=np.float64))
-            start, then = (self._fresh(it).effective_potentials for it in (self._amounts, before))
+            aligners = (new_aligner(it, self._weighting) for it in (self._amounts, before))
+            start, then = (it.effective_potentials for it in aligners)
             self._aligner.reweigh(self._amounts / self._total, added=start - then)
-
-    def _weighs_otherwise(self, state: Mapping[str, Any]) -> str | None:
-        learns = self._weighting.alignment is None
-        if learns != (state["aligner"] is not None) and state["clients"].size:
-            return "its weights come from " + ("an alignment" if learns else "an online aligner")
-        if state["alignment"] != self._fingerprint():
-            return "its weights come from another alignment"
-        options = {"softness": self._weighting.price, "step": self._weighting.step}
-        for option, wanted in options.items() if state["aligner"] is not None else ():
-            found = state["aligner"].get(option, 0.0)
-            if found != wanted:
-                return f"its {option} is {found}, and that of this run is {wanted}"
-        return None
-
-    def _fingerprint(self) -> str | None:
-        """Return a digest of the alignment; None without one."""
-        alignment = self._weighting.alignment
-        if alignment is None:
-            return None
-        content = alignment.potentials.tobytes() + alignment.levels.tobytes()
-        return hashlib.sha256(content + alignment.objective.encode()).hexdigest()
 
     def _accounts(self) -> tuple[Floats, Floats, int]:
         """Return importance and weights of each client summed over rounds, and the rounds."""
@@ -338,10 +317,10 @@ class Weigher:
         if self._weighting.alignment is not None:
             self._given = np.zeros(len(self._indices))
         elif self._aligner is None:
-            self._aligner = self._fresh(added)
+            self._aligner = new_aligner(added, self._weighting)
         else:
             if not np.array_equal(old, before):
-                change = self._base(old) - self._base(before)
+                change = beginning(old, self._weighting) - beginning(before, self._weighting)
                 self._aligner.reweigh(old / old.sum(), added=change)
             self._aligner.join(added / self._total, self._beginnings(old, added))
 
@@ -354,30 +333,5 @@ class Weigher:
     def _beginnings(self, old: Floats, added: Floats) -> Floats:
         """Return potentials of new clients, whose x is that of the others on average."""
         assert self._aligner is not None
-        learnt = self._aligner.effective_potentials - self._base(old)
-        return self._base(added) + self._aligner.importance @ learnt
-
-    def _fresh(self, amounts: Floats) -> Aligner:
-        shares, start = amounts / amounts.sum(), self._base(amounts)
-        step, softness = self._weighting.step, self._weighting.price
-        if softness > 0:
-            return SoftOnlineAligner(shares, softness=softness, step=step, potentials=start)
-        return OnlineAligner(shares, step=step, potentials=start)
-
-    def _base(self, amounts: Floats) -> Floats:
-        """Return the aligner's potentials at x = 0.
-
-        They are log p, or 0 in a soft aligner: its price is on the spread of its potentials, so
-        these are x itself.
-        """
-        if self._weighting.price > 0:
-            return np.zeros(amounts.size)
-        # 0 for clients of importance 0, whose potential is never used.
-        return np.log(np.where(amounts > 0, amounts, 1.0))
-
-
-def _tilted(amounts: Floats, learnt: Floats) -> Floats:
-    """Return weights in proportion to p exp(x), shape (n_members,)."""
-    counted = np.where(amounts > 0, learnt, -np.inf)
-    weights = amounts * np.exp(counted - counted.max())
-    return np.asarray(weights / weights.sum())
+        learnt = self._aligner.effective_potentials - beginning(old, self._weighting)
+        return beginning(added, self._weighting) + self._aligner.importance @ learnt
