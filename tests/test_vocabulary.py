@@ -72,7 +72,8 @@ SENSES = {
     "status": {"Status", "text"},
     "step": {"number", "function"},
     "tol": {"number"},
-    "weights": {"array", "by name", "method"},
+    # Also by a word such as "equal", or by the name of a column.
+    "weights": {"array", "by name", "method", "text"},
 }
 # Words for things that have another name here.
 BANNED = {

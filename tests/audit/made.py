@@ -218,7 +218,7 @@ def replay(**changes):
         variants=6,
         seeds=3,
         local_steps=5,
-        clients=12,
+        n_clients=12,
     )
     return replace(made, **changes)
 

@@ -108,7 +108,7 @@ def test_the_replay_says_what_was_trained_on():
     assert "40 % with full participation" in words
     assert "one by one" in told(made.without_groups(), "replay")
     assert "sample" not in words
-    few = made.findings(replay=made.replay(clients=7))
+    few = made.findings(replay=made.replay(n_clients=7))
     assert "sample of 7 clients" in told(few, "replay")
     own = made.findings(replay=made.replay(task="digits.npz"))
     assert "digits.npz" in told(own, "replay")

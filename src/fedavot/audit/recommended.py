@@ -104,7 +104,7 @@ class Replay:
         gradients; and of runs on each.
     local_steps : int
         Number of local steps of a client in a round.
-    clients : int
+    n_clients : int
         Number of clients; fewer than in the log if it is large, and then a random sample.
     task : str or None
         Name of the user's own task, if it was given instead of these problems.
@@ -117,7 +117,7 @@ class Replay:
     variants: int
     seeds: int
     local_steps: int
-    clients: int
+    n_clients: int
     task: str | None = None
 
     def find(self, rule: str) -> Trained | None:

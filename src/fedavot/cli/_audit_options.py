@@ -10,7 +10,7 @@ from fedavot.cli._paths import FILE
 NEEDS = ("memory-clients", "memory-server", "select")
 
 
-def columns(
+def parse_columns(
     context: click.Context, parameter: click.Parameter, pairs: Sequence[str]
 ) -> dict[str, str]:
     """Parse MEANING=NAME."""
@@ -27,7 +27,7 @@ def columns(
     return named
 
 
-def where(
+def parse_where(
     context: click.Context, parameter: click.Parameter, pairs: Sequence[str]
 ) -> dict[str, list[str]]:
     """Parse COLUMN=VALUE; a column may have several values."""
@@ -40,7 +40,7 @@ def where(
     return chosen
 
 
-def statuses(
+def parse_statuses(
     context: click.Context, parameter: click.Parameter, pairs: Sequence[str]
 ) -> dict[str, str]:
     """Parse STATUS=MEANING."""
@@ -57,7 +57,7 @@ def statuses(
     return told
 
 
-def can(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str]:
+def parse_can(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str]:
     """Parse what is possible, separated by commas."""
     if value is None:
         return list(NEEDS)
@@ -68,7 +68,7 @@ def can(context: click.Context, parameter: click.Parameter, value: str | None) -
     return named
 
 
-def importance(context: click.Context, parameter: click.Parameter, value: str) -> Path | str:
+def parse_importance(context: click.Context, parameter: click.Parameter, value: str) -> Path | str:
     """Parse the path of a file, or the word uniform."""
     if value == "uniform":
         return value

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from fedavot.cli import _audit_options as parse
+from fedavot.cli._audit_options import (
+    parse_can,
+    parse_columns,
+    parse_importance,
+    parse_statuses,
+    parse_where,
+)
 from fedavot.cli._group import Refusal, ending, orderly
 from fedavot.cli._paths import FILE, FOLDER
 from fedavot.cli._progress import of_bytes, of_stages
@@ -33,7 +39,7 @@ ABOVE_0 = click.FloatRange(min=0, min_open=True)
     default="uniform",
     show_default=True,
     metavar="FILE",
-    callback=parse.importance,
+    callback=parse_importance,
     help="Importance of each client: a table with the columns client and importance (or "
     "examples) and optionally group; a JSON file from client to number; or the word uniform.",
 )
@@ -59,7 +65,7 @@ ABOVE_0 = click.FloatRange(min=0, min_open=True)
     "columns",
     multiple=True,
     metavar="MEANING=NAME",
-    callback=parse.columns,
+    callback=parse_columns,
     help="Name of a column that is not recognised, as in client=device_id, or in "
     "importance.client=name for the file of importance alone; an empty name leaves a column out. "
     "May be repeated.",
@@ -68,7 +74,7 @@ ABOVE_0 = click.FloatRange(min=0, min_open=True)
     "--where",
     multiple=True,
     metavar="COLUMN=VALUE",
-    callback=parse.where,
+    callback=parse_where,
     help="Read only the rows with this value in this column, as in event=train_reply. May be "
     "repeated, also for several values of one column.",
 )
@@ -77,7 +83,7 @@ ABOVE_0 = click.FloatRange(min=0, min_open=True)
     "statuses",
     multiple=True,
     metavar="STATUS=MEANING",
-    callback=parse.statuses,
+    callback=parse_statuses,
     help="What a status means that is not certain, as in 0=ok: ok, failed, not_asked, offline or "
     "unknown. The status * is all others. May be repeated.",
 )
@@ -123,7 +129,7 @@ ABOVE_0 = click.FloatRange(min=0, min_open=True)
 @click.option(
     "--can",
     metavar="NEEDS",
-    callback=parse.can,
+    callback=parse_can,
     help="What is possible, separated by commas: memory-clients, memory-server, select; or "
     "nothing. Rules that need something else are not recommended.  [default: all of it]",
 )

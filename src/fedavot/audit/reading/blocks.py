@@ -129,8 +129,8 @@ def kind_of(source: Path) -> str:
     text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text.startswith(b"["):
         raise FileFormatError(
-            f"{source}, line 1: a JSON list; write JSON lines, one object per line "
-            "(jq -c '.[]' does so)"
+            f"{source}, line 1: a JSON list; write JSON lines, one object per line with the names "
+            "of its values (jq -c '.[]' makes them of a list of objects)"
         )
     return "json" if text.startswith(b"{") else "csv"
 

@@ -110,7 +110,7 @@ def replay(scene: Scene, options: Options, task: Task | None = None) -> Replay:
         variants=losses[FULL].shape[2] // SEEDS,
         seeds=SEEDS,
         local_steps=options.local_steps,
-        clients=scene.clients.size,
+        n_clients=scene.clients.size,
         task=None if task is None else task.name,
     )
 

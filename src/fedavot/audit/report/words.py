@@ -180,9 +180,9 @@ def _problems(replay: Replay, findings: Findings) -> str:
             f"lot, with little and with much noise; each was run {count(replay.seeds)} times"
         )
     drawn = (
-        f" The replay has a random sample of {count(replay.clients, 'client')}, because the log is "
+        f" The replay has a random sample of {count(replay.n_clients, 'client')}, because the log is "
         "large."
-        if replay.clients < len(findings.clients)
+        if replay.n_clients < len(findings.clients)
         else ""
     )
     return f"{what}, with {count(replay.local_steps, 'local step')} per round.{drawn}"
