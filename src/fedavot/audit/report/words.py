@@ -180,8 +180,8 @@ def _problems(replay: Replay, findings: Findings) -> str:
             f"lot, with little and with much noise; each was run {count(replay.seeds)} times"
         )
     drawn = (
-        f" The replay has a random sample of {count(replay.n_clients, 'client')}, because the log is "
-        "large."
+        f" The replay has a random sample of {count(replay.n_clients, 'client')}, because the log "
+        "is large."
         if replay.n_clients < len(findings.clients)
         else ""
     )
