@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from logs import drawn, log_of, plain_gap
 
 import fedavot as fa
 from fedavot.audit.federation import Federation
@@ -15,6 +14,7 @@ from fedavot.audit.statistics.estimates import (
     resampling,
 )
 from fedavot.audit.statistics.window import whole
+from logs import drawn, log_of, plain_gap
 
 SEEDS = range(100)
 LEAST_HELD = 90

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from logs import compressed, drawn, log_of, scarce, slack
 
 import fedavot as fa
 from fedavot.audit.federation import Federation
@@ -11,6 +10,7 @@ from fedavot.audit.statistics.estimates import blocks_of, resampling
 from fedavot.audit.statistics.fitting import Fitting
 from fedavot.audit.statistics.reach import reach
 from fedavot.audit.statistics.window import whole
+from logs import compressed, drawn, log_of, scarce, slack
 
 SEEDS = range(100)
 LEAST_HELD = 90

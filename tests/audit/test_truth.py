@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from logs import drawn, log_of, plain_gap
 
 import fedavot as fa
 from fedavot.audit.auditing import audit
@@ -13,6 +12,7 @@ from fedavot.audit.sample.truth import GROUPS, truth
 from fedavot.audit.statistics.case import opened
 from fedavot.audit.statistics.estimates import Weighted, distance
 from fedavot.audit.statistics.reach import reach
+from logs import drawn, log_of, plain_gap
 
 SEEDS = range(100)
 LEAST_HELD = 90

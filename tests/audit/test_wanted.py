@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from logs import compressed
 
 from fedavot.audit import Participation, read_log
 from fedavot.audit.federation import NO_GROUP, federation_of
 from fedavot.audit.sample.files import write_sample
 from fedavot.audit.sample.truth import truth
 from fedavot.errors import FedavotError, FileFormatError, ImportanceError, OptionError
+from logs import compressed
 
 ROUNDING = 1e-15
 
