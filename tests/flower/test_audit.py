@@ -25,7 +25,8 @@ def folder(tmp_path_factory):
     cohorts = [np.flatnonzero(row).tolist() for row in there]
     grid = federation(N_CLIENTS, update, fate=only(cohorts, "error"))
     importance = {str(i): 1.0 for i in range(N_CLIENTS)}
-    strategy = FedAVOT(everybody(), importance=importance, folder=place)
+    exact = Weighting(softness=0)
+    strategy = FedAVOT(everybody(), importance=importance, weighting=exact, folder=place)
     strategy.start(grid, record_of(MODEL), ROUNDS)
     return place
 
