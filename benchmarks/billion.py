@@ -78,21 +78,27 @@ def main() -> None:
     )
     with jax.enable_x64(True):
         for n_clients in sizes:
-            importance = importance_of(n_clients)
-            chances = jnp.full(n_clients, 5.0 / n_clients)
-            law = fa.IndependentClients(chances)
-            proof, certificate = timed(lambda: fa.certify(importance, law))  # noqa: B023
-            seconds, found = timed(lambda: fa.align(importance, law))  # noqa: B023
-            error = largest_error(found, chances, importance)
-            peak = (device.memory_stats() or {}).get("peak_bytes_in_use", 0) / 1e9
-            print(
-                f"{n_clients:13,} {proof:7.3f} {seconds:7.3f} {found.residual:8.1e} "
-                f"{found.iterations} {error:8.1e}  peak {peak:.0f} GB, {certificate!r}",
-                flush=True,
-            )
-            cohort = np.random.default_rng(1).choice(n_clients, 100, replace=False)
-            print(f"{'':13} weights of 100: {timed(lambda: found.weights(cohort))[0] * 1e6:.0f} µs")  # noqa: B023
+            measure(n_clients, device)
         mixed(sizes[0])
+
+
+def measure(n_clients: int, device: Any) -> None:
+    """Time and check one size."""
+    importance = importance_of(n_clients)
+    chances = jnp.full(n_clients, 5.0 / n_clients)
+    law = fa.IndependentClients(chances)
+    proof, certificate = timed(lambda: fa.certify(importance, law))
+    seconds, found = timed(lambda: fa.align(importance, law))
+    error = largest_error(found, chances, importance)
+    peak = (device.memory_stats() or {}).get("peak_bytes_in_use", 0) / 1e9
+    print(
+        f"{n_clients:13,} {proof:7.3f} {seconds:7.3f} {found.residual:8.1e} "
+        f"{found.iterations} {error:8.1e}  peak {peak:.0f} GB, {certificate!r}",
+        flush=True,
+    )
+    cohort = np.random.default_rng(1).choice(n_clients, 100, replace=False)
+    weighing = timed(lambda: found.weights(cohort))[0]
+    print(f"{'':13} weights of 100: {weighing * 1e6:.0f} µs")
 
 
 def mixed(n_clients: int) -> None:

@@ -20,7 +20,7 @@ from statistics import median
 import numpy as np
 
 from fedavot.audit import Findings, Participation, audit, federation_of, read_log, write_audit
-from fedavot.audit.decision.rules import label
+from fedavot.audit.statistics.rules import label
 
 INTERVALS, COVERAGE = "flash300_intervals.csv", "flash300_coverage.csv"
 STATE, PERIOD, COHORT = "charging", 600, 10

@@ -2,8 +2,8 @@
 
 import made
 
-from fedavot.audit.decision.rules import AS_APPLIED, label
 from fedavot.audit.report.terms import MEANT
+from fedavot.audit.statistics.rules import AS_APPLIED, label
 from fedavot.rules.names import RuleName
 
 

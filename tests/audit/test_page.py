@@ -14,7 +14,6 @@ import odd
 import pytest
 
 import fedavot as fa
-from fedavot.audit.decision.rules import label
 from fedavot.audit.recommended import Estimate
 from fedavot.audit.report.comparison import Change
 from fedavot.audit.report.document import write_alignment, write_clients
@@ -25,6 +24,7 @@ from fedavot.audit.report.page import KINDS, MOST_NAMES, TONES, page
 from fedavot.audit.report.tables import BEST, MOST_ROWS, NOW, SECOND
 from fedavot.audit.report.terms import EXPLAINED, OWED
 from fedavot.audit.report.words import headline, sections
+from fedavot.audit.statistics.rules import label
 
 VARIANTS = [*made.VARIANTS, odd.named, odd.many]
 VOID = {"meta", "link", "input", "br"}

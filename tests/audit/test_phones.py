@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedavot.audit.decision.rules import label
 from fedavot.audit.report.document import read_findings
+from fedavot.audit.statistics.rules import label
 from fedavot.importance import read_mapping
 
 ROOT = Path(__file__).parents[2]

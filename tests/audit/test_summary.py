@@ -6,8 +6,8 @@ import made
 import pytest
 from rich.console import Console
 
-from fedavot.audit.decision.rules import label
 from fedavot.audit.report.terms import OWED
+from fedavot.audit.statistics.rules import label
 from fedavot.cli.summary import show
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from fedavot._checks import as_amount, as_seed, as_size, shown
 from fedavot._files import PathLike
 from fedavot.audit.decision.recommending import NEEDS, Facts, recommend
-from fedavot.audit.decision.rules import AS_APPLIED, BY_EXAMPLES, FEDAVG, SOFT
 from fedavot.audit.federation import Federation
 from fedavot.audit.findings import Behaviour, Findings, Fit, Price, Reach
 from fedavot.audit.recommended import Estimate, Need, Recommendation, Replay
@@ -23,6 +22,7 @@ from fedavot.audit.statistics.judging import judge, split_of
 from fedavot.audit.statistics.online_weights import first_replayed
 from fedavot.audit.statistics.price import choose_softness, curve, has_least_variance, price
 from fedavot.audit.statistics.reach import reach
+from fedavot.audit.statistics.rules import AS_APPLIED, BY_EXAMPLES, FEDAVG, SOFT
 from fedavot.audit.statistics.shares import grouped, shares_of
 from fedavot.audit.statistics.shortfall import Shortfall
 from fedavot.audit.statistics.weighing import weights_of

@@ -13,7 +13,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from math import ceil
 
-from fedavot.audit.decision.rules import FULL, HORVITZ_THOMPSON
 from fedavot.audit.recommended import (
     Action,
     Choice,
@@ -23,6 +22,7 @@ from fedavot.audit.recommended import (
     Replay,
     Trained,
 )
+from fedavot.audit.statistics.rules import FULL, HORVITZ_THOMPSON
 
 KNOWN = 0.5
 """Share of the importance that must be observed for a judgement."""

@@ -6,6 +6,7 @@ of fields, quoted or not, goes to Polars. Any other is read row by row by Python
 whose word on a bad line is the one the caller sees.
 """
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -176,8 +177,8 @@ class _Csv:
             self.notes.append(f"{words} the header: dropped")
 
     def _all_batches(self, first: Block, blocks: Iterator[Block]) -> Iterator[Batch]:
-        pending, since, block = b"", 0, first
-        while block is not None:
+        pending, since = b"", 0
+        for block in itertools.chain((first,), blocks):
             line = since if pending else block.line
             data = pending + block.data
             columns = self._grid(data) if block.ended and data else None
@@ -199,7 +200,6 @@ class _Csv:
                 if rows:
                     cut_in = None if block.ended else self._last_column()
                     yield Batch(self.source, self._columns(rows), lines, cut_in=cut_in)
-            block = next(blocks, None)  # type: ignore[assignment]
         if pending:
             raise OpenQuoteError(self.source, since)
 

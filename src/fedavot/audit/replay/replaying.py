@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
-from fedavot.audit.decision.rules import FEDAVG, FULL
 from fedavot.audit.findings import LawName
 from fedavot.audit.recommended import Estimate, Replay, Trained
 from fedavot.audit.replay.problems import SEEDS, problems
@@ -20,6 +19,7 @@ from fedavot.audit.replay.scene import Scene
 from fedavot.audit.replay.task import train_task
 from fedavot.audit.replay.training import train, train_all
 from fedavot.audit.replay.ways import Way, ways_of
+from fedavot.audit.statistics.rules import FEDAVG, FULL
 from fedavot.training.task import Task
 
 STEPS = np.array([0.04, 0.16, 0.64])

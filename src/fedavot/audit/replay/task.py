@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from fedavot._checks import Floats, Integers, quoted
-from fedavot.audit.decision.rules import FULL
 from fedavot.audit.replay.problems import SEEDS
 from fedavot.audit.replay.ways import Way
+from fedavot.audit.statistics.rules import FULL
 from fedavot.audit.statistics.window import Window
 from fedavot.errors import TaskError
 from fedavot.rules import full, steady

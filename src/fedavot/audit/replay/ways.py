@@ -10,10 +10,10 @@ import numpy as np
 
 from fedavot._checks import Floats
 from fedavot._incidence import Incidence
-from fedavot.audit.decision import rules as named
 from fedavot.audit.findings import LawName
 from fedavot.audit.recommended import Need
 from fedavot.audit.replay.scene import Scene
+from fedavot.audit.statistics import rules as named
 from fedavot.audit.statistics.online_weights import SOFTNESS, chosen, learned, softly_learned
 from fedavot.audit.statistics.weighing import inverse, normalised, weights_of
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf, nan
 from typing import Any, NamedTuple
 
-from fedavot.audit.decision.rules import label
 from fedavot.audit.findings import Findings
 from fedavot.audit.report.document import findings_document
 from fedavot.audit.report.numerals import NARROW, amount, count, listed, share, shown, size
+from fedavot.audit.statistics.rules import label
 
 NAMED = 5
 """How many clients are named before the rest are counted."""

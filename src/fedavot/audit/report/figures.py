@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from fedavot._checks import Floats, Integers
-from fedavot.audit.decision.rules import FULL, label
 from fedavot.audit.findings import Findings
 from fedavot.audit.recommended import Trained
 from fedavot.audit.report.drawing import (
@@ -30,6 +29,7 @@ from fedavot.audit.report.drawing import (
     settle,
 )
 from fedavot.audit.report.numerals import NOTHING, interval, number, share, shown, times
+from fedavot.audit.statistics.rules import FULL, label
 
 MOST_ROWS = 16
 """Rows of a picture by client or group: more do not fit a phone's screen."""

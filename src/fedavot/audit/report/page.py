@@ -14,7 +14,6 @@ from typing import Any
 import fedavot
 from fedavot._checks import Integers
 from fedavot._files import PathLike
-from fedavot.audit.decision import rules
 from fedavot.audit.findings import Findings, Reach
 from fedavot.audit.report.cells import Table
 from fedavot.audit.report.comparison import Change
@@ -31,6 +30,7 @@ from fedavot.audit.report.tables import (
 )
 from fedavot.audit.report.terms import MEANT
 from fedavot.audit.report.words import headline, sections
+from fedavot.audit.statistics import rules
 from fedavot.online import STEP
 
 MOST_NAMES = 60

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from fedavot._checks import Integers
-from fedavot.audit.decision.rules import FULL, label
 from fedavot.audit.findings import Findings, Shares
 from fedavot.audit.report import terms
 from fedavot.audit.report.cells import (
@@ -21,6 +20,7 @@ from fedavot.audit.report.cells import (
 )
 from fedavot.audit.report.comparison import Change
 from fedavot.audit.report.numerals import NARROW, digits_of, share
+from fedavot.audit.statistics.rules import FULL, label
 
 MOST_ROWS = 500
 """Rows of the tables of clients and groups: more would be slow to open, and are in the files."""

@@ -1,7 +1,7 @@
 """The terms of a report and what they mean, wherever they are explained."""
 
-from fedavot.audit.decision import rules
 from fedavot.audit.recommended import Need
+from fedavot.audit.statistics import rules
 
 MEANT = {
     rules.FEDAVG: "the plain average",

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot.audit.decision.rules import FEDAVG, FEDAVOT, FULL, label
 from fedavot.audit.findings import Findings
 from fedavot.audit.recommended import Choice, Estimate, Replay
 from fedavot.audit.report.availability_words import availability, log
@@ -30,6 +29,7 @@ from fedavot.audit.report.numerals import (
 )
 from fedavot.audit.report.reach_words import reach
 from fedavot.audit.report.terms import MEANT, NEEDS, OWED
+from fedavot.audit.statistics.rules import FEDAVG, FEDAVOT, FULL, label
 
 EXTREMES = 3
 """How many clients or groups with too much weight, and with too little, are named."""

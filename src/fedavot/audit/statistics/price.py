@@ -14,7 +14,11 @@ import numpy as np
 from fedavot._checks import Floats
 from fedavot._incidence import Incidence
 from fedavot.alignment import Alignment
-from fedavot.audit.decision.rules import (
+from fedavot.audit.findings import LawName, Point, Price, Standing
+from fedavot.audit.statistics.estimates import Resampling, Weighted, distance
+from fedavot.audit.statistics.fitting import TOLERANCE, Fitting
+from fedavot.audit.statistics.online_weights import chosen, learned
+from fedavot.audit.statistics.rules import (
     AS_APPLIED,
     BY_EXAMPLES,
     FEDAVG,
@@ -26,10 +30,6 @@ from fedavot.audit.decision.rules import (
     SOFT,
     VARIANCE,
 )
-from fedavot.audit.findings import LawName, Point, Price, Standing
-from fedavot.audit.statistics.estimates import Resampling, Weighted, distance
-from fedavot.audit.statistics.fitting import TOLERANCE, Fitting
-from fedavot.audit.statistics.online_weights import chosen, learned
 from fedavot.audit.statistics.weighing import inverse, normalised, weights_of
 from fedavot.audit.statistics.window import Window
 from fedavot.solve import align
