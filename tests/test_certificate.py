@@ -278,9 +278,17 @@ def test_a_feasible_certificate_reads_as_a_sentence():
 
 def test_an_infeasible_certificate_names_the_clients_and_the_remedy():
     text = str(fa.certify(INFEASIBLE, fa.UniformCohorts(4, 2)))
-    assert "the clients 0 have 0.4 more importance" in text
+    assert "the importance of client 0 is 0.4 above" in text
     assert "1.8 times" in text
-    assert "Lower their importance" in text
+    assert "Lower that importance" in text
+
+
+def test_an_importance_just_out_of_reach_does_not_read_as_a_ratio_of_one():
+    law = fa.Cohorts([["a", "b"], ["b"], ["c"], ["c"]], clients=["a", "b", "c"])
+    certificate = fa.certify({"a": 0.01, "b": 0.4900001, "c": 0.4999999}, law)
+    assert "the importance of clients a and b is 1e-07 above" in str(certificate)
+    assert "1.0000002 times" in str(certificate)
+    assert "Hall ratio 1.0000002)" in repr(certificate)
 
 
 @every_law
@@ -298,7 +306,7 @@ def test_a_certificate_that_is_not_proven_says_so_and_is_verified_all_the_same(l
 def test_a_long_deficient_set_is_cut_short_in_words():
     importance = normalised(np.where(np.arange(100) < 20, 1.0, 1e-3))
     text = str(fa.certify(importance, fa.UniformCohorts(100, 1)))
-    assert "9 and 10 more have" in text
+    assert "9 and 10 more is" in text
 
 
 def test_verification_loads_no_solver():

@@ -65,13 +65,25 @@ def test_a_damaged_or_missing_file_is_refused(large, tmp_path, damage):
         fa.Alignment.load(path)
 
 
-def test_columns_of_an_unknown_type_are_refused(large, tmp_path):
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda arrays: {**arrays, "columns": {**arrays["columns"], "potentials": "object"}},
+        lambda arrays: {**arrays, "length": "3"},
+        lambda arrays: {**arrays, "columns": [1]},
+        lambda arrays: {"file": arrays["file"]},
+        lambda arrays: 5,
+        lambda arrays: "columns",
+    ],
+    ids=["type", "length", "list", "missing", "number", "word"],
+)
+def test_columns_that_are_not_described_properly_are_refused(large, tmp_path, change):
     from fedavot._files import read_document, write_document
 
     path = tmp_path / "a.json"
     large.save(path)
     document = read_document(path, format="fedavot-alignment", version=3)
-    document["arrays"]["columns"]["potentials"] = "object"
+    document["arrays"] = change(document["arrays"])
     del document["format"], document["version"]
     write_document(path, format="fedavot-alignment", version=3, content=document)
     with pytest.raises(FileFormatError, match="columns"):

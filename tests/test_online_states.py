@@ -25,7 +25,10 @@ def made(rng, soft):
     step = float(rng.choice(AMOUNTS))
     if soft:
         softness = float(rng.choice(AMOUNTS))
-        return fa.SoftOnlineAligner(importance, softness=softness, step=step, potentials=potentials)
+        around = str(rng.choice(["equal", "importance"]))
+        return fa.SoftOnlineAligner(
+            importance, softness=softness, step=step, around=around, potentials=potentials
+        )
     bound = None if rng.random() < 0.3 else float(rng.choice(AMOUNTS))
     return fa.OnlineAligner(importance, step=step, potentials=potentials, bound=bound)
 

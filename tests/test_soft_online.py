@@ -1,5 +1,6 @@
 """The soft online aligner rests at soft alignment's optimum, and resumes exactly."""
 
+import json
 from fractions import Fraction
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 import fedavot as fa
 from fedavot.errors import FileFormatError, OptionError
 from fedavot.soft_online import SoftOnlineAligner
+from sealing import sealed
 from strategies import importances
 
 LAW = fa.IndependentClients([0.9, 0.7, 0.5, 0.3])
@@ -24,16 +26,19 @@ def at(potentials, softness, step, importance=IMPORTANCE):
     return SoftOnlineAligner.from_state(state | {"potentials": list(potentials)})
 
 
-def literal(importance, softness, step, cohorts):
+def literal(importance, softness, step, cohorts, plain=None):
     """Follow the ascent client by client; return the potentials and all weights.
+
+    Weights are plain ones times exp(x), divided by their sum over the cohort.
 
     The penalty's step is implicit: the x it ends at, and the mean of that x, satisfy
     x_i = moved_i − η ρ p_i (x_i − Σ p_j x_j). Solved here as the linear system that it is.
     """
     p, x, weights = np.array(importance), np.zeros(len(importance)), []
+    plain = np.ones(p.size) if plain is None else plain
     held = np.eye(p.size) + step * softness * (np.diag(p) - np.outer(p, p))
     for cohort in cohorts:
-        odds = np.exp(x[cohort])
+        odds = plain[cohort] * np.exp(x[cohort])
         weights.append(odds / odds.sum())
         moved = x + step * p
         moved[cohort] -= step * weights[-1]
@@ -45,13 +50,16 @@ def drawn(seed, n_rounds):
     return LAW.sample(np.random.default_rng(seed), n_rounds)
 
 
+@pytest.mark.parametrize("around", ["equal", "importance"])
 @pytest.mark.parametrize(("softness", "step"), [(0.1, 2.0), (1.0, 0.3), (50.0, 5.0)])
-def test_the_aligner_takes_the_penaltys_step_implicitly(softness, step):
-    aligner = SoftOnlineAligner(IMPORTANCE, softness=softness, step=step)
+def test_the_aligner_takes_the_penaltys_step_implicitly(softness, step, around):
+    aligner = SoftOnlineAligner(IMPORTANCE, softness=softness, step=step, around=around)
+    plain = IMPORTANCE if around == "importance" else np.ones(4)
     cohorts = drawn(0, 200)
     found = [aligner.observe(cohort) for cohort in cohorts]
-    x, weights = literal(IMPORTANCE, softness, step, cohorts)
-    np.testing.assert_allclose(aligner.effective_potentials, x, rtol=0, atol=1e-10)
+    x, weights = literal(IMPORTANCE, softness, step, cohorts, plain)
+    wanted = np.log(plain) + x
+    np.testing.assert_allclose(aligner.effective_potentials, wanted, rtol=0, atol=1e-10)
     for mine, theirs in zip(found, weights, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9)
 
@@ -101,11 +109,38 @@ def test_small_steps_approach_the_soft_alignment(softness):
     np.testing.assert_allclose(spread, wanted, atol=0.15 * (1 + np.abs(wanted).max()))
 
 
-def test_great_softness_tends_to_equal_weights():
-    aligner = SoftOnlineAligner(IMPORTANCE, softness=1e6, step=2.0)
+@pytest.mark.parametrize(("around", "plain"), [("equal", np.ones(4)), ("importance", IMPORTANCE)])
+def test_great_softness_tends_to_plain_weights(around, plain):
+    aligner = SoftOnlineAligner(IMPORTANCE, softness=1e6, step=2.0, around=around)
     for cohort in drawn(2, 100):
         weights = aligner.observe(cohort)
-        np.testing.assert_allclose(weights, 1 / len(cohort), atol=1e-3)
+        np.testing.assert_allclose(weights, plain[cohort] / plain[cohort].sum(), atol=1e-3)
+
+
+def test_around_the_importance_no_absence_weighs_more_than_the_softness_says():
+    softness = 2.0
+    aligner = SoftOnlineAligner([0.5, 0.3, 0.2], softness=softness, step=1.0, around="importance")
+    for _ in range(500):
+        aligner.observe([0, 1])
+    ratio = aligner.weights([0, 1, 2]) / [0.5, 0.3, 0.2]
+    # Its x is 1/ρ above the mean of all, p·x, so that of the others is below it.
+    assert np.log(ratio[2] / ratio[0]) == pytest.approx(1 / softness / 0.8, rel=1e-6)
+
+
+def test_a_state_of_an_earlier_version_learns_around_equal_weights(tmp_path):
+    aligner = SoftOnlineAligner(IMPORTANCE, softness=0.5, step=1.0)
+    aligner.observe([0, 2])
+    path = tmp_path / "aligner.json"
+    aligner.save(path)
+    document = json.loads(path.read_text()) | {"version": 2}
+    del document["around"]
+    path.write_text(sealed(document))
+    assert SoftOnlineAligner.load(path).state_dict() == aligner.state_dict()
+
+
+def test_weights_that_are_not_known_are_refused():
+    with pytest.raises(OptionError, match="around is 'median'; .*'importance'"):
+        SoftOnlineAligner([0.5, 0.5], softness=1.0, step=1.0, around="median")
 
 
 @settings(max_examples=50)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from fedavot._checks import Floats, Integers, as_amount, as_distribution, as_floats
 from fedavot._clients import Clients, Members, in_client_order
 from fedavot._files import PathLike, read_document, write_document
-from fedavot._simplex import level_weights
+from fedavot._simplex import level_weights, softmax
 from fedavot._state import (
     as_finite,
     as_state,
@@ -26,13 +26,14 @@ from fedavot._state import (
 )
 from fedavot.errors import CohortError, ImportanceError
 
-_VERSION = 2
-
 
 class Accounts(ABC):
     """Importance, rounds and weights given, and how they are saved."""
 
     _format: ClassVar[str]
+    _version: ClassVar[int] = 2
+    # What states of earlier versions lack.
+    _earlier: ClassVar[dict[str, Any]] = {}
     _options: ClassVar[tuple[str, ...]]
     _counts: ClassVar[tuple[str, ...]]
     _amounts: ClassVar[tuple[str, ...]]
@@ -122,13 +123,13 @@ class Accounts(ABC):
         cohort : sequence of int or str, of length n_members
             Distinct clients, by index or by name.
         given : array_like of shape (n_members,), optional
-            The weights that the members were given, if they differ from :meth:`weights`, such as
+            The weights that the members were given, if they differ from `weights`, such as
             after a selection among the available. The realised mean weights count these.
 
         Returns
         -------
         ndarray of shape (n_members,)
-            The weights given; by default as :meth:`weights` returned them before the step.
+            The weights given; by default as `weights` returned them before the step.
         """
         members = self._clients.cohort(cohort)
         effective = self._effective_of(members)
@@ -145,7 +146,7 @@ class Accounts(ABC):
         *,
         clients: Sequence[str] | None = None,
     ) -> Integers:
-        """Add clients, by default at the importance-weighted mean of the effective potentials.
+        """Add clients, by default at the importance-weighted mean of the others' potentials.
 
         Parameters
         ----------
@@ -165,8 +166,7 @@ class Accounts(ABC):
         shares = _as_new_shares(importance)
         everyone = self._clients.joined(shares.size, clients)
         if potentials is None:
-            mean = within_reach(self._importance @ self.effective_potentials)
-            start = np.full(shares.size, mean)
+            start = np.full(shares.size, within_reach(self._usual()))
         else:
             start = as_finite(potentials, shares.size, what="potentials")
         self._settle()
@@ -203,12 +203,12 @@ class Accounts(ABC):
 
     def save(self, path: PathLike) -> None:
         """Write the state to ``path`` as versioned JSON, whole or not at all."""
-        write_document(path, format=self._format, version=_VERSION, content=self.state_dict())
+        write_document(path, format=self._format, version=self._version, content=self.state_dict())
 
     @classmethod
     def load(cls, path: PathLike) -> Self:
-        """Read what :meth:`save` wrote; the aligner continues as the saved one would."""
-        content = read_document(path, format=cls._format, version=_VERSION)
+        """Read what `save` wrote; the aligner continues as the saved one would."""
+        content = read_document(path, format=cls._format, version=cls._version)
         return cls.from_state(content, source=os.fspath(path))
 
     def state_dict(self, *, arrays: bool = False) -> dict[str, Any]:
@@ -226,18 +226,19 @@ class Accounts(ABC):
 
     @classmethod
     def from_state(cls, content: Mapping[str, Any], *, source: str = "the state") -> Self:
-        """Return an aligner with the state that :meth:`state_dict` returned.
+        """Return an aligner with the state that `state_dict` returned.
 
         Parameters
         ----------
         content : mapping
-            What :meth:`state_dict` returned; further keys are ignored.
+            What `state_dict` returned; further keys are ignored.
         source : str
             Where the state comes from, for messages.
         """
         with reading_state(source):
             held = as_state(content, counts=cls._counts, amounts=cls._amounts, arrays=cls._arrays)
-            options = {name: held.get(name, content[name]) for name in cls._options}
+            known = {**cls._earlier, **content, **held}
+            options = {name: known[name] for name in cls._options}
             aligner = cls(**options, clients=saved_names(content, held["importance"].size))
             aligner._restore(held, content)
             refuse_sums(aligner._given, aligner._rounds, what="given")
@@ -247,7 +248,13 @@ class Accounts(ABC):
     def _shared(self, members: Integers, effective: Floats) -> Floats:
         """Return the softmax over members with importance; equal weights if nobody has any."""
         idle = self._importance[members] == 0
+        if not idle.any():
+            return softmax(effective)
         return level_weights(np.where(idle, 0.0, effective), idle)
+
+    def _usual(self) -> float:
+        """Return the potential at which clients start by default: the others' mean."""
+        return float(self._importance @ self.effective_potentials)
 
     def _settle(self) -> None:
         """Bring what every client is owed up to the present round."""

@@ -131,7 +131,8 @@ def as_importance(
     )
     if array.size != n_clients:
         raise ImportanceError(
-            f"importance has {array.size} entries, but there are {n_clients} clients"
+            f"importance has {array.size} entries, but there are {n_clients} clients; give one for "
+            "each, and let a law know of clients that never take part: Cohorts(..., n_clients=...)"
         )
     return array
 

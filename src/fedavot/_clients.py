@@ -7,6 +7,7 @@ goes back to the caller (messages, reprs, saved files) has the names again.
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -57,7 +58,12 @@ class Clients:
                 return clients
             clients = clients.tolist()
         given = clients if isinstance(clients, list | tuple) else _as_list(clients, what=what)
-        if not any(isinstance(client, str) for client in given):
+        kinds = set(map(type, given))
+        if kinds == {int}:
+            # Numbers beyond 64 bits are left to the check of all indices.
+            with suppress(OverflowError):
+                return np.array(given, dtype=np.int64)
+        if not any(issubclass(kind, str) for kind in kinds):
             return given
         index = next((client for client in given if not isinstance(client, str)), None)
         if index is not None:
@@ -70,10 +76,11 @@ class Clients:
                 f"{what} has the client {given[0]!r}, but the clients have no names here; pass "
                 "clients=[...] where they are described, or use indices"
             )
-        unknown = [name for name in given if name not in self.by_name]
-        if unknown:
-            raise CohortError(f"{what} has an unknown client, {self.nearest(unknown[0])}")
-        return np.array([self.by_name[name] for name in given], dtype=np.int64)
+        found = [self.by_name.get(name) for name in given]
+        if None in found:
+            unknown = self.nearest(given[found.index(None)])
+            raise CohortError(f"{what} has an unknown client, {unknown}")
+        return np.array(found, dtype=np.int64)
 
     def cohort(self, cohort: Members) -> Integers:
         """Return a cohort's members in the order given, as distinct indices."""
@@ -87,9 +94,10 @@ class Clients:
         if not members.size:
             raise CohortError("the cohort is empty; a round without replies has no weights")
         ordered = np.sort(members)
-        repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-        if repeated.size:
-            raise CohortError(f"the cohort has client {self.label(repeated[0])} more than once")
+        repeated = ordered[1:] == ordered[:-1]
+        if repeated.any():
+            client = self.label(ordered[repeated.argmax()])
+            raise CohortError(f"the cohort has client {client} more than once")
         return members
 
     def mask(self, clients: Members) -> NDArray[np.bool_]:
@@ -130,17 +138,19 @@ class Clients:
             otherwise=f"{what} must be a flat sequence of clients",
             error=CohortError,
         )
-        if members.size and not np.issubdtype(members.dtype, np.integer):
+        if members.size and members.dtype.kind not in "iu":
             raise CohortError(
                 f"{what} must hold client names or integer indices, found {members.dtype}: "
                 f"{odd_one(members)}"
             )
-        unknown = members[(members < 0) | (members >= self.count)]
-        if unknown.size:
+        indices = members.astype(np.int64)
+        # Read as unsigned, negative numbers are beyond every count.
+        if indices.size and indices.view(np.uint64).max() >= self.count:
+            unknown = members[(members < 0) | (members >= self.count)]
             raise CohortError(
-                f"{what} has client {unknown.flat[0]}, but clients run from 0 to {self.count - 1}"
+                f"{what} has client {unknown[0]}, but clients run from 0 to {self.count - 1}"
             )
-        return members.astype(np.int64)
+        return indices
 
 
 def as_names(

@@ -6,6 +6,7 @@ write takes a new name, so that the header that names it switches from old to ne
 """
 
 import hashlib
+import operator
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._device import CHUNK, DeviceVector
-from fedavot._files import PathLike, write_whole
+from fedavot._files import PathLike, remove_if_stale, write_whole
 from fedavot.errors import FileFormatError
 
 _KINDS = {"f": "<f8", "i": "<i8"}
@@ -50,21 +51,24 @@ def write_columns(path: PathLike, columns: Mapping[str, Any]) -> dict[str, Any]:
 def remove_other_columns(path: PathLike, header: Mapping[str, Any]) -> None:
     """Remove columns that earlier writes left beside ``path``, except those in the header."""
     place = Path(path)
-    name = re.compile(rf"{re.escape(place.stem)}\.[0-9a-f]{{16}}\.bin")
+    token, stem = "[0-9a-f]{16}", re.escape(place.stem)
     for entry in os.listdir(place.parent):
-        if name.fullmatch(entry) and entry != header["file"]:
+        if re.fullmatch(rf"{stem}\.{token}\.bin", entry) and entry != header["file"]:
             (place.parent / entry).unlink(missing_ok=True)
+        elif re.fullmatch(rf"\.{stem}\.{token}\.{token}\.bin", entry):
+            # Of a write that was killed: no later one has the same name and would remove it.
+            remove_if_stale(place.parent / entry)
 
 
 def read_columns(path: PathLike, header: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     """Map the columns that a header names, after checking the file's length and checksum."""
-    source = Path(path).with_name(Path(str(header["file"])).name)
-    length, kinds = header["length"], header["columns"]
-    if (
-        type(length) is not int
-        or not isinstance(kinds, dict)
-        or set(kinds.values()) - set(_KINDS.values())
-    ):
+    try:
+        source = Path(path).with_name(Path(str(header["file"])).name)
+        length, kinds = operator.index(header["length"]), dict(header["columns"])
+        clear = length > 0 and set(kinds.values()) <= set(_KINDS.values())
+    except (LookupError, TypeError, ValueError):
+        clear = False
+    if not clear:
         raise FileFormatError(f"{os.fspath(path)} was not written by save: its columns are unclear")
     expected = length * len(kinds) * _ITEM
     try:

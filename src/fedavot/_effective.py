@@ -61,15 +61,16 @@ class EffectivePotentials:
 
     def of(self, members: Integers, importance: Floats) -> Floats:
         """Return the present effective potentials of some clients."""
-        added = self._grown(members, importance) - self.credit[members]
-        return within_reach(self.standing[members] + added)
+        return self._present(members, importance)[0]
 
     def move(
         self, members: Integers, importance: Floats, *, effective: Floats, shares: Floats
     ) -> None:
         """Take one step from the members' effective potentials, given their weights."""
         due = importance[members]
-        self.active += float(due[self.credit[members] >= self.bound].sum())
+        aside = self.credit[members] >= self.bound
+        if aside.any():
+            self.active += float(due[aside].sum())
         rate = 1.0 / max(self.active, LEAST_ACTIVE)
         self.clock += rate
         self.touches += members.size
@@ -81,9 +82,7 @@ class EffectivePotentials:
 
     def settle(self, importance: Floats) -> None:
         """Bring every client up to date, and reset the clock."""
-        everyone = np.arange(importance.size)
-        self.standing = self.of(everyone, importance)
-        self.credit = self._grown(everyone, importance)
+        self.standing, self.credit = self._present(slice(None), importance)
         self.clock = 0.0
         self.clock_at = np.zeros(importance.size)
         self.count_active(importance)
@@ -118,12 +117,13 @@ class EffectivePotentials:
             }
         )
 
-    def _grown(self, members: Integers, importance: Floats) -> Floats:
-        """Return what the present absence of some clients has added so far."""
-        elapsed = self.clock - self.clock_at[members]
+    def _present(self, members: Integers | slice, importance: Floats) -> tuple[Floats, Floats]:
+        """Return effective potentials, and what the present absence has added to them so far."""
+        credit, elapsed = self.credit[members], self.clock - self.clock_at[members]
         with np.errstate(over="ignore"):
-            grown = self.credit[members] + self.step * importance[members] * elapsed
-        return np.minimum(grown, min(self.bound, LARGEST_POTENTIAL))
+            grown = credit + self.step * importance[members] * elapsed
+        grown = np.minimum(grown, min(self.bound, LARGEST_POTENTIAL))
+        return within_reach(self.standing[members] + (grown - credit)), grown
 
 
 def as_bound(bound: float | None, *, step: float) -> float:

@@ -131,7 +131,7 @@ def write_archive(path: PathLike, arrays: Mapping[str, Any]) -> None:
     """Write named arrays as a sealed .npz, whole or not at all."""
     held = {name: np.asarray(array) for name, array in arrays.items()}
     held["checksum"] = np.array(_archive_checksum(held))
-    write_whole(path, lambda stream: np.savez(stream, allow_pickle=False, **held))
+    write_whole(path, lambda stream: _write_npz(stream, held))
 
 
 def read_archive(path: PathLike) -> tuple[dict[str, Any], bool]:
@@ -199,10 +199,11 @@ def _remove_leftovers(target: Path) -> None:
         for entry in os.listdir(target.parent):
             if name.fullmatch(entry):
                 with contextlib.suppress(OSError):
-                    _remove_if_stale(target.parent / entry)
+                    remove_if_stale(target.parent / entry)
 
 
-def _remove_if_stale(path: Path) -> None:
+def remove_if_stale(path: Path) -> None:
+    """Remove a temporary file unless a process is writing it."""
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode):
         return
@@ -243,6 +244,14 @@ def _settle(folder: Path) -> None:
             os.fsync(number)
         finally:
             os.close(number)
+
+
+def _write_npz(stream: IO[bytes], arrays: Mapping[str, Any]) -> None:
+    """Write arrays as `numpy.savez` does, which refuses no objects before NumPy 2.1."""
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)
 
 
 def _array(data: bytes) -> Any:

@@ -21,8 +21,10 @@ from fedavot._checks import Floats, Integers
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-_THREADED_ENTRIES = 500_000
-"""Number of entries from which on a product is worth handing to threads."""
+_BLOCK_ENTRIES = 1 << 19
+"""Entries of a block of cohorts, of which two or more are worth handing to threads."""
+_BLOCK_DEGREE = 8
+"""Least entries of a block per client, so that adding up the blocks' results costs little."""
 _BLOCK_COHORTS = 1 << 14
 """Cohorts processed at a time, so that intermediate results stay in the cache."""
 
@@ -80,11 +82,16 @@ class Incidence:
 
     @cached_property
     def _blocks(self) -> "tuple[_Block, ...]":
-        """Blocks of cohorts with about equally many entries, without copying their members."""
-        count = _cores() if self.members.size >= _THREADED_ENTRIES else 1
-        shares = np.linspace(0, self.members.size, count + 1)[1:-1]
+        """Blocks of cohorts with about equally many entries, without copying their members.
+
+        They do not depend on the number of cores, so that sums do not either.
+        """
+        size = max(_BLOCK_ENTRIES, _BLOCK_DEGREE * self.n_clients)
+        shares = np.arange(size, self.members.size - size // 2, size)
         edges = [0, *np.searchsorted(self.offsets, shares).tolist(), self.n_cohorts]
-        return tuple(_block(self, first, last) for first, last in itertools.pairwise(edges))
+        # All blocks share their entries of one, which then stay in the cache.
+        ones = np.ones(int(np.diff(self.offsets[edges]).max(initial=0)))
+        return tuple(_block(self, first, last, ones) for first, last in itertools.pairwise(edges))
 
     def row(self, cohort: int) -> NDArray[np.int32]:
         """Return the members of one cohort."""
@@ -118,12 +125,30 @@ class Incidence:
 
     def sum_by_cohort(self, values: Floats) -> Floats:
         """Return Σ_{i∈A} values_i for each cohort, shape (n_cohorts,)."""
-        return np.concatenate(_each(self._blocks, lambda block: block.matrix @ values))
+        sums = np.empty(self.n_cohorts)
+
+        def fill(block: _Block) -> None:
+            sums[block.cohorts] = block.matrix @ values
+
+        _each(self._blocks, fill)
+        return sums
 
     def sum_by_client(self, values: Floats) -> Floats:
         """Return Σ_{A∋i} values_A for each client, shape (n_clients,)."""
-        parts = _each(self._blocks, lambda block: block.transposed @ values[block.cohorts])
-        return np.asarray(sum(parts[1:], start=parts[0]))
+        return _total(_each(self._blocks, lambda block: block.transposed @ values[block.cohorts]))
+
+    def sum_of_shares(self, values: Floats, parts: Floats) -> Floats:
+        """Return Σ_{A∋i} values_A / Σ_{k∈A} parts_k for each client, shape (n_clients,).
+
+        Each block takes both products in turn, while its members are in the cache.
+        """
+
+        def product(block: _Block) -> Floats:
+            total = block.matrix @ parts
+            np.divide(values[block.cohorts], total, out=total)
+            return np.asarray(block.transposed @ total)
+
+        return _total(_each(self._blocks, product))
 
     def minimum(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the least value among each cohort's members, shape (n_cohorts,)."""
@@ -189,23 +214,29 @@ class Incidence:
 
 
 class _Block(NamedTuple):
-    """Consecutive cohorts, one block per processor core."""
+    """Consecutive cohorts."""
 
     cohorts: slice
     matrix: Any
     transposed: Any
 
 
-def _block(incidence: Incidence, first: int, last: int) -> _Block:
+def _block(incidence: Incidence, first: int, last: int, ones: Floats) -> _Block:
     cohorts = incidence.between(first, last)
-    matrix = cohorts.matrix(np.ones(cohorts.members.size))
+    matrix = cohorts.matrix(ones[: cohorts.members.size])
     # A transposed view is as fast as a second, sorted copy would be.
     return _Block(slice(first, last), matrix, matrix.T)
 
 
-def _each(blocks: tuple[_Block, ...], product: Callable[[_Block], Floats]) -> list[Floats]:
+def _each(blocks: tuple[_Block, ...], product: Callable[[_Block], _Result]) -> list[_Result]:
     """Apply a product to every block, in parallel: SciPy's releases the interpreter lock."""
     return in_parallel(product, blocks, worthwhile=len(blocks) > 1)
+
+
+def _total(parts: list[Floats]) -> Floats:
+    for part in parts[1:]:
+        parts[0] += part
+    return parts[0]
 
 
 def in_parallel(

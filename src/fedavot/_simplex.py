@@ -36,12 +36,14 @@ def level_weights(
     The potentials and levels, shape (n_entries,), are those of one row, or of many, one after the
     other, which start at ``offsets``, shape (n_rows + 1,). They are shared by softmax or sparsemax.
     """
-    weights = np.zeros(values.size)
     if offsets is None:
         kept, rows = levels == levels.min(), None
     else:
         kept = levels == np.repeat(np.minimum.reduceat(levels, offsets[:-1]), np.diff(offsets))
         rows = np.append(0, np.cumsum(kept))[offsets]
+    if kept.all():
+        return share(values, rows)
+    weights = np.zeros(values.size)
     weights[kept] = share(values[kept], rows)
     return weights
 

@@ -94,7 +94,7 @@ class Certificate:
         deficiency, ratio = _number(self.deficiency), _number(self.hall_ratio)
         return (
             f"Certificate(infeasible{doubt}, {np.size(self.deficient):,} deficient, "
-            f"deficiency {deficiency:.2%}, Hall ratio {ratio:.3g})"
+            f"deficiency {deficiency:.2%}, Hall ratio {_above_one(ratio)})"
         )
 
     def verify(
@@ -153,16 +153,14 @@ class Certificate:
         """Return the claim as a sentence."""
         doubt = "" if self.proven else "not proven, double precision is not enough: "
         if self.feasible:
-            return (
-                f"{doubt}every set of clients takes part often enough: exact alignment is possible"
-            )
+            return f"{doubt}every set of clients comes often enough: exact alignment is possible"
+        one = len(self.deficient) == 1
         return (
-            f"{doubt}exact alignment is impossible: the clients "
-            f"{enumerated(map(str, self.deficient_clients), 10)} have "
-            f"{self.deficiency:.3g} more importance than the probability that any of them takes "
-            f"part; at worst a set has {self.hall_ratio:.3g} times as much as that probability. "
-            "Lower their importance, have them take part more often, or accept the nearest "
-            "importance, which align() attains"
+            f"{doubt}exact alignment is impossible: the importance of client{'s' * (not one)} "
+            f"{enumerated(map(str, self.deficient_clients), 10)} is {self.deficiency:.3g} above "
+            f"the probability that {'it' if one else 'any of them'} takes part; at worst a set has "
+            f"{_above_one(self.hall_ratio)} times that probability. Lower that importance, "
+            "raise that probability, or accept the nearest importance, which align() attains"
         )
 
 
@@ -283,6 +281,11 @@ def _array(values: Any, kinds: str) -> NDArray[Any] | None:
     except (TypeError, ValueError):
         return None
     return array if array.ndim == 1 and (array.dtype.kind in kinds or not array.size) else None
+
+
+def _above_one(ratio: float) -> str:
+    """Return a ratio in so many digits that one just above 1 does not read as 1."""
+    return f"{ratio:.{2 - math.floor(math.log10(ratio - 1.0)) if 1.0 < ratio < 2.0 else 3}g}"
 
 
 def _number(value: Any) -> float:

@@ -1,8 +1,8 @@
 """Importance: how much each client counts in the objective F = Σ p_i f_i.
 
 Every function returns a distribution over the clients, shape (n_clients,), that the rest of the
-library accepts as it is. If clients have names, :func:`from_mapping` puts importance by name into
-the order of the clients, and :func:`read_mapping` reads it from a file. Whether an importance is
+library accepts as it is. If clients have names, `from_mapping` puts importance by name into
+the order of the clients, and `read_mapping` reads it from a file. Whether an importance is
 attainable is decided by `fedavot.certify`.
 """
 

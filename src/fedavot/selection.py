@@ -60,7 +60,7 @@ def select(weights: ArrayLike, size: int, rng: np.random.Generator) -> tuple[Int
 
 
 def inclusion_probabilities(weights: ArrayLike, size: int) -> Floats:
-    """Return the probability with which :func:`select` chooses each client, shape (n_available,).
+    """Return the probability with which `select` chooses each client, shape (n_available,).
 
     It is proportional to the weights and capped at 1; what the cap cuts off is shared among the
     other clients in proportion, until no further client reaches the cap. The probabilities sum to
@@ -69,7 +69,7 @@ def inclusion_probabilities(weights: ArrayLike, size: int) -> Floats:
     Parameters
     ----------
     weights, size
-        As for :func:`select`.
+        As for `select`.
     """
     return _design(weights, size)[1]
 

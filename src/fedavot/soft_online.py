@@ -17,21 +17,31 @@ In this form nothing overflows and differences do not cancel: the step is stable
 and ρ. Potentials are clipped to ±1e300. The mean step vanishes at the optimum of soft alignment. An
 absence by itself raises a potential to x̄ + 1/ρ at most, however long it is, so no bound is needed.
 The work per round is proportional to the number of clients.
+
+Weights are the softmax of x over the cohort, so that large ρ tends to equal weights; or of
+log p + x, so that it tends to the importance divided by that of the cohort, and x is what is learnt
+about availability alone. The second, with the constants below, is what `fedavot.flower` learns by
+default and what an audit replays.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedavot._accounts import Accounts
-from fedavot._checks import Floats, Integers, as_amount
+from fedavot._checks import Floats, Integers, as_amount, one_of
 from fedavot._state import as_finite, within_reach
+
+SOFTNESS, STEP = 2.0, 1.0
+"""Default softness ρ and step η around the importance: the least softness that trained worse than
+the plain average only where the average by importance did too (`benchmarks.softness`)."""
+AROUND = ("equal", "importance")
 
 
 class SoftOnlineAligner(Accounts):
-    """Weigh cohorts as they come, as a compromise between the importance and equal weights.
+    """Weigh cohorts as they come, as a compromise between the importance and plain weights.
 
     Parameters
     ----------
@@ -39,11 +49,14 @@ class SoftOnlineAligner(Accounts):
         A distribution over the clients.
     softness : float
         Penalty ρ on the spread of the potentials, above 0: the larger it is, the closer the weights
-        are to 1/|A|.
+        are to plain ones.
     step : float
         Step η of the ascent, above 0.
+    around : str
+        Which weights are plain: "equal", 1/|A|, or "importance", each member's importance divided
+        by that of the cohort.
     potentials : array_like of shape (n_clients,), optional
-        Potentials to start from; zeros by default.
+        Potentials x to start from; zeros by default, so that the first weights are plain.
     clients : sequence of str, optional
         The clients' names in order; those of the mapping by default.
 
@@ -54,10 +67,15 @@ class SoftOnlineAligner(Accounts):
     [0.5, 0.5]
     >>> bool(aligner.weights([1, 2])[0] > 0.5)
     True
+    >>> by_importance = {"softness": SOFTNESS, "step": STEP, "around": "importance"}
+    >>> SoftOnlineAligner([0.6, 0.2, 0.2], **by_importance).observe([0, 2]).round(2).tolist()
+    [0.75, 0.25]
     """
 
     _format = "fedavot-soft-online-aligner"
-    _options = ("importance", "softness", "step", "potentials")
+    _version = 3
+    _earlier: ClassVar[dict[str, Any]] = {"around": "equal"}
+    _options = ("importance", "softness", "step", "potentials", "around")
     _counts = ("rounds",)
     _amounts = ("step", "softness")
     _arrays = ("importance", "potentials", "owed", "given")
@@ -68,20 +86,40 @@ class SoftOnlineAligner(Accounts):
         *,
         softness: float,
         step: float,
+        around: str = "equal",
         potentials: ArrayLike | None = None,
         clients: Sequence[str] | None = None,
     ) -> None:
         super().__init__(importance, step, clients)
         self._softness = as_amount(softness, what="softness", positive=True)
+        self._around = one_of(around, AROUND, what="around")
         start = np.zeros(self.n_clients) if potentials is None else potentials
         self._potentials = within_reach(as_finite(start, self.n_clients, what="potentials"))
+
+    def state_dict(self, *, arrays: bool = False) -> dict[str, Any]:
+        """Return the whole state as numbers and lists, for use in a larger checkpoint.
+
+        Parameters
+        ----------
+        arrays : bool
+            Whether the lists are arrays instead, for a checkpoint that holds arrays.
+        """
+        return super().state_dict(arrays=arrays) | {"around": self._around}
 
     def _restore(self, held: dict[str, Any], content: Mapping[str, Any]) -> None:
         super()._restore(held | {"potentials": within_reach(held["potentials"])}, content)
         self._settled = self._rounds
 
     def _effective_of(self, members: Integers) -> Floats:
-        return self._potentials[members]
+        learnt = self._potentials[members]
+        if self._around == "equal":
+            return learnt
+        # 0 for clients of importance 0, whose potential is never used.
+        shares = self._importance[members]
+        return np.asarray(learnt + np.log(np.where(shares > 0, shares, 1.0)))
+
+    def _usual(self) -> float:
+        return _dot(self._importance, self._potentials)
 
     def _move(self, members: Integers, effective: Floats, shares: Floats) -> None:
         self._settle()
@@ -108,7 +146,12 @@ class SoftOnlineAligner(Accounts):
             pull = np.divide(importance, below, out=np.zeros_like(x), where=importance > 0)
             total = pull.sum()
             pull /= total
-            mean, drift = pull @ x, pull @ excess
-            shift = self._step * drift if scale <= 1.0 else -(gain @ excess) / total
+            mean, drift = _dot(pull, x), _dot(pull, excess)
+            shift = self._step * drift if scale <= 1.0 else -_dot(gain, excess) / total
             moved = (x - mean) / drag + gain * (excess - drift)
             return within_reach(mean + shift + moved)
+
+
+def _dot(left: Floats, right: Floats) -> float:
+    """Return an inner product without BLAS, whose threads would take more time than the sum."""
+    return float((left * right).sum())

@@ -62,17 +62,27 @@ def test_curvature_equals_enumeration(case):
     agreement.check_curvature(fa.Cohorts(*arguments), table, x, level)
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e4], ids=["narrow", "wide"])
-def test_threaded_products_equal_those_on_one_core(monkeypatch, scale):
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e4], ids=["even", "narrow", "wide"])
+@pytest.mark.parametrize("size", [2, 4], ids=["pairs", "fours"])
+def test_blocks_of_cohorts_equal_enumeration_on_any_number_of_cores(monkeypatch, scale, size):
+    for name in ("_incidence._BLOCK_ENTRIES", "laws._pairs._BLOCK_ENTRIES"):
+        monkeypatch.setattr(f"fedavot.{name}", 30)
+    monkeypatch.setattr("fedavot._incidence._BLOCK_DEGREE", 1)
+    monkeypatch.setattr("fedavot.laws._pairs._THREADED_ENTRIES", 1)
     rng = np.random.default_rng(0)
-    rows = np.argsort(rng.random((500, 30)), axis=1)[:, :4]
-    x = scale * rng.standard_normal(30)
-    alone = fa.Cohorts(rows).system().curvature(x)
-    monkeypatch.setattr("fedavot._incidence._THREADED_ENTRIES", 1)
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
-    split = fa.Cohorts(rows).system().curvature(x)
-    assert agreement.close(split.marginal, alone.marginal)
-    assert agreement.close(split.product(x / scale), alone.product(x / scale))
+    rows = np.sort([rng.permutation(12)[:size] for _ in range(200)], axis=1)
+    x = scale * rng.standard_normal(12)
+    table = enumerate_list(rows, np.full(200, 1 / 200))
+    found = []
+    for cores in (1, 3):
+        here = set(range(cores))
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, here=here: here, raising=False)
+        law = fa.Cohorts(rows)
+        assert len(law.incidence._blocks) > 1
+        agreement.check_curvature(law, table, x, None)
+        agreement.check_weights(law, table, x, None)
+        found.append(law.expected_weights(x).tolist())
+    assert found[0] == found[1]
 
 
 def test_an_array_of_equal_sizes_is_the_law_of_its_rows():
@@ -137,3 +147,10 @@ def test_what_the_caller_does_to_the_arguments_later_does_not_matter():
     law = fa.Cohorts(rows, chances)
     rows[:], chances[:] = 0, 0
     assert law.inclusion().tolist() == [0.5, 1.0, 0.5]
+
+
+def test_cohorts_may_be_sets_of_indices_or_of_names():
+    listed = fa.Cohorts([[0, 1], [2]], [0.9, 0.1])
+    for cohorts, clients in (([{1, 0}, frozenset({2})], None), ([{"b", "a"}, {"c"}], "abc")):
+        law = fa.Cohorts(cohorts, [0.9, 0.1], clients=clients)
+        np.testing.assert_array_equal(law.inclusion(), listed.inclusion())

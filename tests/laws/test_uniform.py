@@ -121,3 +121,17 @@ def test_many_clients_agree_with_the_recursion_of_symmetric_polynomials(n_client
     assert abs(wanted.sum() - 1.0) <= agreement.EXACT
     found = fa.UniformCohorts(n_clients, size).expected_weights(x)
     assert agreement.close(found, wanted, DIRECT * wanted.max())
+
+
+@pytest.mark.parametrize(("n_clients", "size"), [(600, 2), (300, 5), (200, 100), (200, 190)])
+@pytest.mark.parametrize("kind", ["close", "equal", "both"])
+def test_clients_that_share_types_agree_with_the_recursion(n_clients, size, kind):
+    rng = np.random.default_rng(2)
+    x = {
+        "close": rng.normal(0.0, 0.4, n_clients),
+        "equal": rng.choice([0.0, 0.7, 3.0], n_clients),
+        "both": np.append(rng.normal(0.0, 0.2, n_clients - 50), np.repeat([-4.0, 2.0], 25)),
+    }[kind]
+    found = fa.UniformCohorts(n_clients, size).expected_weights(x)
+    wanted = direct_weights(x, size)
+    assert agreement.close(found, wanted, DIRECT * wanted.max())

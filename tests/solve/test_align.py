@@ -214,3 +214,33 @@ def test_a_list_of_all_pairs_is_aligned_as_uniform_pairs_are():
     assert distance(by_list.attained, closed.attained) <= TOL
     # Both are centred; weights of a few per cent make potentials less sharp than marginals.
     assert np.ptp(by_list.potentials - closed.potentials) <= 1e-8
+
+
+def over_twelve_orders(n_clients, seed):
+    """Return laws of every kind over so many clients."""
+    rng = np.random.default_rng(seed)
+    rows = [rng.permutation(n_clients)[: rng.integers(1, 6)] for _ in range(3 * n_clients)]
+    listed = fa.Cohorts(rows, normalised(10.0 ** rng.uniform(-12, 0, len(rows))), n_clients)
+    independent = fa.IndependentClients(10.0 ** rng.uniform(-6, -0.1, n_clients))
+    uniform = fa.UniformCohorts(n_clients, 3)
+    mixed = fa.Mixture([independent, uniform], [0.3, 0.7])
+    successive = fa.SuccessiveDraws(rng.uniform(0.1, 1.0, n_clients), 2)
+    return listed, independent, uniform, mixed, successive
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("place", range(5), ids=["list", "independent", "uniform", "mix", "draws"])
+def test_importance_over_twelve_orders_of_magnitude_is_attained_or_approached(place, seed):
+    n_clients = 40
+    law = over_twelve_orders(n_clients, seed)[place]
+    rng = np.random.default_rng(seed)
+    skewed = normalised(10.0 ** rng.uniform(-12, 0, n_clients))
+    reached = normalised(law.expected_weights(np.log(10.0) * rng.uniform(-12, 0, n_clients)))
+    for importance in (skewed, reached):
+        found = fa.align(importance, law, tol=TOL)
+        certificate = fa.certify(importance, law)
+        assert certificate.verify(importance, law)
+        assert found.status == ("exact" if certificate.feasible else "nearest")
+        again = law.expected_weights(found.potentials, found.levels)
+        # A gap at the certified deficiency is the least that any weights have.
+        assert distance(again, importance) / 2 <= certificate.deficiency + GAP

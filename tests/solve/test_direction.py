@@ -8,6 +8,7 @@ import pytest
 import brute
 import fedavot as fa
 from agreement import close
+from fedavot.laws._explicit import ExplicitSystem
 from fedavot.laws._factors import Factored
 from fedavot.solve import direction
 from fedavot.solve._numeric import logarithmic_mean
@@ -162,8 +163,8 @@ def test_conjugate_gradients_come_as_close_as_the_gradient_asks(softness):
         step.problem, step.point, 1e-18 * step.gradient, step.extra, step.pulled
     )
     wanted = np.linalg.solve(matrix, step.gradient)
-    assert error(direction._by_conjugate_gradients(small), 1e-18 * wanted) <= SOLVED
-    rough = direction._by_conjugate_gradients(step)
+    assert error(direction._by_conjugate_gradients(small)[0], 1e-18 * wanted) <= SOLVED
+    rough, _ = direction._by_conjugate_gradients(step)
     left, scale = step.gradient - matrix @ rough, matrix.diagonal()
     assert left @ (left / scale) <= 0.011 * (step.gradient @ (step.gradient / scale))
 
@@ -171,7 +172,7 @@ def test_conjugate_gradients_come_as_close_as_the_gradient_asks(softness):
 @pulls
 def test_conjugate_gradients_descend_along_a_chain(softness):
     step, matrix = one_step(LISTED["chain"], softness)
-    found = direction._by_conjugate_gradients(step)
+    found, _ = direction._by_conjugate_gradients(step)
     assert found @ step.gradient > 0.0
     assert found @ matrix @ found <= 2.0 * (found @ step.gradient)
 
@@ -207,6 +208,37 @@ def test_the_way_is_chosen_by_size_and_structure(monkeypatch, law, dense, way, s
     pull = Pull(softness, target, parts) if softness else None
     direction.newton_direction(problem, point, target - point.marginal, pull, dense)
     assert taken == [way]
+
+
+@pytest.mark.parametrize(
+    ("law", "ways"),
+    [
+        (random_log(250, 2_000), ["_by_conjugate_gradients"]),
+        # Its chain takes as many steps as it is long.
+        (chain(250), ["_by_conjugate_gradients", "_by_large_blocks"]),
+    ],
+    ids=["log", "chain"],
+)
+def test_many_clients_are_factorised_only_where_conjugate_gradients_fail(monkeypatch, law, ways):
+    taken = []
+    for name in ("_by_blocks", "_by_large_blocks", "_by_conjugate_gradients"):
+        original = getattr(direction, name)
+        monkeypatch.setattr(
+            direction,
+            name,
+            lambda *given, name=name, original=original: taken.append(name) or original(*given),
+        )
+    monkeypatch.setattr(direction, "DENSE_CLIENTS", 100)
+    monkeypatch.setattr(ExplicitSystem, "is_sparse", False)
+    nobody, parts = np.zeros(250, dtype=bool), np.zeros(250, dtype=np.int64)
+    x = np.linspace(0.0, 1e-3, 250)
+    problem = DualProblem(law.system(), law.expected_weights(x), ~nobody, nobody, parts)
+    point = problem.system.curvature(np.zeros(250))
+    gradient = problem.target - point.marginal
+    found = direction.newton_direction(problem, point, gradient, None, 5_000)
+    assert taken == ways
+    left = gradient - point.dense() @ found
+    assert np.abs(left).sum() <= 0.1 * np.abs(gradient).sum()
 
 
 def test_parts_that_do_not_meet_are_solved_apart():

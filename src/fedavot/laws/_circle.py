@@ -9,6 +9,7 @@ ones within some multiple of 1/√V of the positive axis matter. That is about t
 node, whatever the number of clients and the size of the cohorts.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -17,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
-from fedavot.laws._quadrature import Nodes, client_blocks, scaled_times
+from fedavot.laws._quadrature import BLOCK_ENTRIES, Nodes, client_blocks, scaled_times
+from fedavot.laws._types import Types, types_of
 
 _TAIL_EXPONENT = 40.0
 """Terms bounded by e^-40 are dropped."""
@@ -25,6 +27,8 @@ _SADDLE_STEPS = 6
 """Newton steps towards the saddle; two gave full accuracy in every case tried."""
 _SADDLE_TOLERANCE = 1e-6
 """Tolerance of the saddle, which only keeps sums from cancelling: any radius is exact."""
+_SMOOTH_SHARE = 0.75
+"""Largest share of clients in a cohort for which types stand for those of close potentials."""
 _CELL = 0.15
 """Width of the cells of potentials that two clients each represent, with errors below 1 %."""
 _MOST_CELLS = 300
@@ -62,8 +66,24 @@ class UniformTilt:
     def _others(self) -> int:
         return self.eligible - self.potentials.size
 
-    def _scale(self, block: slice | Integers) -> Floats:
-        return scaled_times(self.potentials[block], self.nodes)
+    @cached_property
+    def _types(self) -> Types:
+        # With most clients in every cohort, what is interpolated is less smooth.
+        return types_of(self.potentials, close=self.size <= _SMOOTH_SHARE * self.eligible)
+
+    def _blocks(self) -> Iterable[tuple[slice, Floats, Floats]]:
+        """Yield blocks of types with their numbers of clients, and t u at every node."""
+        entries = self._types.potentials.size * self.nodes.log_times.size
+        return self._held_blocks if entries <= BLOCK_ENTRIES else self._each_block()
+
+    @cached_property
+    def _held_blocks(self) -> list[tuple[slice, Floats, Floats]]:
+        return list(self._each_block())
+
+    def _each_block(self) -> Iterator[tuple[slice, Floats, Floats]]:
+        for block in client_blocks(self._types.potentials.size, self.nodes.log_times.size):
+            scale = scaled_times(self._types.potentials[block], self.nodes)
+            yield block, self._types.copies[block], scale
 
     @cached_property
     def _circle(self) -> Circle:
@@ -74,8 +94,8 @@ class UniformTilt:
         without bound, and stopping early loses no accuracy that matters.
         """
         total = np.full(self.nodes.log_times.size, float(self._others))
-        for block in client_blocks(self.potentials.size, total.size):
-            total += np.exp(-self._scale(block)).sum(axis=0)
+        for _, copies, scale in self._blocks():
+            total += copies @ np.exp(-scale)
         with np.errstate(divide="ignore"):
             log_odds = np.log(self.size) - np.log(np.maximum(total, 1e-300))
         target = min(self.size, self.eligible - 0.5)
@@ -92,10 +112,10 @@ class UniformTilt:
     def _moments(self, log_odds: Floats) -> tuple[Floats, Floats]:
         other = _logistic(log_odds)
         mean, variance = self._others * other, self._others * other * (1.0 - other)
-        for block in client_blocks(self.potentials.size, log_odds.size):
-            chance = _logistic(log_odds - self._scale(block))
-            mean += chance.sum(axis=0)
-            variance += (chance * (1.0 - chance)).sum(axis=0)
+        for _, copies, scale in self._blocks():
+            chance = _logistic(log_odds - scale)
+            mean += copies @ chance
+            variance += copies @ (chance * (1.0 - chance))
         return np.maximum(mean, 1e-300), variance
 
     def _points(
@@ -126,10 +146,15 @@ class UniformTilt:
         turns = phases - 1.0
         product = (1.0 + _logistic(log_odds) * turns) ** self._others
         log_scale = self._others * np.logaddexp(0.0, log_odds)
-        for block in client_blocks(self.potentials.size, log_odds.size):
-            exponent = log_odds - self._scale(block)
-            log_scale = log_scale + np.logaddexp(0.0, exponent).sum(axis=0)
+        for _, copies, scale in self._blocks():
+            exponent = log_odds - scale
+            log_scale = log_scale + copies @ np.logaddexp(0.0, exponent)
             chance = _logistic(exponent)
+            several = copies != 1.0
+            if several.any():
+                for layer, turn in enumerate(turns):
+                    product[layer] *= _power(chance[several], turn, copies[several])
+                chance = chance[~several]
             for layer, turn in enumerate(turns):
                 product[layer] *= np.multiply.reduce(1.0 + chance * turn, axis=0)
         log_scale -= self.size * log_odds + _log_binomial(self.eligible, self.size)
@@ -146,9 +171,8 @@ class UniformTilt:
         first = self.weights.real
         turned = (self.weights * phases).real
         sine = (1.0 - phases.real) / 2.0
-        sums = np.empty((2, self.potentials.size))
-        for block in client_blocks(self.potentials.size, log_odds.size):
-            scale = self._scale(block)
+        sums = np.empty((self._types.potentials.size, 2))
+        for block, _, scale in self._blocks():
             chance = _logistic(log_odds - scale)
             skew = np.square(1.0 - 2.0 * chance)
             total = np.zeros_like(scale)
@@ -158,9 +182,9 @@ class UniformTilt:
                 term /= skew * sine[layer] + (1.0 - sine[layer])
                 total += term
             total *= chance * scale
-            sums[0, block] = total.sum(axis=1)
-            sums[1, block] = (total * scale).sum(axis=1)
-        return sums
+            sums[block, 0] = total.sum(axis=1)
+            sums[block, 1] = (total * scale).sum(axis=1)
+        return self._types.spread(sums).T
 
     def factor(self) -> tuple[Floats, Floats]:
         """Return columns and signs whose signed outer products sum to about E[Y_i Y_j].
@@ -191,7 +215,8 @@ class UniformTilt:
 
     def joint(self, block: slice | Integers = slice(None)) -> Floats:
         """Return ∫ a_i a_j dΩ for a block of clients, shape (n_block, n_block)."""
-        scale, (log_odds, phases, _) = self._scale(block), self._circle
+        scale = scaled_times(self.potentials[block], self.nodes)
+        log_odds, phases, _ = self._circle
         chance = _logistic(log_odds - scale)
         joint = np.zeros((len(scale), len(scale)))
         for weight, phase in zip(self.weights, phases, strict=True):
@@ -213,6 +238,16 @@ def _log_binomial(n: int, k: int) -> float:
     from scipy.special import gammaln
 
     return float(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
+
+
+def _power(chances: Floats, turn: NDArray[np.complex128], copies: Floats) -> NDArray[np.complex128]:
+    """Return Π_k (1 + c_k (z − 1))^{n_k} at each node, shape (n_times,).
+
+    No factor is negative, because circles have odd numbers of points.
+    """
+    real, imaginary = 1.0 + chances * turn.real, chances * turn.imag
+    size = copies @ np.log(np.square(real) + np.square(imaginary))
+    return np.asarray(np.exp(0.5 * size + 1j * (copies @ np.arctan2(imaginary, real))))
 
 
 def _logistic(values: Floats) -> Floats:

@@ -39,7 +39,10 @@ class ExplicitSystem:
     levels: Integers | None
 
     def marginal(self, potentials: Floats) -> Floats:
-        return self.curvature(potentials).marginal
+        point = self.curvature(potentials)
+        if type(point) is not _Point:
+            return point.marginal
+        return point.scale * self.incidence.sum_of_shares(self.probabilities, point.scale)
 
     def curvature(self, potentials: Floats) -> "_Point | _WidePoint | PairPoint":
         centred, spread = centre(potentials, self.levels)
@@ -47,12 +50,15 @@ class ExplicitSystem:
             return _WidePoint(self.incidence, self.probabilities, potentials)
         if self._pairs is not None:
             return PairPoint(self._pairs, np.exp(centred))
+        if spread == 0.0 and self.incidence.sizes.min() == self.incidence.sizes.max():
+            return _EvenPoint(self.incidence, self.probabilities, np.exp(centred), self.inclusion)
         return _Point(self.incidence, self.probabilities, np.exp(centred))
 
+    @cached_property
     def inclusion(self) -> Floats:
-        """Return the total probability of each client's cohorts, shape (n_clients,)."""
+        """The total probability of each client's cohorts, shape (n_clients,)."""
         if self._pairs is not None:
-            return np.asarray(self._pairs.pairs.sum(axis=1) + self._pairs.singles)
+            return self._pairs.totals + self._pairs.singles
         return self.incidence.sum_by_client(self.probabilities)
 
     @property
@@ -151,6 +157,21 @@ class _Point:
 
     def dense(self) -> Floats:
         return self.roots().laplacian()
+
+
+@dataclass(frozen=True, eq=False)
+class _EvenPoint(_Point):
+    """Weights and curvature at equal potentials in cohorts of one size, where all are equal."""
+
+    inclusion: Floats
+
+    @cached_property
+    def marginal(self) -> Floats:
+        return np.asarray(self.inclusion / self.incidence.sizes[0])
+
+    @cached_property
+    def squares(self) -> Floats:
+        return np.asarray(self.marginal / self.incidence.sizes[0])
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ It is the law of a log of past rounds, or of a sample from a law without a close
 in a list, with m_i(x) = Σ_{A∋i} q(A) exp(x_i) / Σ_{k∈A} exp(x_k).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any
 
@@ -72,6 +72,11 @@ class Cohorts(BaseLaw):
         label: Callable[[int], str],
     ) -> None:
         """Check and keep the cohorts; messages name one of them by its label."""
+        if isinstance(members, Mapping):
+            raise LawError(
+                "cohorts are a mapping, of which only the keys would be used; pass the cohorts and "
+                "their probabilities apart, as in Cohorts(list(given), list(given.values()))"
+            )
         limit = None if n_clients is None else as_size(n_clients, what="n_clients", low=1)
         if clients is not None:
             names = list(clients)
@@ -164,11 +169,7 @@ class Cohorts(BaseLaw):
         return self._probabilities
 
     def inclusion(self) -> Floats:
-        return self._inclusion.copy()
-
-    @cached_property
-    def _inclusion(self) -> Floats:
-        return self._whole.inclusion()
+        return self._whole.inclusion.copy()
 
     def coverage(self, clients: Members) -> float:
         mask = self._clients.mask(clients)
@@ -177,7 +178,7 @@ class Cohorts(BaseLaw):
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
         count = as_size(rounds, what="rounds", low=0)
         drawn = rng.choice(self.n_cohorts, size=count, p=self._probabilities)
-        return [self._incidence.row(cohort).astype(np.int64) for cohort in drawn]
+        return [self._incidence.row(cohort).astype(np.int64) for cohort in drawn.tolist()]
 
     def system(self, levels: Integers | None = None) -> ExplicitSystem:
         if levels is None:
@@ -224,7 +225,7 @@ def _flatten(members: Any, label: Callable[[int], str]) -> tuple[NDArray[Any], I
     else:
         rows = [
             as_array(
-                row,
+                list(row) if isinstance(row, Set) else row,
                 otherwise=f"{label(number)} is not a sequence of client indices",
                 error=LawError,
             )

@@ -2,7 +2,7 @@
 
 f(I) = 1 − C(N−|I|, K)/C(N, K) depends on |I| alone and is concave in it, so the worst sets are
 prefixes in the order of falling importance. `_circle` computes the expected weights; cohorts of two
-are two draws with equal rates.
+are two draws with equal rates, unless the clients are many.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,9 @@ from fedavot.laws._circle import UniformTilt
 from fedavot.laws._law import BaseLaw, refuse_too_many_clients
 from fedavot.laws._quadrature import Group, GroupedSystem, Nodes, ProductPoint, Tilt
 from fedavot.laws._two_draws import TwoDraws
+
+_PAIRED_CLIENTS = 500
+"""Number of clients up to which integrals of two draws take less time than sums over circles."""
 
 
 class UniformCohorts(BaseLaw):
@@ -75,7 +78,7 @@ class UniformCohorts(BaseLaw):
         ]
 
     def system(self, levels: Integers | None = None) -> GroupedSystem:
-        if self._size == 2:
+        if self._size == 2 and self._n_clients <= _PAIRED_CLIENTS:
             return TwoDraws.of(np.full(self._n_clients, 1.0 / self._n_clients)).system(levels)
         return GroupedSystem(partial(ProductPoint, self), levels)
 
@@ -91,9 +94,9 @@ class UniformCohorts(BaseLaw):
         """Return the logs of the least and of the largest Σ_{k∈A} exp(x_k) in the group."""
         # With enough later clients a cohort may have a single member of the group; the least sum
         # is that of the smallest potentials.
-        fewest = max(1, self._size - group.later.size)
+        fewest = min(max(1, self._size - group.later.size), potentials.size)
         most = min(self._size, potentials.size)
-        ordered = np.sort(potentials)
+        ordered = np.partition(potentials, (fewest - 1, potentials.size - most))
         return float(_log_sum(ordered[:fewest])), float(_log_sum(ordered[-most:]))
 
     def reach(self, group: Group) -> float:

@@ -5,7 +5,7 @@ the others, so the order of the potentials reveals the levels long before any ma
 converged. Each round of the search climbs for a while, orders the clients by level and potential,
 and reads the levels off that order again. Once they stop changing, Newton's method has to meet the
 target within every level; only that ends the search. Levels that are still wrong are split by
-max-flow where cohorts are listed, and by softening where they are not.
+max-flow where cohorts are listed; where they are not, by softening and the base of least norm.
 """
 
 from dataclasses import replace

@@ -89,10 +89,12 @@ def newton_direction(
         factors = point.factors() if count > _EXACT_CLIENTS else None
         if factors is not None:
             return _by_factors(step, factors)
-    if count <= dense:
-        large = count > DENSE_CLIENTS and isinstance(point, Listed)
-        return _by_large_blocks(step) if large else _by_blocks(step)
-    return _by_conjugate_gradients(step)
+    at_once = min(dense, DENSE_CLIENTS) if isinstance(point, Listed) else dense
+    if count <= at_once:
+        return _by_blocks(step)
+    direction, solved = _by_conjugate_gradients(step)
+    # Where the problem is badly conditioned, factorising it costs less than any number of steps.
+    return direction if solved or count > dense else _by_large_blocks(step)
 
 
 def _extra(problem: DualProblem, point: Curvature, gradient: Floats, pull: Pull | None) -> Floats:
@@ -218,7 +220,7 @@ def _by_low_rank(step: _Step, columns: Floats, signs: Floats, block: Integers) -
     return np.asarray(solution - (target @ solution) / max(float(target.sum()), 1e-300))
 
 
-def _by_conjugate_gradients(step: _Step) -> Floats:
+def _by_conjugate_gradients(step: _Step) -> tuple[Floats, bool]:
     free, point = step.problem.free, step.point
 
     def product(vector: Floats) -> Floats:
@@ -228,4 +230,4 @@ def _by_conjugate_gradients(step: _Step) -> Floats:
     diagonal = np.maximum(point.marginal - point.squares, 1e-8 * point.marginal)
     preconditioner = np.where(free, diagonal + step.extra, 1.0)
     aim = min(0.1, float(np.sqrt(np.abs(step.gradient).sum())))
-    return conjugate_gradients(product, step.gradient, preconditioner, aim)[0]
+    return conjugate_gradients(product, step.gradient, preconditioner, aim)

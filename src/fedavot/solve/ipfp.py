@@ -1,20 +1,25 @@
 """Iterative proportional fitting in logs: the paper's Algorithm 1, and an accelerated form.
 
 One sweep over rows and columns of the plan is x ← x + log p − log m(x). The accelerated form
-divides the increment by 1 − E[Y_i²]/m_i, the diagonal of the matrix by which a sweep reduces the
-error, and extrapolates over the last few increments (Anderson 1965). It needs nothing but expected
-weights, so it is the solver of choice for a million clients.
+divides the increment by about 1 − E[Y_i²]/m_i, the diagonal of the matrix by which a sweep reduces
+the error, and extrapolates over the last few increments (Anderson 1965). It needs nothing but
+expected weights, so it is the solver of choice for a million clients.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from fedavot._checks import Floats
+from fedavot.laws._explicit import ExplicitSystem
 from fedavot.solve._problem import DualProblem, Iterate
 
 _MEMORY = 4
+_NEAR = 0.02
+"""Residual below which the diagonal correction hardly changes any more."""
 _LONGEST_STEP = 30.0
 """Largest step of an extrapolated potential: a factor of e^30 is beyond any sensible weight."""
 
@@ -42,50 +47,71 @@ def accelerated(problem: DualProblem, start: Floats, *, tol: float, max_iter: in
     The best point is kept: where extrapolation overshoots, it starts again from there.
     """
     weights = np.sqrt(problem.target)
-    history: deque[tuple[Floats, Floats]] = deque(maxlen=_MEMORY + 1)
+    history: deque[_Change] = deque(maxlen=_MEMORY)
+    last: tuple[Floats, Floats] | None = None
     damping = np.ones_like(start)
     potentials, best = start, Iterate(start, problem.target, np.inf, 0)
     for evaluation in range(1, max_iter + 1):
-        marginal, damping = _evaluate(problem, potentials, damping, correct=evaluation <= 2)
+        marginal, damping = _evaluate(problem, potentials, damping, correct=best.residual > _NEAR)
         residual = float(np.abs(problem.error(marginal)).sum())
         if not residual < 2.0 * best.residual:
             history.clear()
+            last = None
             potentials = best.potentials + problem.log_ratio(best.marginal)
             continue
         if residual < best.residual:
             best = Iterate(potentials, marginal, residual, evaluation)
         if residual <= tol:
             break
-        history.append((potentials, problem.log_ratio(marginal) / damping))
-        potentials = _extrapolate(history, weights)
+        increment = problem.log_ratio(marginal) / damping
+        if last is not None:
+            change = increment - last[1]
+            history.append(_Change(potentials - last[0] + change, weights * change))
+        last = potentials, increment
+        potentials = potentials + _extrapolate(increment, weights, history)
     return replace(best, evaluations=evaluation)
+
+
+class _Change(NamedTuple):
+    """Changes from one point to the next: of point and increment together, and weighted."""
+
+    whole: Floats
+    weighted: Floats
 
 
 def _evaluate(
     problem: DualProblem, potentials: Floats, damping: Floats, *, correct: bool
 ) -> tuple[Floats, Floats]:
-    """Return the marginal, and the diagonal correction, computed anew if ``correct``."""
-    if not correct:
+    """Return the marginal, and the diagonal correction, computed anew if ``correct``.
+
+    For listed cohorts a client's mean weight where it takes part is near E[Y_i²]/m_i, below it, and
+    costs nothing.
+    """
+    if isinstance(problem.system, ExplicitSystem):
+        marginal = problem.system.marginal(potentials)
+        part, whole = marginal, problem.system.inclusion
+    elif correct:
+        point = problem.system.curvature(potentials)
+        marginal = point.marginal
+        part, whole = point.squares, marginal
+    else:
         return problem.system.marginal(potentials), damping
-    point = problem.system.curvature(potentials)
-    share = np.divide(
-        point.squares, point.marginal, out=np.zeros_like(damping), where=point.marginal > 0
-    )
+    share = np.divide(part, whole, out=np.zeros_like(damping), where=whole > 0)
     # A client that is always alone has share 1, and is aligned whatever its potential.
-    return point.marginal, np.maximum(1.0 - share, 0.02)
+    return marginal, np.maximum(1.0 - share, 0.02)
 
 
-def _extrapolate(history: deque[tuple[Floats, Floats]], weights: Floats) -> Floats:
-    """Combine the last points so that their increments cancel as far as they can."""
-    point, increment = history[-1]
-    if len(history) < 2:
-        return point + increment
-    steps = np.stack([b[0] - a[0] for a, b in zip(history, list(history)[1:], strict=False)])
-    changes = np.stack([b[1] - a[1] for a, b in zip(history, list(history)[1:], strict=False)])
-    scaled = changes * weights
-    gram = scaled @ scaled.T
+def _extrapolate(increment: Floats, weights: Floats, history: Sequence[_Change]) -> Floats:
+    """Combine the last increments so that they cancel as far as they can."""
+    if not history:
+        return increment
+    rows = [change.weighted for change in history]
+    gram = np.array([[left @ right for right in rows] for left in rows])
     # A multiple of the machine epsilon keeps nearly parallel changes from cancelling.
     gram[np.diag_indices_from(gram)] *= 1.0 + 1e-13
-    mix = np.linalg.lstsq(gram, scaled @ (increment * weights), rcond=None)[0]
-    move = increment - mix @ (steps + changes)
-    return point + np.clip(move, -_LONGEST_STEP, _LONGEST_STEP)
+    aim = weights * increment
+    mix = np.linalg.lstsq(gram, np.array([row @ aim for row in rows]), rcond=None)[0]
+    move = increment.copy()
+    for share, change in zip(mix, history, strict=True):
+        move -= share * change.whole
+    return np.clip(move, -_LONGEST_STEP, _LONGEST_STEP, out=move)

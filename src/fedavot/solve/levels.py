@@ -90,7 +90,8 @@ def one_level(importance: Floats, law: SolvableLaw) -> Partition:
     unreachable = (law.inclusion() <= 0) & (importance > 0)
     idle = importance == 0
     kinds = np.where(unreachable, 0, np.where(idle, 2, 1))
-    present, levels = np.unique(kinds, return_inverse=True)
+    present = np.flatnonzero(np.bincount(kinds))
+    levels = np.searchsorted(present, np.arange(3))[kinds]
     target = np.where(unreachable, 0.0, importance)
     if idle.any():
         target[idle] = law.expected_weights(np.zeros(idle.size), levels)[idle]

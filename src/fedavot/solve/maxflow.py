@@ -39,6 +39,7 @@ def split_by_flow(
     for _ in range(importance.size + 1):
         key, attained = _refine(importance, cohorts, levels, settled)
         found = partition(importance, cohorts, np.lexsort((-potentials, key, levels)))
+        found = _served(importance, cohorts, found)
         # Only the order is taken from the flow; levels that need not part are joined again.
         if np.array_equal(found.levels, levels):
             found = _repaired(importance, cohorts, found)
@@ -47,6 +48,23 @@ def split_by_flow(
         settled = attained & _unchanged(levels, found.levels)
         levels = found.levels
     return found
+
+
+def _served(importance: Floats, cohorts: Cohorts, parts: Partition) -> Partition:
+    """Move clients that get nothing in their level to the last one in which they get weight.
+
+    That changes no level's coverage. Clients of tiny importance, whose place a flow cannot tell,
+    would otherwise move by one level with every flow.
+    """
+    incidence, levels = cohorts.incidence, parts.levels
+    last = np.full(importance.size, -1)
+    lowest = incidence.minimum(levels)
+    np.maximum.at(last, incidence.members, incidence.spread_over_members(lowest))
+    idle = (last < levels) & (last >= 0) & (importance > 0)
+    if not idle.any():
+        return parts
+    order = np.argsort(np.where(idle, last, levels), kind="stable")
+    return partition(importance, cohorts, order)
 
 
 def _repaired(importance: Floats, cohorts: Cohorts, parts: Partition) -> Partition:
