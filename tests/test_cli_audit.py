@@ -147,6 +147,7 @@ def test_an_audit_prints_what_it_found_and_where_everything_is(audited):
         assert f"\n{title}\n" in done.stdout
     assert ("* recommended" in done.stdout) == (found["recommendation"]["best"] is not None)
     assert "< what you do now" in done.stdout
+    assert ("report.html.\n" in done.stdout) == (found["recommendation"]["best"] is not None)
     for group in found["groups"]:
         assert f"    {group} " in done.stdout
     for name in ("report.html", "alignment.json", "findings.json", "clients.csv"):

@@ -61,6 +61,8 @@ def test_simulate_prints_a_table_and_says_where_everything_is(config, tmp_path):
     assert done.exit_code == 0, done.output
     for rule in ("full participation", "plain average", "FedAVOT"):
         assert f" {rule} " in done.output
+    assert done.stdout.startswith("Two rules\n\nAs configured in `")
+    assert "± sample standard deviations" in done.stdout
     for name in ("two-rules.png", "two-rules.pdf", "summary.md", "results.json"):
         assert (tmp_path / "out" / name).exists()
         assert name in done.output

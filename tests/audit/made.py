@@ -22,7 +22,7 @@ from fedavot.audit.findings import (
     Shares,
     Standing,
 )
-from fedavot.audit.recommended import Choice, Estimate, Recommendation, Replay, Trained
+from fedavot.audit.recommending import Choice, Estimate, Recommendation, Replay, Trained
 
 GROUPS = ("clinics", "phones", "tablets")
 GROUP_OF = np.repeat([0, 1, 2], [2, 7, 3])
@@ -134,14 +134,11 @@ def _halves():
 
 
 def price_of(importance, cohorts, softness):
-    """Return a curve from exact to the plain average, and seven rules."""
+    """Return a curve from exact to the plain average, and six rules."""
     steps = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
     aligned = {step: fa.align(importance, cohorts, softness=step) for step in steps}
     points = [Point(step, one.gap, one.effective_cohort_size) for step, one in aligned.items()]
-    soft, variance = (
-        fa.align(importance, cohorts, softness=softness or 0.1),
-        fa.align(importance, cohorts, objective="variance"),
-    )
+    soft = fa.align(importance, cohorts, softness=softness or 0.1)
     plain = fa.align(importance, cohorts, softness=1e6)
     exact = points[0]
     rows = [
@@ -155,7 +152,6 @@ def price_of(importance, cohorts, softness):
         ),
         ("fedavot", exact.gap, exact.effective_cohort_size, 1.0),
         ("fedavot-soft", soft.gap, soft.effective_cohort_size, 1.0),
-        ("fedavot-variance", variance.gap, variance.effective_cohort_size, 1.0),
         ("fedavot-online", exact.gap + 0.01, 0.97 * exact.effective_cohort_size, 1.0),
     ]
     return Price(

@@ -1,13 +1,22 @@
 """From a replay to a recommendation: what may be recommended, and what is best of it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from fedavot.audit.decision.recommending import NEEDS, Facts, recommend
-from fedavot.audit.recommended import Estimate, Replay, Trained
+from fedavot.audit.recommending import (
+    LEAST_ROUNDS,
+    NEEDS,
+    Estimate,
+    Facts,
+    Replay,
+    Trained,
+    recommend,
+)
 
 CLEAR = Facts(Estimate(0.3, 0.28, 0.32), 1.0, 0.05, 1000, 20, 5.0, 1.0)
-OPEN = Facts(Estimate(0.1, 0.0, 0.5), 1.0, 0.05, 10, 20, 5.0, 1.0)
+OPEN = Facts(Estimate(0.1, 0.0, 0.5), 1.0, 0.05, 30, 20, 5.0, 1.0)
 MEMORY = ("memory-clients", "memory-server")
 
 
@@ -74,6 +83,11 @@ def test_a_log_that_cannot_tell_is_too_short_unless_a_rule_is_better():
     assert (found.action, found.reason) == ("collect more rounds", "too short")
     assert found.rounds_needed >= 2 * OPEN.rounds
     assert recommend(replay(STEADY), OPEN, NEEDS).best.rule == "fedavot-steady"
+
+
+def test_a_handful_of_rounds_recommends_no_rule():
+    few = replace(OPEN, rounds=LEAST_ROUNDS - 1)
+    assert recommend(replay(STEADY, SOFT), few, NEEDS).reason == "too short"
 
 
 def test_nothing_is_recommended_without_a_replay_or_if_little_is_observed():

@@ -4,7 +4,7 @@
 and with fewer rules.
 """
 
-import importlib.util
+import importlib
 import sys
 from pathlib import Path
 
@@ -13,26 +13,27 @@ import pytest
 
 from fedavot.audit import audit
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "audit" / "advice.py"
+FOLDER = Path(__file__).parents[2] / "examples" / "audit"
 ROUNDS = 120
 
 
 @pytest.fixture(scope="module")
 def script():
-    """Return the script as a module."""
+    """Return the script as a module, with few seeds."""
     pytest.importorskip("mlxtend")
-    spec = importlib.util.spec_from_file_location("advice_script", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    vars(module)["SEEDS"] = (0, 1)
-    yield module
-    del sys.modules[spec.name]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(FOLDER))
+        module = importlib.import_module("advice")
+        patch.setattr(module, "SEEDS", (0, 1))
+        yield module
+    for name in ("advice", "federations"):
+        del sys.modules[name]
 
 
 @pytest.mark.parametrize("name", ["day_and_night", pytest.param("scarce", marks=pytest.mark.slow)])
 def test_what_is_advised_trains_better_than_the_plain_average(script, name):
-    case = getattr(script, name)(np.random.default_rng(1), 2 * ROUNDS)
+    make = next(one for one in script.CHOSEN_ON if one.__name__ == name)
+    case = make(np.random.default_rng(1), 2 * ROUNDS)
     seen = case.federation(0, ROUNDS)
     findings = audit(seen)
     advised = [script.advised(findings), script.advised(audit(seen, can=()))]

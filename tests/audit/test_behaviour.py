@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedavot._incidence import Incidence
 from fedavot.audit import Participation
 from fedavot.audit.federation import Federation
-from fedavot.audit.recommended import Estimate
+from fedavot.audit.recommending import Estimate
 from fedavot.audit.statistics import behaviour
 from fedavot.audit.statistics.behaviour import behave, dispersion, is_dated, rounds_per_observation
 from fedavot.audit.statistics.window import whole

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedavot.audit.findings import Reached
-from fedavot.audit.recommended import Estimate
+from fedavot.audit.recommending import Estimate
 from fedavot.audit.report.comparison import compare
 from fedavot.audit.report.document import findings_document, read_findings, write_findings
 

@@ -15,11 +15,11 @@ from matplotlib.text import Text
 from PIL import Image
 
 from fedavot.audit.findings import Standing
-from fedavot.audit.recommended import Estimate
+from fedavot.audit.recommending import Estimate
 from fedavot.audit.report.drawing import COLOURS, drawing, inline, short, write_png
 from fedavot.audit.report.figures import MOST_POINTS, MOST_ROWS, draw
-from fedavot.audit.report.numerals import share
 from fedavot.audit.report.outputs import PICTURES
+from fedavot.audit.report.terms import share
 from fedavot.audit.statistics.rules import label
 
 VARIANTS = [*made.VARIANTS, odd.named, odd.many]

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from fedavot.audit.recommended import Estimate
-from fedavot.audit.report.cells import Cell, Column, Table, percents
-from fedavot.audit.report.numerals import ABSENT, digits_of, number, share, times
+from fedavot.audit.recommending import Estimate
 from fedavot.audit.report.page import _printable
+from fedavot.audit.report.tables import Cell, Column, Table, percents
+from fedavot.audit.report.terms import ABSENT, digits_of, number, share, times
 
 
 def test_text_keeps_line_breaks_and_loses_other_control_characters():

@@ -57,6 +57,7 @@ def saved(folder, content, name="log.csv"):
             gzip.compress(HEAD, mtime=0)[:12],
             "is cut off before its first line ends; compress it again",
         ),
+        (b"round,a,b\n1,0,1\n", "if every client has a column, write one row per round and client"),
         (b"client\na\n", "needs round and client, .*: add them, or add a header line"),
         (HEAD + b'1,a\n2,"b\n3,c\n', "opened and not closed"),
         (b"XXXX" + b"\0" * 50 + b"PAR1", "is damaged: Parquet without its beginning"),

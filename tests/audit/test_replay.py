@@ -9,9 +9,9 @@ from fedavot.audit.auditing import ReplayOptions, audit
 from fedavot.audit.federation import Federation
 from fedavot.audit.replay import problems as made
 from fedavot.audit.replay import scene as scenes
-from fedavot.audit.replay.scene import scene_of
+from fedavot.audit.replay.replaying import _Losses, _trained
+from fedavot.audit.replay.scene import Way, scene_of
 from fedavot.audit.replay.training import train, train_all
-from fedavot.audit.replay.ways import Way
 from fedavot.audit.statistics.case import opened
 from fedavot.errors import OptionError, TaskError
 from fedavot.rules._rule import Asked, Rule, add_updates
@@ -40,7 +40,9 @@ def silent(monkeypatch, rounds):
     """Return problems without noise, in three groups."""
     monkeypatch.setattr(made, "NOISES", (0.0,))
     rng = np.random.default_rng(0)
-    return made.problems(rounds[1], np.arange(9) % 3, steps=STEPS, local_steps=LOCAL_STEPS, rng=rng)
+    return made.problems(
+        rounds[1], [np.arange(9) % 3], steps=STEPS, local_steps=LOCAL_STEPS, rng=rng
+    )
 
 
 def by_engine(of, rule, rounds, place):
@@ -105,7 +107,7 @@ def test_noise_has_the_deviation_of_its_local_steps(monkeypatch):
     monkeypatch.setattr(made, "NOISES", (2.0,))
     rng = np.random.default_rng(0)
     one = np.array([1.0])
-    of = made.problems(one, None, steps=np.array([0.3]), local_steps=4, rng=rng)
+    of = made.problems(one, [None], steps=np.array([0.3]), local_steps=4, rng=rng)
     curvature = (of.pull / of.bend)[:, 0, :, 0]
     model = np.zeros_like(curvature)
     for _ in range(4):
@@ -234,3 +236,33 @@ def test_a_task_without_an_example_of_every_client_is_refused(arrays):
         audit(federation, training=ReplayOptions(task=arrays(names[:-1])))
     with pytest.raises(TaskError, match="no array 'clients'"):
         audit(federation, training=ReplayOptions(task=arrays(names, clients=None)))
+
+
+def test_without_groups_clients_that_take_turns_may_be_alike():
+    rng = np.random.default_rng(0)
+    night = np.arange(12) >= 6
+    rates = [np.where(night == (t // 10 % 2), 0.5, 0.02) for t in range(200)]
+    log = log_of([np.flatnonzero(rng.random(12) < rate) for rate in rates], 12)
+    untold = Federation(log, np.full(12, 1 / 12))
+    told = Federation(log, untold.importance, ("day", "night"), night.astype(np.int64))
+    none, alike = scene_of(opened(untold, "log", rng), rng).groupings()
+    assert none is None
+    assert not set(alike[night]) & set(alike[~night])
+    (own,) = scene_of(opened(told, "log", rng), rng).groupings()
+    assert np.array_equal(own, night)
+
+
+def test_a_rule_is_recommended_only_if_it_beats_the_plain_average_as_well():
+    losses = {"full": 0.1, "fedavg": 1.0, "by-examples": 2.0, "fedavgm": 0.99, "fedavot": 0.5}
+    nobody = log_of([np.array([0])], 1).cohorts
+    noise = 1 + 1e-3 * np.random.default_rng(0).standard_normal((2, 4))
+    found = {
+        rule: _Losses(
+            Way(rule, nobody, np.ones(1)), np.ones(2), loss * noise, loss * noise, np.ones((2, 1))
+        )
+        for rule, loss in losses.items()
+    }
+    better = {rule for rule, one in found.items() if _trained(one, found, "by-examples").better}
+    assert better == {"full", "fedavg", "fedavot"}
+    better = {rule for rule, one in found.items() if _trained(one, found, "fedavg").better}
+    assert better == {"full", "fedavot"}

@@ -98,6 +98,14 @@ def test_a_client_with_importance_that_never_appears_is_added_with_a_note():
     np.testing.assert_array_equal(log.inclusion(), [0.5, 0.0, 0.5, 0.5])
 
 
+@pytest.mark.parametrize("importance", ["uniform", {"a": 1, "b": 1, "c": 1}])
+def test_weights_in_a_log_without_importance_have_a_note(importance):
+    log = log_of([0, 1], [2], applied=np.array([0.3, 0.7, 1.0]))
+    notes = federation_of(log, importance=importance).participation.notes
+    assert ["no importance" in note for note in notes] == [True] * (importance == "uniform")
+    assert federation_of(log_of([0, 1], [2])).participation.notes == ()
+
+
 def test_many_added_clients_are_counted_and_the_first_named():
     more = {f"z{i}": 1.0 for i in range(9)}
     federation = federation_of(LOG, importance={"a": 1, "b": 1, "c": 1, **more})

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from fedavot.audit.findings import Fit, Reached
-from fedavot.audit.recommended import Choice, Estimate
+from fedavot.audit.recommending import Choice, Estimate
 from fedavot.audit.report.availability_words import LEAST_ROUNDS
-from fedavot.audit.report.numerals import NARROW, amount, shown
-from fedavot.audit.report.terms import EXPLAINED, MEANT, NEEDS, OWED
+from fedavot.audit.report.terms import EXPLAINED, MEANT, NARROW, NEEDS, OWED, amount, shown
 from fedavot.audit.report.words import headline, sections
 
 KEYS = ["advice", "replay", "objective", "reach", "behaviour", "price", "log"]

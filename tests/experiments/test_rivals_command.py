@@ -125,11 +125,12 @@ def test_the_phones_log_is_read_in_its_order(tmp_path):
     )
     log = read(tmp_path)
     # Rounds at 600, 1200, 1800 and 2400 seconds; nobody charges at 1800.
-    assert log.charging.tolist() == [[True, False], [True, True], [False, True]]
+    # Phones are in the order of their names, as in an audit.
+    assert log.charging.tolist() == [[False, True], [True, True], [True, False]]
     assert (log.n_rounds, log.n_clients) == (3, 2)
     assert log.skewed.sum() == pytest.approx(1.0)
     cohorts = [cohort.tolist() for cohort in log.sample(np.random.default_rng(0), 4)]
-    assert cohorts == [[0], [0, 1], [1], [0]]
+    assert cohorts == [[1], [0, 1], [0], [1]]
 
 
 def test_a_folder_without_the_phones_log_is_refused(tmp_path):

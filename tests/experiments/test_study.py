@@ -458,6 +458,7 @@ def test_losses_to_simpler_rules_are_said():
     )
     assert told[0] == "FedAVOT **loses** to plain average (0.1): its excess is 0.3."
     assert told[1] == "FedAVOT beats self-normalised IPW (0.9): its excess is 0.3."
+    assert "one seed" in told[2]
 
 
 @pytest.mark.parametrize(
@@ -478,6 +479,7 @@ def test_differences_within_the_noise_are_no_wins(theirs, verdict):
 
     told = findings([outcome("fedavot", [0.3, 0.4]), outcome("fedavg", theirs)])
     assert told[0].startswith(f"FedAVOT {verdict} plain average")
+    assert not any("one seed" in sentence for sentence in told)
 
 
 @pytest.mark.parametrize(
@@ -485,6 +487,7 @@ def test_differences_within_the_noise_are_no_wins(theirs, verdict):
     [
         (0.34629, 0.00049, "0.3463 ± 0.0005"),
         (17166.0, 260.0, "1.717e4 ± 3e2"),
+        (72.45, 28.0, "72.45 ± 30"),
         (1.9e-5, 7e-6, "1.9e-5 ± 7e-6"),
         (0.0254, 4e-18, "0.0254"),
         (1e-14, 0.0, "0"),
@@ -505,3 +508,9 @@ def test_clients_that_never_trained_are_named_once_for_all_rules(tmp_path):
     assert "never trained" in others[0].message
     assert not any(one.diverged for one in outcomes)
     assert sum("never trained" in sentence for sentence in findings(outcomes)) == 1
+    fewer = dataclasses.replace(
+        others[0], message="Clients with 0.9 of the importance never trained: 0"
+    )
+    told = findings([fewer, *others[1:]])
+    assert told[0].startswith("plain average: Clients with 0.9")
+    assert told[1].startswith("MIFA: Clients with")

@@ -1,5 +1,7 @@
 """A user's own examples, importance and log are read in every form, or refused with the place."""
 
+import zipfile
+
 import numpy as np
 import pytest
 from tiny import ARRAYS, LOG, arrays, configured, refused
@@ -80,7 +82,15 @@ def test_a_damaged_archive_is_refused_or_harmless(tmp_path):
 def test_a_single_array_is_refused(tmp_path):
     with (tmp_path / "mine.npz").open("wb") as stream:
         np.save(stream, np.zeros(3))
-    refused(tmp_path, "task.file", r"no array 'features', only none", task=ARRAYS)
+    refused(tmp_path, "task.file", r"not an .npz", task=ARRAYS)
+
+
+def test_an_array_with_a_header_of_python_2_is_refused_without_a_warning(tmp_path):
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1L, 1L), }\n"
+    array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8)
+    with zipfile.ZipFile(tmp_path / "mine.npz", "w") as archive:
+        archive.writestr("features.npy", array)
+    refused(tmp_path, "task.file", r"Python 2", task=ARRAYS)
 
 
 FILE = "kind = 'file'\nfile = '{}'"

@@ -48,14 +48,18 @@ BIN = Path(sys.executable).parent
 TIED = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])"
 PATIENT = """\
 # Flower takes a task away from a process that has not reported for 30 seconds, which on a busy
-# machine is less than the process needs to start; the task would begin again for ever.
+# machine is less than the process needs to start; the task would begin again for ever. And it gives
+# a run up if another thread of the SuperLink holds the database for 5 seconds.
 import sys
 
 if any("flower-super" in argument for argument in sys.orig_argv):
+    from flwr.supercore import sql_mixin
     from flwr.supercore.corestate import in_memory_corestate, sql_corestate
 
     in_memory_corestate.HEARTBEAT_DEFAULT_INTERVAL = 3600
     sql_corestate.HEARTBEAT_DEFAULT_INTERVAL = 3600
+    patient = {**dict(sql_mixin.SQLITE_PRAGMAS), "busy_timeout": "3600000"}
+    sql_mixin.SQLITE_PRAGMAS = tuple(patient.items())
 """
 """What Flower's processes run first, as ``sitecustomize``."""
 OFFLINE = {

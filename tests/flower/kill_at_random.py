@@ -1,11 +1,12 @@
 """Kill SuperNodes, the ServerApp and the SuperLink at random while clients keep their memories.
 
-python tests/flower/kill_at_random.py --rounds 20 --kills 10 --seed 0
+python tests/flower/kill_at_random.py --rounds 20 --kills 10 --seed 0 [--minutes 60]
 
 Three SuperNodes with TLS and keys train with memory on the clients. Each kill waits until the run
 has got on, and takes its victim with all that it started; what was killed starts again at once, and
 a run whose server was killed is submitted again with resume. At the end the final model must be the
 one of memory on the server with the replies of the log, in one process and without any failure.
+For so many minutes, another federation follows with the next seed.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import random
 import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +31,18 @@ ROUNDING = 1e-5
 
 
 def main():
-    """Run the federation, kill, and compare."""
+    """Run federations for so many minutes, at least one."""
     options = _options()
-    rng = random.Random(options.seed)
+    end, seed = time.monotonic() + 60 * options.minutes, options.seed
+    _federation(options, seed)
+    while time.monotonic() < end:
+        seed += 1
+        _federation(options, seed)
+
+
+def _federation(options, seed):
+    """Run a federation, kill, and compare."""
+    rng = random.Random(seed)
     with (
         tempfile.TemporaryDirectory(prefix="kill-at-random-") as folder,
         Deployment(Path(folder), HERE / "app") as deployment,
@@ -43,7 +54,8 @@ def main():
     wanted = replayed(log, memory="server", folder=Path(tempfile.mkdtemp()))
     off = max(float(np.abs(found[name] - wanted[name]).max()) for name in found)
     replies = sum(len(entry["replied"]) for entry in log)
-    print(f"{kills}; {replies} of {3 * len(log)} replies used; largest difference {off:.2g}")
+    used = f"{replies} of {3 * len(log)} replies used"
+    print(f"seed {seed}: {kills}; {used}; largest difference {off:.2g}", flush=True)
     if off > ROUNDING:
         raise SystemExit("the final model is not that of memory on the server")
 
@@ -119,6 +131,7 @@ def _options():
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=0.0)
     return parser.parse_args()
 
 

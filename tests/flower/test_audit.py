@@ -39,6 +39,17 @@ def test_the_weights_in_use_are_judged_beside_the_plain_average(folder):
     assert in_use.gap < plain.gap / 3
 
 
+@pytest.mark.parametrize(("memory", "rule"), [(None, "as-applied"), ("server", "fedavot-steady")])
+def test_a_run_with_memory_is_audited_as_one(tmp_path, memory, rule):
+    cohorts = [[t % N_CLIENTS, t % 2] for t in range(12)]
+    grid = federation(N_CLIENTS, update, fate=only(cohorts, "error"))
+    strategy = FedAVOT(everybody(), importance="uniform", memory=memory, folder=tmp_path)
+    strategy.start(grid, record_of(MODEL), 12)
+    log = read_log(tmp_path / "participation.jsonl")
+    assert audit(federation_of(log)).in_use == rule
+    assert audit(federation_of(log), weights="applied").in_use == "as-applied"
+
+
 def test_the_alignment_of_an_audit_goes_back_into_the_strategy(folder, tmp_path):
     found = audit(federation_of(read_log(folder / "participation.jsonl")))
     write_audit(found, tmp_path / "audit")

@@ -326,6 +326,18 @@ def test_a_folder_in_use_is_refused_without_resume(tmp_path):
     assert len(rounds_in(tmp_path)) == 2
 
 
+@pytest.mark.parametrize("kind", ["FedAvg", "memory"])
+def test_a_folder_whose_run_was_stopped_before_its_first_round_is_free(tmp_path, kind):
+    def stop(server_round, arrays):
+        raise KeyboardInterrupt("stopped")
+
+    with pytest.raises(KeyboardInterrupt, match="stopped"):
+        Run(kind, tmp_path, evaluate=stop).start()
+    assert rounds_in(tmp_path) == []
+    Run(kind, tmp_path).start(2)
+    assert len(rounds_in(tmp_path)) == 2
+
+
 def test_what_was_refused_once_is_refused_again(tmp_path):
     Run("FedAvg", tmp_path).start(2)
     run = Run("FedAvg", tmp_path)

@@ -10,10 +10,13 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM
 from grid import LocalGrid, Node, app_of, arrays_of, everybody, federation, only, record_of
 
+from fedavot._files import write_archive
 from fedavot.errors import CheckpointError, OptionError
 from fedavot.flower import FedAVOT, Memory, introduce
 from fedavot.flower.memory import wire
+from fedavot.flower.memory.layout import Layout
 from fedavot.flower.memory.on_clients import OnClients
+from fedavot.flower.memory.store import ABOUT, Store
 from fedavot.flower.options import Weighting
 from fedavot.flower.worth.weigher import Weigher
 
@@ -149,7 +152,7 @@ def calm_grid():
 
 
 @pytest.mark.parametrize("folder", [False, True])
-def test_either_side_may_be_restarted_if_clients_have_a_folder(tmp_path, folder):
+def test_either_side_may_be_restarted_if_clients_have_a_folder(tmp_path, caplog, folder):
     whole, _ = run("clients", grid=calm_grid(), folder=tmp_path / "whole")
     grid = calm_grid()
     if folder:
@@ -161,11 +164,28 @@ def test_either_side_may_be_restarted_if_clients_have_a_folder(tmp_path, folder)
             run("clients", inner=everybody(Stopping, after=after), **options)
         grid._contexts.clear()  # as when SuperNodes are restarted, or a new run begins
     end, _ = run("clients", inner=everybody(Stopping), **options)
+    assert ("begin anew" in caplog.text) is not folder
+    assert "biases the model" not in caplog.text
     if folder:
         assert_same(end, whole)
     else:
         assert np.abs(end["w"] - whole["w"]).max() > 1e-6
         assert np.isfinite(end["w"]).all()
+
+
+@pytest.mark.parametrize("half_life", [None, 5.0])
+def test_who_lost_its_memory_is_named_once_unless_memories_fade(caplog, half_life):
+    grid = calm_grid()
+
+    def forget(record):
+        if record.round in (8, 16):
+            del grid._contexts[min(grid._contexts)]
+
+    run(Memory("clients", half_life=half_life), grid=grid, on_round=forget)
+    lines = [it.getMessage() for it in caplog.records if "biases the model" in it.getMessage()]
+    named = [name for line in lines for name in IMPORTANCE if f"'{name}'" in line]
+    assert named == ([] if half_life else [min(IMPORTANCE)])
+    assert "begin anew" not in caplog.text
 
 
 def test_a_damaged_or_foreign_file_is_a_lost_memory(tmp_path, caplog):
@@ -181,6 +201,16 @@ def test_a_damaged_or_foreign_file_is_a_lost_memory(tmp_path, caplog):
     run("clients", grid=grid, on_round=damage)
     lost = [it for it in caplog.records if "is lost" in it.getMessage()]
     assert 2 <= len(lost) <= 2 * N
+
+
+@pytest.mark.parametrize("about", ["5", '{"training": "t"}', '{"since": "3"}'])
+def test_a_file_that_is_sealed_and_no_memory_is_a_lost_memory(tmp_path, caplog, about):
+    model = record_of({"w": np.zeros(3, np.float32)})
+    context = Context(0, 1, {"fedavot-folder": str(tmp_path)}, RecordDict(), {})
+    store = Store(context, "t", "lyon", Layout(model))
+    write_archive(store.path, {ABOUT: np.array(about)})
+    assert store.load().held.memory is None
+    assert "is lost" in caplog.text
 
 
 @pytest.mark.parametrize(("first", "second"), [("server", "clients"), ("clients", "server")])

@@ -181,13 +181,15 @@ def test_an_error_of_the_clients_own_is_a_failure_whatever_its_code(tmp_path, co
     ("reason", "shown"),
     [
         ("Traceback (most recent call last):\n  File x\nValueError: bad\n\n", "ValueError: bad"),
+        ("<class 'ClientAppError'>:<'\nMessage: no function 'f''>", "Message: no function 'f'"),
+        ("<class 'ZeroDivisionError'>:<'by zero'>", "<class 'ZeroDivisionError'>:<'by zero'>"),
         ("x" * 5000, "x" * 300),
         ("", "no reason given"),
         (None, "no reason given"),
         (" \n ", "no reason given"),
         ('say "hi", ok?', 'say "hi", ok?'),
         ("naïve 🚑", "naïve 🚑"),
-        ("half of a pair: \udc80", "half of a pair: "),
+        ("half of a pair: \udc80", "half of a pair: \\udc80"),
     ],
 )
 def test_the_reason_of_a_failure_is_brief(tmp_path, reason, shown):
@@ -202,8 +204,7 @@ def test_the_reason_of_a_failure_is_brief(tmp_path, reason, shown):
     grid._answer = failing
     FedAVOT(everybody(), folder=tmp_path).start(grid, record_of(MODEL), 1)
     (line,) = rounds(tmp_path)
-    assert line["failed"]["0"].startswith(f"error 3: {shown}")
-    assert len(line["failed"]["0"]) <= 320
+    assert line["failed"]["0"] == f"error 3: {shown}"
 
 
 @pytest.mark.parametrize("fate", ["error", "dead", "silent"])

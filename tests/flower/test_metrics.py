@@ -211,6 +211,23 @@ def test_an_evaluation_that_cannot_be_averaged_leaves_the_average_to_the_others(
         assert any(f"{100 + client}" in message for message in warned)
 
 
+@pytest.mark.parametrize("client", [0, 2])
+def test_an_evaluation_whose_record_has_another_name_counts_as_the_others(client):
+    grid = evaluating(client, {"num-examples": 1, "loss": 5.0})
+    answer = grid._answer
+
+    def renamed(message):
+        reply = answer(message)
+        where = message.metadata
+        if where.message_type == "evaluate" and where.dst_node_id == 100 + client:
+            reply.content["other"] = reply.content.pop("metrics")
+        return reply
+
+    grid._answer = renamed
+    result = FedAVOT(everybody(fraction_evaluate=1.0)).start(grid, record_of(MODEL), 1)
+    assert dict(result.evaluate_metrics_clientapp[1]) == pytest.approx({"loss": 2.0})
+
+
 def test_an_evaluation_on_very_many_examples_does_not_own_the_average():
     grid = evaluating(2, {"num-examples": 10**12, "loss": 9.0})
     result = FedAVOT(everybody(fraction_evaluate=1.0)).start(grid, record_of(MODEL), 1)

@@ -129,6 +129,55 @@ def test_a_start_that_calls_the_base_class_by_name_runs_flowers_loop_with_our_we
     same_model(result.arrays, plain_run()[0].arrays)
 
 
+def test_a_loop_that_asks_by_the_base_class_is_refused_before_it_trains():
+    class ByName(OwnLoop):
+        def start(self, grid, initial_arrays, num_rounds=1, **options):  # type: ignore[override]
+            messages = FedAvg.configure_train(self, 1, initial_arrays, ConfigRecord(), grid)
+            return self.aggregate_train(1, grid.send_and_receive(messages=messages))
+
+    grid = grid_of()
+    with pytest.raises(OptionError, match=r"ByName.*self\.configure_train"):
+        avot(ByName()).start(grid, record_of(MODEL))
+    assert [it for it in grid.sent if it.metadata.message_type == "train"] == []
+
+
+def test_a_loop_that_aggregates_by_the_base_class_is_refused():
+    class Mixed(OwnLoop):
+        def start(self, grid, initial_arrays, num_rounds=1, **options):  # type: ignore[override]
+            messages = self.configure_train(1, initial_arrays, ConfigRecord(), grid)
+            return super().aggregate_train(1, grid.send_and_receive(messages=messages))
+
+    with pytest.raises(OptionError, match=r"Mixed.*self\.aggregate_train"):
+        avot(Mixed()).start(grid_of(), record_of(MODEL))
+
+
+def test_a_loop_that_evaluates_by_the_base_class_runs():
+    class Evaluating(Calling):
+        def start(self, grid, initial_arrays, num_rounds=1, **options):  # type: ignore[override]
+            self.fraction_evaluate = 1.0
+            found = FedAvg.configure_evaluate(self, 0, initial_arrays, ConfigRecord(), grid)
+            self.events.append(len(list(found)))
+            self.fraction_evaluate = 0.0
+            return super().start(grid, initial_arrays, num_rounds)
+
+    inner = Evaluating()
+    avot(inner).start(grid_of(), record_of(MODEL))
+    assert inner.events[0] == 3
+
+
+@pytest.mark.parametrize("weighed", [False, True])
+def test_a_start_that_trains_without_our_steps_is_said_to_have_no_weights(caplog, weighed):
+    class Elsewhere(OwnLoop):
+        def start(self, grid, initial_arrays, *args, **options):
+            if weighed:
+                return super().start(grid, initial_arrays, 1)
+            return Result(arrays=initial_arrays)
+
+    avot(Elsewhere()).start(grid_of(), record_of(MODEL))
+    said = [it for it in caplog.records if it.levelname == "WARNING" and "no weights" in it.msg]
+    assert len(said) == (not weighed)
+
+
 class Rounds(FedAvg):
     """A strategy that overrides every step of a round."""
 

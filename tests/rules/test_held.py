@@ -259,6 +259,40 @@ def test_what_was_lost_fades():
     assert off[5.0] < 0.01
 
 
+@pytest.mark.parametrize("constants", CONSTANTS, ids=str)
+def test_if_all_have_lost_their_memories_the_mean_is_right_again(constants):
+    federation, rng = Federation(**constants), np.random.default_rng(1)
+    for number in range(80):
+        if number == 20:
+            federation.clients = {client: ClientMemory() for client in range(N)}
+        cohort = sorted(rng.choice(N, 3, replace=False).tolist())
+        replies = federation.answers(cohort, 0.1)
+        step = federation.server.step(replies)
+        assert step.begins_anew == (number == 20)
+        federation.close(replies, 0.1)
+    server, clients = federation.server, federation.clients
+    remembered = np.zeros(6)
+    for client, held in clients.items():
+        memory = held.recall(server.request(client))
+        remembered += P[client] * flat(memory)
+    np.testing.assert_allclose(flat(server.mean), remembered, rtol=AGREE, atol=AGREE)
+
+
+def test_one_that_has_lost_its_memory_does_not_make_the_others_forget():
+    federation = Federation()
+    for _ in range(2):
+        federation.close(federation.answers([0, 1, 2], 0.1), 0.1)
+    federation.clients[0] = ClientMemory()
+    assert not federation.server.step(federation.answers([0], 0.1)).begins_anew
+    federation.clients[1] = ClientMemory()
+    assert not federation.server.step(federation.answers([0, 1, 2], 0.1)).begins_anew
+    step = federation.server.step(federation.answers([0, 1], 0.1))
+    assert step.begins_anew
+    assert federation.server.accepted[2] == 2
+    federation.server.accept(step)
+    assert federation.server.accepted.tolist() == [3, 3, 0, 0, 0, 0, 0, 0]
+
+
 def test_a_client_that_keeps_nothing_is_used_and_not_remembered():
     federation = Federation()
     federation.close(federation.answers([1, 2], 0.1), 0.1)

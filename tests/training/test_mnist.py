@@ -7,6 +7,7 @@ import http.server
 import struct
 import sys
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from fedavot.errors import FileFormatError, OptionError, TaskError, UnavailableError
 from fedavot.training import mnist
 from fedavot.training._fetch import MIRROR, PUBLISHED, Remote
+from fedavot.training._idx import read_idx
 from fedavot.training.mnist import fetch_mnist, load, standardised
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 28, 28), dtype=np.uint8)
@@ -97,6 +99,20 @@ def test_a_header_that_announces_more_than_the_memory_is_refused(tmp_path):
     header = struct.pack(">BBBBIII", 0, 0, 8, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1)
     with pytest.raises(MemoryError, match=r"train-images.* announces .* header may be damaged"):
         load(write(tmp_path, header))
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_a_header_that_announces_much_more_than_the_file_has_takes_no_memory(tmp_path, ending):
+    path = tmp_path / f"images{ending}"
+    header = bytes((0, 0, 8, 3)) + np.array([1 << 10, 1 << 10, 1 << 10], dtype=">u4").tobytes()
+    with (gzip.open if ending else open)(path, "wb") as stream:
+        stream.write(header)
+    tracemalloc.start()
+    with pytest.raises(FileFormatError, match="1073741824"):
+        read_idx(path, axes=3)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1 << 26
 
 
 @pytest.mark.parametrize("damage", [lambda packed: packed[:-20], lambda packed: b"no gzip at all"])

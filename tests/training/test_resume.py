@@ -360,7 +360,7 @@ def test_a_checkpoint_in_a_missing_folder_is_refused_before_any_round(tmp_path):
     assert played == []
 
 
-def filling_the_disk(stream, **arrays):
+def filling_the_disk(stream, arrays):
     stream.write(b"half of it")
     raise OSError("No space left on device")
 
@@ -369,7 +369,7 @@ def test_a_failed_write_leaves_the_last_checkpoint_and_nothing_else(stopped, tmp
     path = tmp_path / "run.npz"
     path.write_bytes(stopped.read_bytes())
     with monkeypatch.context() as patch:
-        patch.setattr(np, "savez", filling_the_disk)
+        patch.setattr("fedavot._files._write_npz", filling_the_disk)
         with pytest.raises(OSError, match="No space left"):
             train(small.PROBLEM, RULES[0], OPTIONS, checkpoint=path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["run.npz"]

@@ -244,6 +244,23 @@ def test_an_availability_that_gives_no_cohorts_is_refused(drawn):
         train(problem, small.SHARES, training.Training(1, small.STEP))
 
 
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda params, state: params, "two things"),
+        (lambda params, state: (params | {"level": params["slope"]}, state), "a model of"),
+        (lambda params, state: (params, None), "a state of shapes None"),
+        (lambda params, state: ({"w": params}, state), "a model of shapes {'w'"),
+    ],
+)
+def test_an_aggregate_that_returns_something_else_is_refused(returned, message):
+    rule = dataclasses.replace(
+        small.SHARES, aggregate=lambda params, state, report: returned(params, state)
+    )
+    with pytest.raises(RuleError, match=message):
+        train(small.PROBLEM, rule, training.Training(1, small.STEP))
+
+
 @pytest.mark.parametrize("chosen", [None, [([0], [1.0])]])
 def test_a_rule_that_chooses_no_asked_is_refused(chosen):
     rule = dataclasses.replace(small.SHARES, choose=lambda cohorts, rng: chosen)

@@ -10,22 +10,26 @@ import numpy as np
 
 from fedavot._checks import as_amount, as_seed, as_size, shown
 from fedavot._files import PathLike
-from fedavot.audit.decision.recommending import NEEDS, Facts, recommend
 from fedavot.audit.federation import Federation
 from fedavot.audit.findings import Behaviour, Findings, Fit, Price, Reach
-from fedavot.audit.recommended import Estimate, Need, Recommendation, Replay
+from fedavot.audit.recommending import (
+    NEEDS,
+    Estimate,
+    Facts,
+    Need,
+    Recommendation,
+    Replay,
+    recommend,
+)
 from fedavot.audit.replay.scene import Scene, scene_of
 from fedavot.audit.statistics.behaviour import behave
 from fedavot.audit.statistics.case import Case, opened
 from fedavot.audit.statistics.estimates import Weighted, distance, drift
-from fedavot.audit.statistics.judging import judge, split_of
-from fedavot.audit.statistics.online_weights import first_replayed
-from fedavot.audit.statistics.price import choose_softness, curve, has_least_variance, price
-from fedavot.audit.statistics.reach import reach
-from fedavot.audit.statistics.rules import AS_APPLIED, BY_EXAMPLES, FEDAVG, SOFT
-from fedavot.audit.statistics.shares import grouped, shares_of
+from fedavot.audit.statistics.price import choose_softness, curve, judge, price, split_of
+from fedavot.audit.statistics.reach import grouped, reach, shares_of
+from fedavot.audit.statistics.rules import AS_APPLIED, BY_EXAMPLES, FEDAVG, SOFT, STEADY
 from fedavot.audit.statistics.shortfall import Shortfall
-from fedavot.audit.statistics.weighing import weights_of
+from fedavot.audit.statistics.weighing import first_replayed, weights_of
 from fedavot.errors import Option, OptionError
 
 LEAST_TOLERANCE = 1e-4
@@ -98,7 +102,8 @@ def audit(
         The largest gap, in total variation, that calls for no action; at least 0.0001.
     weights : "equal", "examples" or "applied", optional
         The weights in use today: equal ones, those in proportion to the examples that the log has,
-        or those that the log has. By default what the log has, equal ones if it has neither.
+        or those that the log has. By default what the log has, equal ones if it has neither; or
+        memory, if the log says so.
     can : collection of "memory-clients", "memory-server" and "select"
         What is possible; a rule that needs something else is not recommended.
     training : ReplayOptions, optional
@@ -165,7 +170,7 @@ def _task(path: PathLike | None, case: Case, scene: Scene) -> Any:
     """Read a user's task, of the clients that are replayed."""
     if path is None:
         return None
-    from fedavot.audit.replay.task import read_task
+    from fedavot.audit.replay.training import read_task
 
     names = case.federation.participation.clients
     return read_task(Path(path), [names[client] for client in scene.clients])
@@ -186,7 +191,7 @@ def _in_use(federation: Federation, weights: str | None) -> str:
     log = federation.participation
     if weights is None:
         if log.applied is not None:
-            return AS_APPLIED
+            return STEADY if log.remembers else AS_APPLIED
         return FEDAVG if log.examples is None else BY_EXAMPLES
     if weights not in IN_USE:
         raise OptionError(
@@ -290,8 +295,6 @@ def _notes(case: Case, shortfall: Shortfall) -> list[str]:
         )
         if shortfall.nearest is None:
             notes.append("whether alignment is possible was tested on some sets of clients only")
-    if not has_least_variance(case.whole):
-        notes.append("least-variance weights were left out: the log is too large")
     if first := first_replayed(window):
         notes.append(
             f"online weights were replayed over the last {window.n_rounds - first:,} rounds"

@@ -102,6 +102,11 @@ def federation_of(
     refuse_contradictions(importance, groups, targets, rest)
     wanted = _wanted(log, (importance, groups, targets), rest, check_columns(columns))
     amounts, notes = _with_unlisted(wanted, log.clients, rest)
+    if targets is None and _is_uniform(importance) and log.applied is not None:
+        notes.append(
+            "no importance was given, so every client counts the same; the weights in the log may "
+            "have been meant for another importance, such as the clients' numbers of examples"
+        )
     known = set(log.clients)
     added = sorted(name for name, amount in amounts.items() if amount > 0 and name not in known)
     idle = {*wanted.group_of} - known - {*added}

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot.alignment import Alignment
-from fedavot.audit.recommended import Estimate, Recommendation, Replay
+from fedavot.audit.recommending import Estimate, Recommendation, Replay
 from fedavot.errors import UnavailableError
 
 LawName = Literal["explicit", "independent", "mixture"]

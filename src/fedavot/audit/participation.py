@@ -48,6 +48,9 @@ class Participation:
         The weights that were used, if the log has them.
     examples : float array, shape (n_entries,), or None
         The number of examples that each update was trained on, if the log has them.
+    remembers : bool
+        Whether the log says that absent clients were remembered: the weights are then not all that
+        counted.
     notes : tuple of str
         What was unusual in the log, and how it was read.
     all_available : bool
@@ -62,6 +65,7 @@ class Participation:
     unknown: Incidence | None = None
     applied: Floats | None = None
     examples: Floats | None = None
+    remembers: bool = False
     notes: tuple[str, ...] = ()
     all_available: bool = False
 

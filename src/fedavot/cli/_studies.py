@@ -98,11 +98,13 @@ def report_study(
 
     with console.status("drawing"):
         figures = report(study, panels, outcomes, folder)
+    console.print(f"{study.title}\n\n{study.text}\n", markup=False)
     for part in sections(study, panels, in_order(outcomes, panels), narrow=True):
         for number, cells in enumerate(part.tables):
             _show(console, "" if number else f"{study.name}: {part.title}", cells)
         for sentence in part.sentences:
             console.print(f"  {sentence.replace('**', '')}", markup=False)
+    console.print(f"\n{study.foot}", markup=False)
     for path in (*figures, folder / "summary.md", folder / "results.json"):
         console.print(f"{path}", soft_wrap=True, markup=False)
 

@@ -175,8 +175,9 @@ def audit_command(log: Path, out: Path | None, compare: Path | None, **chosen: A
     Rounds every ten minutes, with up to ten of the phones that are charging:
       fedavot audit phones.csv --period 600 --cohort-size 10 --state charging
 
-    Prints a summary and writes a folder with report.html, a page to read or print; alignment.json,
-    the weights to use; findings.json and clients.csv with all numbers; and the figures.
+    Prints a summary and writes a folder with report.html, a page to read or print, which ends with
+    how to follow the advice; alignment.json, weights fitted to the log; findings.json and
+    clients.csv with all numbers; and the figures.
     """  # noqa: D301
     from fedavot.audit.report.outputs import check_folder, write_audit
     from fedavot.cli.summary import show

@@ -15,18 +15,18 @@ from rich.table import Table
 from rich.text import Text
 
 from fedavot.audit.findings import Findings
-from fedavot.audit.report.cells import Column
-from fedavot.audit.report.cells import Table as Tabular
 from fedavot.audit.report.comparison import Change
-from fedavot.audit.report.numerals import ISOLATE, ISOLATED, NARROW, shown
 from fedavot.audit.report.tables import (
     BEST,
     NOW,
     SECOND,
+    Column,
     replay_table,
     rules_table,
     shares_table,
 )
+from fedavot.audit.report.tables import Table as Tabular
+from fedavot.audit.report.terms import ISOLATE, ISOLATED, NARROW, shown
 from fedavot.audit.report.words import headline, sections
 
 MOST_ROWS, HALF = 12, 6
@@ -73,7 +73,8 @@ def show(
         nothing = ("Nothing changed since the earlier audit.",)
         _say(console, "What changed", tuple(one.words for one in changes) or nothing)
     _say(console, told["log"].title, told["log"].sentences)
-    _say(console, "Files", ())
+    how = ("How to follow the recommendation, with code, is in report.html.",)
+    _say(console, "Files", how if findings.recommendation.best else ())
     for file in files:
         console.print(Text(f"{BULLET}{file}"), soft_wrap=True)
 

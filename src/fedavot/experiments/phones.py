@@ -2,16 +2,17 @@
 
 A round every ten minutes asks up to ten of the phones that are charging. A phone whose state is no
 longer known counts as away. The files are not part of the library: flash300_intervals.csv has
-client, state, start_s and end_s, flash300_coverage.csv client, obs_start_s and last_event_s.
+client, state, start_s and end_s, flash300_coverage.csv client, obs_start_s and last_event_s. They
+are read as an audit reads them.
 """
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from fedavot._checks import Floats, Integers
+from fedavot.audit import read_log
 from fedavot.errors import InputError
 
 INTERVALS, COVERAGE = "flash300_intervals.csv", "flash300_coverage.csv"
@@ -62,18 +63,10 @@ def read(folder: Path) -> PhoneLog:
     for name in (INTERVALS, COVERAGE):
         if not (folder / name).is_file():
             raise InputError(f"{folder} has no {name}; give the folder of the phones' log")
-    covered = _rows(folder / COVERAGE)
-    phones = {row["client"]: number for number, row in enumerate(covered)}
-    end = max(float(row["last_event_s"]) for row in covered)
-    times = np.arange(PERIOD, end, PERIOD)
-    charging = np.zeros((times.size, len(phones)), dtype=bool)
-    for row in _rows(folder / INTERVALS):
-        if row["state"] == STATE:
-            within = (times >= float(row["start_s"])) & (times < float(row["end_s"]))
-            charging[within, phones[row["client"]]] = True
-    return PhoneLog(charging[charging.any(axis=1)])
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream))
+    log = read_log(folder / INTERVALS, period=PERIOD // 2, state=STATE, observed=folder / COVERAGE)
+    # The first reading of every period after the one in which the log begins.
+    assert log.times is not None
+    period = log.times // PERIOD
+    first = np.flatnonzero(np.diff(period, prepend=period[0]))
+    rounds = log.cohorts.rows(first[np.diff(log.offsets)[first] > 0])
+    return PhoneLog(rounds.matrix(np.ones(rounds.members.size)).toarray() > 0)

@@ -115,8 +115,9 @@ class _Job:
             runs = [self._finish(one, number, mark) for number, one in enumerate(prepared)]
             outcome = self._outcome(runs, mark)
             outcome.save(self.path)
-            for left in self.folder.glob(f"{self.path.stem}.*.npz"):
-                left.unlink(missing_ok=True)
+        # Also those of a process that was killed right after it had saved the outcome.
+        for left in self.folder.glob(f"{self.path.stem}.*.npz"):
+            left.unlink(missing_ok=True)
         self.progress(self.label, self._total, self._total)
         return outcome
 

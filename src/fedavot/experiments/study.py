@@ -195,6 +195,7 @@ class Study:
     derive: Callable[[Sequence[Outcome]], list[dict[str, Any]]] = lambda outcomes: []
     tables: Callable[..., list[Any]] | None = None
     foot: str = (
-        "Means ± sample standard deviations over seeds. Seconds are wall-clock time for all seeds, "
-        "compilation included, with two runs at a time."
+        "Means ± sample standard deviations over seeds. Rules are compared seed by seed, on the "
+        "same cohorts. Seconds, where shown, are wall-clock time for all seeds, compilation "
+        "included, with two runs at a time."
     )

@@ -124,8 +124,7 @@ def findings(outcomes: Sequence[Outcome]) -> list[str]:
     """
     by_rule = {outcome.rule: outcome for outcome in outcomes}
     metric = "excess" if any(_has(outcome, "excess") for outcome in outcomes) else "tail_loss"
-    # Rules of one setting see the same cohorts, and most of them ask the same clients.
-    found = list(dict.fromkeys(f"{one.message}." for one in outcomes if one.message))
+    found = _messages(outcomes)
     own = next((rule for rule in OURS if rule in by_rule), None)
     ours = None if own is None else by_rule[own].values(metric)
     if own is None or ours is None:
@@ -134,15 +133,34 @@ def findings(outcomes: Sequence[Outcome]) -> list[str]:
     for rule, outcome in by_rule.items():
         theirs = outcome.values(metric)
         if rule not in (RuleName.FULL, own) and theirs is not None:
-            text = f"{label_of(rule)} ({theirs.mean():.3g})"
+            text = f"{label_of(rule)} ({_short(theirs.mean(), 3)})"
             verdicts.setdefault(_verdict(ours - theirs), []).append(text)
-    said = f"its {METRICS[metric]} is {ours.mean():.3g}"
+    said = f"its {METRICS[metric]} is {_short(ours.mean(), 3)}"
     for verdict, rules in verdicts.items():
-        found.append(f"{own.label} {verdict} {', '.join(rules)}: {said}.")
+        found.append(f"{own.label} {verdict} {'; '.join(rules)}: {said}.")
+    if verdicts and ours.size == 1:
+        found.append("There is one seed, so that any of this may be chance.")
     whole = by_rule[RuleName.FULL].mean(metric) if RuleName.FULL in by_rule else None
     if whole is not None:
-        found.append(f"Full participation has {whole:.3g}.")
+        found.append(f"Full participation has {_short(whole, 3)}.")
     return found
+
+
+def _messages(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return what there is to say of runs, once for all rules that have it in common.
+
+    Rules of one setting see the same cohorts, but not all of them ask the same clients. A rule that
+    diverged is named in its message.
+    """
+    told: dict[str, list[str]] = {}
+    for one in outcomes:
+        if one.message:
+            told.setdefault(one.message, []).append("" if one.diverged else label_of(one.rule))
+    differ = sum(all(rules) for rules in told.values()) > 1
+    return [
+        f"{'; '.join(rules)}: {message}." if differ and all(rules) else f"{message}."
+        for message, rules in told.items()
+    ]
 
 
 def _verdict(differences: Floats) -> str:
@@ -162,7 +180,10 @@ def plus_minus(mean: float | None, std: float | None) -> str:
         return "–"
     if abs(mean) < ROUNDING:
         return "0"
-    return f"{_short(mean, 4)} ± {_short(std, 1)}" if std > _SINGLE * abs(mean) else _short(mean, 4)
+    value = _short(mean, 4)
+    if std <= _SINGLE * abs(mean):
+        return value
+    return f"{value} ± {_short(std, 1) if 'e' in value else _short(float(f'{std:.1g}'), 4)}"
 
 
 def _short(value: float, digits: int) -> str:

@@ -80,12 +80,14 @@ def remember(message: Message, context: Context, call_next: Call) -> Message:
         return call_next(message, context)
     (sent,) = message.content.array_records.values()
     layout = Layout(sent)
-    round_ = _Round(layout, layout.take(sent), _digest(sent), _request(asked, layout))
+    mean = None if asked.mean is None else layout.take(asked.mean)
+    request = Request(mean=mean, **asked.numbers)
+    round_ = _Round(layout, layout.take(sent), _digest(sent), request)
     store = Store(context, asked.training, asked.client, layout)
     held = store.load().held
     path = None
-    if held.recall(round_.request) is not None and asked.mean is not None:
-        path = held.correction(round_.request)
+    if held.recall(request) is not None and mean is not None:
+        path = held.correction(request)
     offer(context, layout, path)
     try:
         reply = call_next(message, context)
@@ -141,12 +143,6 @@ class _Round:
 
 def _remembering(call: Call) -> Call:
     return lambda message, context: remember(message, context, call)
-
-
-def _request(asked: wire.Asked, layout: Layout) -> Request:
-    mean = None if asked.mean is None else layout.take(asked.mean)
-    numbers = (asked.trust, asked.correction, asked.accepted, asked.gain, asked.fade)
-    return Request(asked.round, mean, *numbers)
 
 
 def _digest(record: ArrayRecord) -> str:

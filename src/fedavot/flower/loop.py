@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -28,24 +29,27 @@ Closes = Callable[[list[Message]], bool]
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass
 class Loop:
     """The training loop of one run; the attributes are the parameters of Flower's ``start``."""
 
     grid: Grid
     initial_arrays: ArrayRecord
-    num_rounds: int
-    timeout: float
-    train_config: ConfigRecord
-    evaluate_config: ConfigRecord
-    evaluate_fn: EvaluateFn | None
+    num_rounds: int = 3
+    timeout: float = 3600
+    train_config: ConfigRecord | None = None
+    evaluate_config: ConfigRecord | None = None
+    evaluate_fn: EvaluateFn | None = None
+
+    def __post_init__(self) -> None:
+        given = (self.train_config, self.evaluate_config)
+        train, evaluate = (ConfigRecord() if config is None else config for config in given)
+        self._configs = train, evaluate
 
     def announce(self, name: str, summary: Callable[[], None]) -> None:
         """Log the settings of a run."""
         _log.info("Starting %s strategy:", name)
-        log_strategy_start_info(
-            self.num_rounds, self.initial_arrays, self.train_config, self.evaluate_config
-        )
+        log_strategy_start_info(self.num_rounds, self.initial_arrays, *self._configs)
         summary()
         _log.info("")
 
@@ -73,7 +77,7 @@ class Loop:
         closes : function of a list of Message, or None
             Told of the replies of a round as they come; returns whether these are enough.
         """
-        run = Progress(model=self.initial_arrays, configs=(self.train_config, self.evaluate_config))
+        run = Progress(model=self.initial_arrays, configs=self._configs)
         if folder is not None:
             folder.begin(run, resume=resume)
         began = time.time()
@@ -170,25 +174,7 @@ def loop_class(run: Callable[[Loop], Result]) -> type[Strategy]:
     """Return a class with a ``start`` that runs a loop, for the place of Flower's own."""
 
     class Looping(Strategy):
-        def start(
-            self,
-            grid: Grid,
-            initial_arrays: ArrayRecord,
-            num_rounds: int = 3,
-            timeout: float = 3600,
-            train_config: ConfigRecord | None = None,
-            evaluate_config: ConfigRecord | None = None,
-            evaluate_fn: EvaluateFn | None = None,
-        ) -> Result:
-            loop = Loop(
-                grid=grid,
-                initial_arrays=initial_arrays,
-                num_rounds=num_rounds,
-                timeout=timeout,
-                train_config=ConfigRecord() if train_config is None else train_config,
-                evaluate_config=ConfigRecord() if evaluate_config is None else evaluate_config,
-                evaluate_fn=evaluate_fn,
-            )
-            return run(loop)
+        def start(self, *args: Any, **options: Any) -> Result:
+            return run(Loop(*args, **options))
 
     return Looping

@@ -9,9 +9,8 @@ from fedavot._clients import agreed_names
 from fedavot._files import PathLike
 from fedavot.alignment import Alignment, Status
 from fedavot.errors import FileFormatError, OptionError
+from fedavot.soft_online import SOFTNESS, STEP
 
-SOFTNESS = 2.0
-"""Softness of learnt weights by default."""
 IDENTITIES = ("auto", "registered", "asked", "node-id")
 
 
@@ -29,7 +28,7 @@ class Weighting:
     softness : float or None
         Price on how far learnt weights are from those of a plain average by importance: 0 learns
         until mean weights are the importance, large values leave the plain average as it is. None
-        is 2, at which training was never worse than with the plain average (docs/flower.md).
+        is 2; docs/flower.md compares training with it and with the plain average.
     cohort_size : int or None
         Number of available clients to ask in each round. They are chosen so that the aggregate is
         unbiased for that of all available clients, provided that those chosen reply; the online
@@ -54,7 +53,7 @@ class Weighting:
     clients: Sequence[str] | None = None
     softness: float | None = None
     cohort_size: int | None = None
-    step: float = 1.0
+    step: float = STEP
     seed: int = 0
     evaluation: bool = False
     weight_limit: float | None = 10.0

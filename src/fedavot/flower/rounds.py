@@ -25,8 +25,14 @@ from fedavot.flower.who.admission import AdmittedGrid
 from fedavot.flower.who.identity import Names
 from fedavot.flower.worth.aggregate import WeightWatch, fault_of, sent_arrays
 from fedavot.flower.worth.open_round import OpenRound
-from fedavot.flower.worth.records import metrics_of, put_weights, refuse_other_kinds, typed_as
-from fedavot.flower.worth.replies import Inspector, Sorted, brief
+from fedavot.flower.worth.records import (
+    brief,
+    metrics_of,
+    put_weights,
+    refuse_other_kinds,
+    typed_as,
+)
+from fedavot.flower.worth.replies import Inspector, Sorted
 from fedavot.flower.worth.weigher import Weigher
 from fedavot.flower.wrapped import (
     EVERYONE,
@@ -275,6 +281,7 @@ class Rounds:
         """Report a round that is over."""
         events, self.weigher.events = self.weigher.events, []
         told: dict[str, Any] = {"gap": self.weigher.gap, "applied": applied, "events": events}
+        told["memory"] = "" if self.memory is None else self.memory.where
         record = open_round.record(found, weights, metrics=metrics, **told)
         _log.info("FedAVOT: %s", record.summary())
         if not weights:

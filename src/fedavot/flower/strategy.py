@@ -1,12 +1,12 @@
 """FedAVOT for Flower: any averaging strategy, with weights whose mean is the importance.
 
-`fedavot.flower.rounds` says what happens in a round. With :meth:`FedAVOT.start` each round also
+`fedavot.flower.rounds` says what happens in a round. With `FedAVOT.start` each round also
 writes a checkpoint, from which an interrupted run resumes.
 
 Server optimisers, momentum, differential privacy and whatever else the wrapped strategy does with
 an average apply to this weighted average. Evaluation is left to the wrapped strategy.
 
-The wrapped strategy is not changed. :meth:`FedAVOT.start` runs its own ``start`` on a facade, whose
+The wrapped strategy is not changed. `FedAVOT.start` runs its own ``start`` on a facade, whose
 ``configure_train``, ``aggregate_train`` and the like are FedAVOT's, and whose ``super().start`` is
 the loop that can resume. Other attributes and methods of the wrapped strategy are reached through
 FedAVOT under their own names.
@@ -33,7 +33,7 @@ from fedavot.flower.rounds import Aggregate, Rounds
 from fedavot.flower.worth.importance import Importance
 from fedavot.flower.worth.records import refuse_other_kinds
 from fedavot.flower.worth.weigher import Weigher
-from fedavot.flower.wrapped import facade, layers, noisy_layers
+from fedavot.flower.wrapped import facade, layers, noisy_layers, refusing_to_train
 
 _log = logging.getLogger("flwr")
 
@@ -108,7 +108,7 @@ class FedAVOT(Strategy):
             admission=self._admission,
             finished=self._record,
         )
-        hooks = {name: getattr(self, name) for name in HOOKS}
+        hooks = {name: getattr(self, name) for name in HOOKS} | refusing_to_train(strategy)
         self._facade = facade(strategy, loop_class(self._run), **hooks)
         self._memory = as_memory(memory)
         self._folder = None if folder is None else Path(folder).resolve()
@@ -116,7 +116,7 @@ class FedAVOT(Strategy):
         self._best: str | None = None
         self._callbacks = as_callbacks(on_round)
         self._files: RunFolder | None = None
-        self._ran = False
+        self._ran = self._weighed = False
         on_server = self._memory is not None and self._memory.where == "server"
         if (resume or on_server) and folder is None:
             needs = "resume" if resume else "memory on the server"
@@ -236,6 +236,9 @@ class FedAVOT(Strategy):
         finally:
             if self._files is not None:
                 self._files.close()
+        if not (self._ran or self._weighed):
+            name = type(self.strategy).__name__
+            _log.warning("FedAVOT: start() of %s did not aggregate; no weights were applied", name)
         if unseen := self._weigher.unseen_message():
             _log.warning("FedAVOT: %s", unseen)
         return result  # type: ignore[no-any-return]  # a user's start may return anything
@@ -287,6 +290,7 @@ class FedAVOT(Strategy):
 
     def _record(self, record: Round) -> None:
         """Log a round and call the callbacks."""
+        self._weighed = True
         if self._files is not None:
             self._files.log(record)
         for callback in self._callbacks:

@@ -14,7 +14,7 @@ object that shares its attributes and extends its class.
 """
 
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -113,6 +113,33 @@ def facade(strategy: Strategy, /, *beneath: type, **fixed: Any) -> Any:
     shared: Any = object.__new__(seen)
     shared.__dict__ = vars(strategy)
     return shared
+
+
+def refusing_to_train(strategy: Strategy) -> dict[str, Any]:
+    """Return helpers of Flower's that refuse to train, for a facade that trains otherwise.
+
+    FedAvg's ``configure_train`` and ``aggregate_train`` call them. The facade is given to these
+    only where a class of the user's calls them as ``FedAvg.configure_train(self, ...)`` or
+    ``super().configure_train(...)`` in its ``start``: then the facade's own would not be called.
+    """
+    trains: dict[str, tuple[str, Callable[..., bool]]] = {
+        "_construct_messages": ("configure_train", lambda _, nodes, kind: kind == "train"),
+        "_check_and_log_replies": ("aggregate_train", lambda _, is_train, *more: is_train),
+    }
+
+    def refusing(name: str, method: str, is_train: Callable[..., bool]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            if is_train(*args, *options.values()):
+                raise OptionError(
+                    f"start() of {type(strategy).__name__} calls {method} of its base class, so "
+                    f"that no weights of FedAVOT's would be applied; call self.{method}(...)"
+                )
+            return getattr(strategy, name)(*args, **options)
+
+        return call
+
+    known = {name: it for name, it in trains.items() if hasattr(strategy, name)}
+    return {name: refusing(name, *it) for name, it in known.items()}
 
 
 def weighted(strategy: Strategy, /, **fixed: Any) -> Strategy:

@@ -26,7 +26,15 @@ State = Any
 
 
 class Asked(NamedTuple):
-    """The clients that train in one round, all distinct, and the weights of their updates."""
+    """The clients that train in one round, and the weights of their updates.
+
+    Parameters
+    ----------
+    members : int64 array of shape (n_asked,)
+        Distinct clients.
+    weights : float array of shape (n_asked,)
+        Weights of their updates; they need not sum to one.
+    """
 
     members: Integers
     weights: Floats
@@ -122,23 +130,32 @@ class Rule:
         return not (self.needs_losses or self.remembers)
 
 
+REMEMBERED = 1 << 20
+"""Entries of cohorts whose weights a rule keeps, if all are as large as the last."""
+
+
 def by_cohort(weigh: Callable[[Integers], Floats]) -> Choose:
     """Return a choice that asks the members of positive weight, whatever happened before.
 
     Parameters
     ----------
     weigh : function of a cohort
-        Its members' weights, in order. It is called once for each distinct cohort.
+        Its members' weights, in order. Cohorts that come again, in another run as well, are not
+        weighed again, unless more than `REMEMBERED` came in between.
     """
+    known: dict[bytes, Asked] = {}
 
     def choose(cohorts: Cohorts, rng: np.random.Generator) -> list[Asked]:
-        known: dict[bytes, Asked] = {}
         asked = []
         for cohort in cohorts:
             key = cohort.tobytes()
-            if key not in known:
-                known[key] = trained(cohort, weigh(cohort) if cohort.size else np.zeros(0))
-            asked.append(known[key])
+            found = known.get(key)
+            if found is None:
+                if len(known) * cohort.size >= REMEMBERED:
+                    known.clear()
+                found = trained(cohort, weigh(cohort) if cohort.size else np.zeros(0))
+                known[key] = found
+            asked.append(found)
         return asked
 
     return choose

@@ -19,20 +19,21 @@ A client without the memory that the server names says so. The mean stands for w
 client counts as one whose memory is T, with gain 1. T then stays off by p_i (y_i − T), with y_i the
 memory that was lost, unless memories *fade*. With a half-life of h rounds a memory counts
 2^(−s_i/h) after s_i rounds, on both sides; for the rest its client counts as never seen. So what
-was lost fades as well, and so does what a client said that never comes back.
+was lost fades as well, and so does what a client said that never comes back. If all of several
+clients have lost their memories, as in a simulation that is resumed, then all memories begin anew.
 
 Models are lists of arrays. Which replies may be used is left to the caller.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers, as_amount
-from fedavot.errors import RuleError
+from fedavot.errors import FileFormatError, RuleError
 from fedavot.rules._evidence import FASTEST, FORGETTING, RETURNS
 from fedavot.rules._held_client import ClientMemory, Kept, Model, Reply, Request, product, total
 from fedavot.rules._known import as_shares
@@ -42,6 +43,9 @@ from fedavot.rules.steady import constants_of
 __all__ = ["ClientMemory", "Reply", "Request", "ServerMemory", "Step"]
 
 Weigh = Callable[[Integers], Floats]
+LOST = 2
+"""Clients without the memory that the server names, and nobody with it, who show that all memories
+are lost."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +65,8 @@ class Step:
     absences: Floats
     trusted: Floats
     alike: Floats
+    begins_anew: bool = False
+    """Whether all memories from before the round are forgotten."""
 
 
 @dataclass(eq=False)
@@ -117,6 +123,17 @@ class ServerMemory(Kept):
         fresh.reach(as_shares(importance))
         return fresh
 
+    def check(self) -> None:
+        """Raise unless the arrays can be those of a state, as after reading a file."""
+        sizes = dict.fromkeys(("accepted", "gains", "masses", "written"), np.size(self.accepted))
+        for name, size in (sizes | {"absences": 2, "trusted": 2, "alike": 3}).items():
+            values, kind = getattr(self, name), "i" if name == "accepted" else "f"
+            alike = isinstance(values, np.ndarray) and values.dtype.kind == kind
+            if not (alike and values.shape == (size,) and np.isfinite(values).all()):
+                raise FileFormatError(f"the state has no proper {name}: {values}")
+        if not np.all(self.written <= self.faded):
+            raise FileFormatError(f"the state has rounds after the last one, {self.faded}")
+
     def reach(self, importance: Floats) -> None:
         """Take another importance, of these clients and of those that have joined after them."""
         more = (0, importance.size - self.accepted.size)
@@ -172,6 +189,9 @@ class ServerMemory(Kept):
         used = {client: one for client, one in replies.items() if self._is_usable(client, one)}
         if not used:
             return None
+        if self.is_forgotten({client: one.since for client, one in used.items()}):
+            anew = self._without_memories().step(used, weigh=weigh)
+            return None if anew is None else replace(anew, begins_anew=True)
         cohort, told = np.array(list(used), dtype=np.int64), list(used.values())
         knows = np.array([one.since > 0 for one in told])
         shares, masses = self.importance[cohort], (self.masses * self.left())[cohort]
@@ -190,19 +210,32 @@ class ServerMemory(Kept):
                 parts.append((weight * (1.0 - trust), one.memory))
         keeps = np.array([one.keeps for one in told])
         absence = np.where(knows, self.rounds + 1 - self.accepted[cohort], 0)
-        gains, *evidence = self._learnt(shares, absence, np.array([one.products for one in told]))
+        gains, absences, trusted, alike = self._learnt(
+            shares, absence, np.array([one.products for one in told])
+        )
         mean = self._mean_with(
             shares * np.where(keeps, gains, 0.0), masses, lost, [one.innovation for one in told]
         )
-        rate = 0.0 if given or not absence.any() else _fading(evidence[0], evidence[2])
+        rate = 0.0 if given or not absence.any() else _fading(absences, alike)
         mean = total((float(np.exp(-rate)), mean)) if rate else mean
         after = masses + gains * (1.0 - masses)
         return Step(
-            total(*parts), weights, cohort[keeps], gains[keeps], after[keeps], mean, rate, *evidence
+            total(*parts),
+            weights,
+            cohort[keeps],
+            gains[keeps],
+            after[keeps],
+            mean,
+            rate,
+            absences,
+            trusted,
+            alike,
         )
 
     def accept(self, step: Step | None) -> None:
         """End the round, with this step or without any."""
+        if step is not None and step.begins_anew:
+            vars(self).update(vars(self._without_memories()))
         self.rounds += 1
         if step is not None:
             self.accepted[step.cohort] = self.rounds
@@ -211,6 +244,21 @@ class ServerMemory(Kept):
             self.faded += step.rate
             self.mean, self.absences = step.mean, step.absences
             self.trusted, self.alike = step.trusted, step.alike
+
+    def is_forgotten(self, since: Mapping[int, int]) -> bool:
+        """Return whether so many clients have lost their memories that all have.
+
+        Clients are given with the round of their memory, 0 if they have none.
+        """
+        known = [client for client in since if client < self.accepted.size]
+        lost = sum(bool(self.accepted[client]) and not since[client] for client in known)
+        return lost >= LOST and not any(since.values())
+
+    def _without_memories(self) -> Self:
+        """Return this state as it is when nobody has a memory; what was learnt of them stays."""
+        names = ("accepted", "gains", "masses", "written")
+        blank: dict[str, Any] = {name: np.zeros_like(getattr(self, name)) for name in names}
+        return replace(self, mean=[np.zeros_like(array) for array in self.mean], **blank)
 
     def _given(self, name: str, learnt: float) -> float:
         return float(learnt if np.isnan(self.constants[name]) else self.constants[name])

@@ -8,6 +8,7 @@ gzipped. What is not all there, or is something else, is refused with the file's
 import gzip
 import hashlib
 import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ from fedavot.errors import FileFormatError
 
 BYTES = 8
 """The type code of unsigned bytes."""
+PIECE = 1 << 24
+"""Bytes read at a time."""
 
 
 def read_idx(path: Path, *, axes: int) -> tuple[NDArray[np.uint8], str]:
@@ -40,7 +43,7 @@ def read_idx(path: Path, *, axes: int) -> tuple[NDArray[np.uint8], str]:
                 expected, what=f"the content {path} announces", remedy="its header may be damaged"
             )
             # One byte more than announced tells whether the file ends where it should.
-            body = stream.read(expected + 1)
+            body = b"".join(_pieces(stream.read, expected + 1))
     except (EOFError, gzip.BadGzipFile, zlib.error) as cause:
         raise FileFormatError(
             f"{path} is not a complete gzip file ({cause}); it may be cut off: fetch it again"
@@ -54,6 +57,13 @@ def read_idx(path: Path, *, axes: int) -> tuple[NDArray[np.uint8], str]:
     digest = hashlib.sha256(header)
     digest.update(body)
     return np.frombuffer(body, dtype=np.uint8).reshape(shape), digest.hexdigest()
+
+
+def _pieces(read: Callable[[int], bytes], length: int) -> Iterator[bytes]:
+    """Yield up to so many bytes piece by piece: a header may announce more than memory holds."""
+    while length and (piece := read(min(length, PIECE))):
+        length -= len(piece)
+        yield piece
 
 
 def _shape(path: Path, header: bytes, axes: int) -> tuple[int, ...]:

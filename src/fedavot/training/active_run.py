@@ -6,6 +6,7 @@ Rounds are run in pieces of equal length, so that one compiled program serves al
 import functools
 import itertools
 import re
+import weakref
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -29,6 +30,9 @@ PIECES = 10
 MOST_PIECES = 100
 """Largest number of pieces, chosen so that all have equal length."""
 _keys_of = jax.jit(jax.vmap(jax.random.key))
+_on_device: weakref.WeakKeyDictionary[Task, tuple[Any, Any]] = weakref.WeakKeyDictionary()
+"""The data and the numbers of examples of the last task trained, so that rules compared on one task
+move its data once."""
 
 
 class ActiveRun:
@@ -105,8 +109,9 @@ class ActiveRun:
         """Return the clients, weights and steps of rounds at+1..to, in blocks of some shape."""
         numbers = np.arange(at + 1, to + 1, dtype=np.int32).reshape(shape)
         cut = (self.played, *shape, -1)
+        sizes = self.plan.sizes[at:to].reshape(shape) if self.program.padded else None
         return (
-            Shared(numbers, self.steps[at:to].reshape(shape)),
+            Shared(numbers, self.steps[at:to].reshape(shape), sizes),
             Own(self.members[:, at:to].reshape(cut), self.weights[:, at:to].reshape(cut)),
         )
 
@@ -157,13 +162,15 @@ def precision(task: Task) -> AbstractContextManager[Any]:
 def clients_of(problem: Problem) -> ClientData:
     """Return the problem's data on the device, floats in the task's precision."""
     task = problem.task
+    held = _on_device.get(task)
+    if held is None:
+        _on_device.clear()
+        data = jax.tree.map(functools.partial(_moved, dtype=task.dtype), task.data)
+        held = data, jnp.asarray(task.sizes, dtype=np.int32)
+        _on_device[task] = held
+    return ClientData(*held, jnp.asarray(problem.shares, dtype=task.dtype))
 
-    def on_device(leaf: Any) -> Any:
-        array = jnp.asarray(leaf)
-        return array.astype(task.dtype) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
-    return ClientData(
-        jax.tree.map(on_device, task.data),
-        jnp.asarray(task.sizes, dtype=np.int32),
-        jnp.asarray(problem.shares, dtype=task.dtype),
-    )
+def _moved(leaf: Any, dtype: np.dtype[Any]) -> Any:
+    array = jnp.asarray(leaf)
+    return array.astype(dtype) if jnp.issubdtype(array.dtype, jnp.floating) else array

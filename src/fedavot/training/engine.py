@@ -95,7 +95,15 @@ def finish(
 
 
 def objective(problem: Problem, params: Params) -> Floats:
-    """Return Σ p_i f_i at models with a leading axis of seeds, shape (n_seeds,)."""
+    """Return the objective Σ p_i f_i at several models, shape (n_seeds,).
+
+    Parameters
+    ----------
+    problem : Problem
+        The clients' data and loss, and their importance.
+    params : pytree of arrays
+        Models, each leaf with a leading axis of seeds.
+    """
     task = problem.task
     with precision(task):
         local = LocalTraining(task.loss, task.counts is not None)

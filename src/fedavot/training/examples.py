@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Integers
-from fedavot._files import ARCHIVE_FAILURES
+from fedavot._files import ARCHIVE_FAILURES, read_archive
 from fedavot.errors import FileFormatError, TaskError
 from fedavot.training.tasks._examples import Pair
 
@@ -31,9 +30,7 @@ class Examples(NamedTuple):
 def read_examples(path: Path) -> Examples:
     """Read an .npz of ``features``, ``targets`` and perhaps ``clients``, no pickled objects."""
     try:
-        with path.open("rb") as stream:
-            held = np.load(stream, allow_pickle=False)
-            arrays = {name: held[name] for name in getattr(held, "files", ())}
+        arrays, _ = read_archive(path)
     except ARCHIVE_FAILURES as cause:
         raise FileFormatError(
             f"{path} is not an .npz of plain arrays ({cause}); write it with numpy.savez"

@@ -18,12 +18,19 @@ class Projection(Protocol):
 
 @dataclass(frozen=True)
 class Ball:
-    """All models of Euclidean norm at most ``radius``, all leaves taken together."""
+    """All models of a bounded Euclidean norm, all leaves taken together.
+
+    Parameters
+    ----------
+    radius : float
+        The largest norm, above 0.
+    """
 
     radius: float
 
     def __post_init__(self) -> None:
-        as_amount(self.radius, what="radius", positive=True)
+        # As a float: an integer of more than 64 bits is none of JAX's.
+        object.__setattr__(self, "radius", as_amount(self.radius, what="radius", positive=True))
 
     def __call__(self, params: Params) -> Params:
         """Scale the model back to the sphere where it is outside."""
@@ -43,7 +50,13 @@ class Ball:
 
 @dataclass(frozen=True)
 class Box:
-    """All models with every entry between ``low`` and ``high``."""
+    """All models with every entry between two numbers.
+
+    Parameters
+    ----------
+    low, high : float
+        The least and the largest entry.
+    """
 
     low: float
     high: float
@@ -51,6 +64,8 @@ class Box:
     def __post_init__(self) -> None:
         if not self.low < self.high:
             raise OptionError(f"a box from {self.low} to {self.high} is empty; low must be below")
+        for name in ("low", "high"):
+            object.__setattr__(self, name, float(getattr(self, name)))
 
     def __call__(self, params: Params) -> Params:
         """Clip every entry."""

@@ -13,9 +13,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedavot.errors import RuleError
 from fedavot.rules._rule import Report, Rule
 from fedavot.training.local import LocalTraining, batch_key, client_loss, train_client
 from fedavot.training.task import Params
+
+WRITTEN_OUT = 4
+"""Largest number of places that a round without padding writes out on a CPU: each reads its own
+data in place, and the program grows with their number."""
+PARTS = 4
+"""Number of parts that the places of padded rounds are cut into on an accelerator."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +79,15 @@ class Carry(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """What all seeds share in a round: its number, from 1, and its step size."""
+    """What all seeds share in a round.
+
+    Its number, from 1, its step size, and in a padded program the largest number of clients that a
+    seed asks in it.
+    """
 
     number: Any
     step: Any
+    size: Any
 
 
 class Own(NamedTuple):
@@ -118,10 +130,7 @@ def run_round(
         )
         return jax.tree.map(jnp.subtract, end, start), loss
 
-    if program.parallel:
-        updates, losses = jax.vmap(train)(sources)
-    else:
-        updates, losses = jax.lax.map(train, sources)
+    updates, losses = _train_all(program, train, sources, shared.size)
     if program.padded:
         # Weight 0 alone would not do: what is not finite stays so times 0.
         present = own.members < n_clients
@@ -129,13 +138,62 @@ def run_round(
             lambda leaf: jnp.where(present.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, 0), updates
         )
     report = Report(own.members, own.weights, updates, losses, shared.step, program.local.steps)
-    params, state = program.aggregate(carry.params, carry.state, report)
+    params, state = _as_pair(program.aggregate(carry.params, carry.state, report), carry)
     if program.local.projection is not None:
         params = program.local.projection(params)
     average = jax.tree.map(
         lambda mean, leaf: mean + (leaf - mean) / shared.number, carry.average, params
     )
     return Carry(params, average, state), report
+
+
+def _as_pair(returned: Any, carry: Carry) -> tuple[Params, Any]:
+    """Return the next model and state, or refuse what is none: JAX's own messages name neither."""
+    if not isinstance(returned, tuple | list) or len(returned) != 2:
+        raise RuleError(
+            f"the rule's aggregate returned {type(returned).__name__} {returned!r:.80}; it must "
+            "return two things, the next model and the next state"
+        )
+    params, state = returned
+    for what, new, old in (("model", params, carry.params), ("state", state, carry.state)):
+        leaves, others = (list(map(jnp.shape, jax.tree.leaves(tree))) for tree in (new, old))
+        if leaves != others or jax.tree.structure(new) != jax.tree.structure(old):
+            shapes, needed = (jax.tree.map(jnp.shape, tree) for tree in (new, old))
+            raise RuleError(
+                f"the rule's aggregate returned a {what} of shapes {shapes}; it must return one "
+                f"like that of the round before, {needed}"
+            )
+    return params, state
+
+
+def _train_all(program: Program, train: Callable[[Any], Any], sources: Any, size: Any) -> Any:
+    """Return what ``train`` gives for every place of a round, of which the first ``size`` count.
+
+    On a CPU a few places are written out, and many take turns. On an accelerator all train in
+    parallel. In padded rounds a loop ends with the last place that counts; others stay zero.
+    """
+    places = sources.shape[0]
+    together = jax.vmap(train) if program.parallel else functools.partial(jax.lax.map, train)
+    if not program.padded:
+        if program.parallel or places > WRITTEN_OUT:
+            return together(sources)
+        return jax.tree.map(lambda *leaf: jnp.stack(leaf), *map(train, sources))
+    width = -(-places // PARTS) if program.parallel else 1
+    filled = jnp.pad(sources, (0, -places % width), mode="edge")
+
+    def part(number: Any, done: Any) -> Any:
+        at = number * width
+        trained = together(jax.lax.dynamic_slice_in_dim(filled, at, width))
+        return jax.tree.map(
+            lambda all_, some: jax.lax.dynamic_update_slice_in_dim(all_, some, at, axis=0),
+            done,
+            trained,
+        )
+
+    shapes = jax.eval_shape(jax.vmap(train), filled)
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    trained = jax.lax.fori_loop(0, -(-size // width), part, nothing)
+    return jax.tree.map(lambda leaf: leaf[:places], trained)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -161,7 +219,19 @@ def advance(program: Program, clients: ClientData, keys: Any, carry: Carry, turn
 
         return jax.lax.scan(block, carry, (shared, own))
 
-    return jax.vmap(seed, (0, 0, None, 0))(keys, carry, *turns)
+    return _each_seed(seed, keys, carry, turns)
+
+
+def _each_seed(run: Callable[..., Any], keys: Any, carry: Carry, turns: Turn) -> Any:
+    """Return what ``run(key, carry, shared, own)`` gives for every seed.
+
+    An axis of length one would still make matrix products batched, which are slower on a CPU.
+    """
+    shared, own = turns
+    if keys.shape[0] > 1:
+        return jax.vmap(run, (0, 0, None, 0))(keys, carry, shared, own)
+    alone = jax.tree.map(lambda leaf: leaf[0], (keys, carry, own))
+    return jax.tree.map(lambda leaf: leaf[None], run(alone[0], alone[1], shared, alone[2]))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -176,7 +246,7 @@ def finite_updates(
     def seed(key: Any, carry: Carry, shared: Shared, own: Own) -> Any:
         return jax.vmap(finite)(run_round(program, clients, key, carry, (shared, own))[1].updates)
 
-    return jax.vmap(seed, (0, 0, None, 0))(keys, carry, *turn)
+    return _each_seed(seed, keys, carry, turn)
 
 
 def _client_losses(local: LocalTraining, clients: ClientData, params: Params) -> Any:

@@ -5,8 +5,11 @@ the seed alone, so a resumed run asks the same clients again. Rounds are padded 
 largest: absent places hold the client index n_clients and weight 0.
 """
 
+import functools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +37,11 @@ class Schedule:
     members: NDArray[np.int32]
     weights: Floats
     n_clients: int
+
+    @functools.cached_property
+    def sizes(self) -> NDArray[np.int32]:
+        """Largest number of clients that a seed asks, by round, shape (n_rounds,)."""
+        return np.asarray((self.members < self.n_clients).sum(axis=2).max(axis=0), dtype=np.int32)
 
     @property
     def padded(self) -> bool:
@@ -82,37 +90,48 @@ def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) ->
         )
     asked: list[Asked] = []
     for seed in seeds:
-        drawn = problem.availability(np.random.default_rng([seed, 0]), rounds)
-        where = f"the availability of seed {seed} gave no list of cohorts"
-        try:
-            cohorts = [as_array(cohort, otherwise=where, error=CohortError) for cohort in drawn]
-        except TypeError as cause:
-            raise CohortError(f"{where}: {cause}") from None
+        source = f"the availability of seed {seed}"
+        cohorts = _cohorts(problem.availability(np.random.default_rng([seed, 0]), rounds), source)
         if len(cohorts) != rounds:
             raise CohortError(
                 f"the availability gave {len(cohorts)} cohorts for {rounds} rounds of seed {seed}"
             )
-        _check(cohorts, task, f"the availability of seed {seed}")
+        _check(cohorts, task, source)
         # All of one type, also empty ones: rules index by cohorts, and cache by their bytes.
-        cohorts = [cohort.astype(np.int64, copy=False) for cohort in cohorts]
+        if {cohort.dtype for cohort in cohorts} != {np.dtype(np.int64)}:
+            cohorts = [cohort.astype(np.int64) for cohort in cohorts]
         chosen = rule.choose(cohorts, np.random.default_rng([seed, 1]))
-        if not (isinstance(chosen, list) and all(isinstance(one, Asked) for one in chosen)):
+        if not (isinstance(chosen, list) and set(map(type, chosen)) <= {Asked}):
             raise RuleError(f"rule {rule.name!r} must choose a list of Asked, one per round")
         if len(chosen) != rounds:
             raise RuleError(f"rule {rule.name!r} chose {len(chosen)} times in {rounds} rounds")
-        if any(one.members is not cohort for one, cohort in zip(chosen, cohorts, strict=True)):
-            members = [np.asarray(one.members) for one in chosen]
+        members = [one.members for one in chosen]
+        if any(map(operator.is_not, members, cohorts)):
+            members = [np.asarray(one) for one in members]
             _check(members, task, f"rule {rule.name!r}")
         asked.extend(chosen)
     return _rectangle(asked, task, (len(seeds), rounds), rule.name)
 
 
+def _cohorts(drawn: Any, source: str) -> list[NDArray[Any]]:
+    """Return the cohorts that an availability gave, as arrays."""
+    where = f"{source} gave no list of cohorts"
+    try:
+        cohorts = list(drawn)
+        if set(map(type, cohorts)) <= {np.ndarray}:
+            return cohorts
+        return [as_array(cohort, otherwise=where, error=CohortError) for cohort in cohorts]
+    except TypeError as cause:
+        raise CohortError(f"{where}: {cause}") from None
+
+
 def _rectangle(asked: list[Asked], task: Task, shape: tuple[int, int], name: str) -> Schedule:
     """Return the members asked and their weights, which must be finite in the task's precision."""
-    sizes = np.fromiter((len(one.members) for one in asked), np.int64, len(asked))
+    clients, given = zip(*asked, strict=True)
+    sizes = _sizes(clients)
     try:
-        weight_sizes = np.fromiter((len(one.weights) for one in asked), np.int64, len(asked))
-        flat = np.concatenate([one.weights for one in asked])
+        weight_sizes = _sizes(given)
+        flat = np.concatenate(given)
     except (TypeError, ValueError) as cause:
         raise RuleError(f"rule {name!r} gave weights that are not flat arrays: {cause}") from None
     if flat.ndim != 1 or not np.issubdtype(flat.dtype, np.number):
@@ -130,7 +149,7 @@ def _rectangle(asked: list[Asked], task: Task, shape: tuple[int, int], name: str
     places = np.arange(length) < sizes[:, None]
     members = np.full((len(asked), length), task.n_clients, np.int32)
     weights = np.zeros((len(asked), length))
-    members[places] = np.concatenate([one.members for one in asked])
+    members[places] = np.concatenate(clients)
     weights[places] = flat
     bad = np.argwhere(~(np.abs(weights) <= float(np.finfo(task.dtype).max)))
     if bad.size:
@@ -146,16 +165,16 @@ def _rectangle(asked: list[Asked], task: Task, shape: tuple[int, int], name: str
 def _check(cohorts: Sequence[Integers], task: Task, source: str) -> None:
     """Refuse members that are not distinct known clients, in all rounds at once."""
     n_clients = task.n_clients
-    sizes = np.fromiter((cohort.size for cohort in cohorts), np.int64, len(cohorts))
-    if not sizes.any():
-        raise CohortError(f"{source} has no participants in any of {len(cohorts)} rounds")
-    deep = [number for number, cohort in enumerate(cohorts) if cohort.ndim != 1]
-    if deep:
+    if {cohort.ndim for cohort in cohorts} - {1}:
+        deep = [number for number, cohort in enumerate(cohorts) if cohort.ndim != 1]
         raise CohortError(
             f"{source} has a cohort of shape {cohorts[deep[0]].shape} in round {deep[0] + 1}; "
             "it must be a flat sequence of client indices"
         )
-    members = np.concatenate([cohort for cohort in cohorts if cohort.size])
+    sizes = _sizes(cohorts)
+    if not sizes.any():
+        raise CohortError(f"{source} has no participants in any of {len(cohorts)} rounds")
+    members = np.concatenate(cohorts if sizes.all() else [one for one in cohorts if one.size])
     if not np.issubdtype(members.dtype, np.integer):
         raise CohortError(f"{source} gave members of type {members.dtype}, not client indices")
     unknown = members[(members < 0) | (members >= n_clients)]
@@ -168,3 +187,7 @@ def _check(cohorts: Sequence[Integers], task: Task, source: str) -> None:
     if repeated.size:
         number, client = divmod(int(repeated[0]), n_clients)
         raise CohortError(f"{source} has client {task.label(client)} twice in round {number + 1}")
+
+
+def _sizes(arrays: Sequence[Any]) -> Integers:
+    return np.fromiter(map(len, arrays), np.int64, len(arrays))

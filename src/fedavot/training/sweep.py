@@ -90,7 +90,7 @@ def sweep(problem: Problem, rule: Rule, training: Training, choices: Sequence[St
             held = jax.tree.map(lambda *leaf: jnp.stack(leaf), *states)
             arguments = (begun.program, begun.clients, begun.keys, start, held)
             losses.append(
-                np.asarray(_side_by_side(*arguments, steps[at : at + together], shared.number, own))
+                np.asarray(_side_by_side(*arguments, steps[at : at + together], shared, own))
             )
     found = np.concatenate(losses).astype(np.float64)
     return np.broadcast_to(found, (len(choices), len(training.seeds), found.shape[2]))
@@ -111,13 +111,13 @@ def _side_by_side(
     start: Any,
     states: Any,
     steps: Any,
-    numbers: Any,
+    shared: Shared,
     own: Own,
 ) -> Any:
     """Return the objective of every choice and seed after each block of rounds."""
 
     def one(state: Any, sizes: Any) -> Any:
         carry = Carry(start, start, state)
-        return advance(program, clients, keys, carry, (Shared(numbers, sizes), own))[1]
+        return advance(program, clients, keys, carry, (shared._replace(step=sizes), own))[1]
 
     return jax.vmap(one)(states, steps)

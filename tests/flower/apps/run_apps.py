@@ -50,8 +50,9 @@ out = ""
 def main():
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("apps", nargs="*", choices=[*APPS, []], default=list(APPS))
-    chosen = parser.parse_args().apps
+    # Without the empty list among the choices, argparse refuses that there are none.
+    parser.add_argument("apps", nargs="*", choices=[*APPS, []], default=[])
+    chosen = parser.parse_args().apps or APPS
     with tempfile.TemporaryDirectory() as made, simulation() as flower:
         for name in chosen:
             for kind, text in (("as it is", source(name)), ("with FedAVOT", edited(name))):
@@ -59,7 +60,11 @@ def main():
                 write(folder, name, text)
                 print(f"{name}, {kind} ... ", end="", flush=True)
                 config = CONFIG | {"out": str(folder)}
-                flower.run(config, folder / "flower.log", app=folder, nodes=N_CLIENTS)
+                try:
+                    flower.run(config, folder / "flower.log", app=folder, nodes=N_CLIENTS)
+                except RuntimeError as error:
+                    error.add_note((folder / "flower.log").read_text()[-3000:])
+                    raise
                 assert list(folder.glob("final_model.*")), "the run saved no model"
                 print("completed", flush=True)
 

@@ -167,6 +167,7 @@ class Sought:
         missing = [role for role in KINDS[kind][0] if role not in places]
         used = {places[role] for role in KINDS[kind][0] if role in places}
         free = [name for at, name in enumerate(header) if name.strip() and at not in used]
+        wide = missing == ["client"] and len(free) > 1
         if missing == ["client"]:
             free.sort(key=lambda name: plain(name) not in LIKELY)
         remedy: tuple[object, ...] = ("add them",)
@@ -178,6 +179,8 @@ class Sought:
             f"{source}, line 1: the columns are {listed(header)}; {called(kind)} needs {wanted}: ",
             *remedy,
             ", or add a header line if there is none",
+            # A column named for the clients would then be that of one client alone.
+            "; if every client has a column, write one row per round and client instead" * wide,
         )
 
 
@@ -206,8 +209,7 @@ def check_where(where: Mapping[str, Any] | None) -> dict[str, tuple[str, ...]]:
         if not all(isinstance(text, str) for text in (name, *values)) or not values:
             raise OptionError(
                 Option("where"),
-                f" has {shown(name)}: {shown(given)}; it must have a column's name and a value, as "
-                "in ",
+                f" has {shown(name)}: {shown(given)}; it needs a column's name and a value, as in ",
                 Option("where", {"event": "train_reply"}),
             )
         found[name] = tuple(value.strip() for value in values)
@@ -230,9 +232,7 @@ def sought_in(kind: str, columns: Mapping[str, str]) -> Sought:
 def unread(header: Sequence[str], layout: Layout) -> list[str]:
     """Return a note on the columns that are not read, if there are any."""
     rest = [name for place, name in enumerate(header) if place not in layout.places.values()]
-    if not rest:
-        return []
-    return [f"not read: column{'s' if len(rest) > 1 else ''} {listed(rest)}"]
+    return [f"not read: column{'s' * (len(rest) > 1)} {listed(rest)}"] if rest else []
 
 
 def plain(name: str) -> str:

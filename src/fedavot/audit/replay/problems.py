@@ -4,9 +4,9 @@ Client i has a quadratic loss with curvatures h_ij and a minimum b_i of its own,
 
     f_i(θ) = ½ Σ_j h_ij (θ_j − b_ij)²,     F = Σ p_i f_i,     F − min F = ½ Σ_j H_j (θ_j − θ*_j)²,
 
-with H = Σ p_i h_i and θ* = Σ p_i h_i b_i / H. Clients of one group are alike but for a little;
-without groups every client is a group of its own. L local steps of size η, with gradients that have
-Gaussian noise of deviation σ and a correction g added to each, change a model θ by
+with H = Σ p_i h_i and θ* = Σ p_i h_i b_i / H. Clients of one group are alike but for a little. L
+local steps of size η, with gradients that have Gaussian noise of deviation σ and a correction g
+added to each, change a model θ by
 
     Δ_i = −c_i (θ − b_i) − (c_i/h_i) g + s_i ξ,     c_i = 1 − (1 − η h_i)^L,
     s_i² = σ² η² Σ_{k<L} (1 − η h_i)^{2k},
@@ -15,6 +15,7 @@ so that a client's round is one expression. Arrays have the axes (dimension, ste
 client).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -72,7 +73,7 @@ class Problems:
 
 def problems(
     importance: Floats,
-    group_of: Integers | None,
+    groupings: Sequence[Integers | None],
     *,
     steps: Floats,
     local_steps: int,
@@ -84,8 +85,9 @@ def problems(
     ----------
     importance : float array, shape (n_clients,)
         The importance of each client.
-    group_of : int array, shape (n_clients,), or None
-        The group of each client.
+    groupings : sequence of int arrays, shape (n_clients,), or None
+        Which clients are alike: the group of each, or None if all differ. There are variants for
+        every one of them.
     steps : float array, shape (n_steps,)
         Local step sizes.
     local_steps : int
@@ -93,23 +95,21 @@ def problems(
     rng : Generator
         Generator for the problems.
     """
-    n_clients = importance.size
-    group = np.arange(n_clients) if group_of is None else group_of
-    within = 0.0 if group_of is None else WITHIN
-
-    def drawn() -> Floats:
-        of_group = rng.standard_normal((DIMENSION, SEEDS, int(group.max()) + 1))
-        return of_group[..., group] + within * rng.standard_normal((DIMENSION, SEEDS, n_clients))
-
-    # Seeds draw the same in every variant, so that variants differ in nothing else.
-    apart, bent = drawn(), drawn()
-    first = rng.standard_normal((DIMENSION, SEEDS, 1))
-    first /= np.sqrt((first**2).mean(axis=0))
     variants = list(product(STRENGTHS, NOISES))
-    minimum = np.concatenate([first + strength * apart for strength, _ in variants], axis=1)
-    curvature = np.concatenate(
-        [LEAST_CURVATURE ** (0.5 + np.arctan(bent) / np.pi)] * len(variants), axis=1
+    # Seeds draw the same in every variant of a grouping, so that these differ in nothing else.
+    parts = [_drawn(importance.size, group_of, rng) for group_of in groupings]
+    minimum = np.concatenate(
+        [first + strength * apart for first, apart, _ in parts for strength, _ in variants], axis=1
     )
+    curvature = np.concatenate(
+        [
+            LEAST_CURVATURE ** (0.5 + np.arctan(bent) / np.pi)
+            for _, _, bent in parts
+            for _ in variants
+        ],
+        axis=1,
+    )
+    variants *= len(parts)
     deviation = np.repeat([noise for _, noise in variants], SEEDS)[:, None]
     sizes = steps[:, None, None]
     kept = 1.0 - sizes * curvature[:, None]
@@ -125,3 +125,20 @@ def problems(
         best=(curvature * minimum) @ importance / total,
         span=steps[:, None] * local_steps,
     )
+
+
+def _drawn(
+    n_clients: int, group_of: Integers | None, rng: np.random.Generator
+) -> tuple[Floats, Floats, Floats]:
+    """Return how far all minima are from the first model, how far apart, and how curved."""
+    group = np.arange(n_clients) if group_of is None else group_of
+    within = 0.0 if group_of is None else WITHIN
+
+    def drawn() -> Floats:
+        of_group = rng.standard_normal((DIMENSION, SEEDS, int(group.max()) + 1))
+        return of_group[..., group] + within * rng.standard_normal((DIMENSION, SEEDS, n_clients))
+
+    apart, bent = drawn(), drawn()
+    first = rng.standard_normal((DIMENSION, SEEDS, 1))
+    first /= np.sqrt((first**2).mean(axis=0))
+    return first, apart, bent

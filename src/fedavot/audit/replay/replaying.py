@@ -1,7 +1,8 @@
 """The replay: every rule is trained on the log, and its losses are compared.
 
 A rule's loss in a problem is the mean of the excess loss over some rounds, at the step size that is
-best for it in that variant: as with a step size that a user tunes.
+best for it in that variant: as with a step size that a user tunes. Where it is not known how
+clients differ, its loss is the mean over the ways in which they may.
 """
 
 from collections.abc import Sequence
@@ -13,12 +14,10 @@ from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
 from fedavot.audit.findings import LawName
-from fedavot.audit.recommended import Estimate, Replay, Trained
+from fedavot.audit.recommending import Estimate, Replay, Trained
 from fedavot.audit.replay.problems import SEEDS, problems
-from fedavot.audit.replay.scene import Scene
-from fedavot.audit.replay.task import train_task
-from fedavot.audit.replay.training import train, train_all
-from fedavot.audit.replay.ways import Way, ways_of
+from fedavot.audit.replay.scene import Scene, Way, ways_of
+from fedavot.audit.replay.training import train, train_all, train_task
 from fedavot.audit.statistics.rules import FEDAVG, FULL
 from fedavot.training.task import Task
 
@@ -31,7 +30,8 @@ RECORDS = 60
 MOST = 1e6
 """Losses beyond this, relative to the first model's, have diverged."""
 LEAST_GAIN = 0.03
-"""A rule is better if it removes at least this share of the loss in every variant, and ..."""
+"""A rule is better than another if it removes at least this share of its loss in every variant, and
+..."""
 SPREADS = 3.18
 """... if its mean gain is this many standard errors over the seeds: the 97.5 % quantile of
 Student's t for four seeds."""
@@ -43,7 +43,7 @@ class _Losses:
 
     way: Way
     steps: Floats
-    """Best step size in each variant."""
+    """Best step sizes."""
     over_all: Floats
     held_out: Floats
     curve: Floats
@@ -84,7 +84,7 @@ def replay(scene: Scene, options: Options, task: Task | None = None) -> Replay:
     if task is None:
         steps, rounds = STEPS, np.arange(1, n_rounds + 1)
         of = problems(
-            importance, scene.group_of, steps=steps, local_steps=options.local_steps, rng=rng
+            importance, scene.groupings(), steps=steps, local_steps=options.local_steps, rng=rng
         )
         losses = {FULL: train_all(of, importance, n_rounds, rng)}
         for together in _by_cohorts(ways):
@@ -94,12 +94,14 @@ def replay(scene: Scene, options: Options, task: Task | None = None) -> Replay:
     else:
         steps = TASK_STEPS
         rounds, losses = train_task(task, scene.window, ways, steps, options.local_steps)
+    groupings = len(scene.groupings()) if task is None else 1
     recorded = np.unique(np.linspace(0, rounds.size - 1, min(RECORDS, rounds.size)).round())
     shown = recorded.astype(np.int64)
+    shape = (rounds.size, steps.size, groupings, -1, SEEDS)
     everyone = Way(FULL, scene.window.incidence, np.zeros(0))
     held_out = rounds > min(scene.fitted_rounds, n_rounds - 1)
     found = {
-        way.rule: _summary(way, steps, losses[way.rule], held_out, shown)
+        way.rule: _summary(way, steps, losses[way.rule].reshape(*shape), held_out, shown)
         for way in (*ways, everyone)
     }
     return Replay(
@@ -107,7 +109,7 @@ def replay(scene: Scene, options: Options, task: Task | None = None) -> Replay:
         recorded=rounds[shown],
         fitted_rounds=scene.fitted_rounds,
         held_out_rounds=n_rounds - scene.fitted_rounds,
-        variants=losses[FULL].shape[2] // SEEDS,
+        variants=found[FULL].held_out.shape[0],
         seeds=SEEDS,
         local_steps=options.local_steps,
         n_clients=scene.clients.size,
@@ -126,17 +128,20 @@ def _by_cohorts(ways: Sequence[Way]) -> list[list[Way]]:
 def _summary(
     way: Way, steps: Floats, losses: Floats, held_out: NDArray[np.bool_], shown: Integers
 ) -> _Losses:
-    """Reduce losses of shape (n_records, n_steps, n_problems) to those at the best steps."""
+    """Reduce losses to those at the best steps, and to their means over groupings.
+
+    ``losses`` has the shape (n_records, n_steps, n_groupings, n_variants, SEEDS).
+    """
     finite = np.clip(np.nan_to_num(losses, nan=MOST, posinf=MOST), 1.0 / MOST, MOST)
-    by_variant = finite.reshape(*finite.shape[:2], -1, SEEDS)
-    late = by_variant[held_out].mean(axis=0)
-    best, variants = late.mean(axis=2).argmin(axis=0), np.arange(by_variant.shape[2])
+    late = finite[held_out].mean(axis=0)
+    best = late.mean(axis=3).argmin(axis=0)
+    at_best = (best, *np.ogrid[: best.shape[0], : best.shape[1]])
     return _Losses(
         way,
         steps[best],
-        np.exp(np.log(by_variant).mean(axis=0))[best, variants],
-        late[best, variants],
-        by_variant[shown][:, best, variants].mean(axis=2).T,
+        np.exp(np.log(finite).mean(axis=0))[at_best].mean(axis=0),
+        late[at_best].mean(axis=0),
+        finite[shown][:, *at_best].mean(axis=(1, 3)).T,
     )
 
 
@@ -155,7 +160,12 @@ def _trained(one: _Losses, found: dict[str, _Losses], in_use: str) -> Trained:
         low=one.curve.min(axis=0),
         middle=np.median(one.curve, axis=0),
         high=one.curve.max(axis=0),
-        better=to_use.high < 1.0 - LEAST_GAIN and _surely(one.held_out, found[in_use].held_out),
+        # Above all a rule is no worse than the plain average, whatever is in use.
+        better=one.way.rule != in_use
+        and all(
+            _is_better(one.held_out, found[other].held_out)
+            for other in {in_use, FEDAVG} - {one.way.rule}
+        ),
         softness=one.way.softness,
     )
 
@@ -167,8 +177,9 @@ def _ratio(losses: Floats, reference: Floats) -> Estimate:
     return Estimate(value, low, high)
 
 
-def _surely(losses: Floats, reference: Floats) -> bool:
-    """Return whether the mean over seeds is less by more than chance."""
+def _is_better(losses: Floats, reference: Floats) -> bool:
+    """Return whether losses are less in every variant, and their mean by more than chance."""
     by_seed = np.log(losses / reference).mean(axis=0)
     error = float(by_seed.std(ddof=1)) / np.sqrt(by_seed.size)
-    return bool(by_seed.mean() + SPREADS * error < 0.0)
+    surely = bool(by_seed.mean() + SPREADS * error < 0.0)
+    return surely and _ratio(losses, reference).high < 1.0 - LEAST_GAIN

@@ -4,6 +4,9 @@ A large log is made smaller in three ways, each only as far as it must be. Clien
 that would leave cohorts much smaller than they are, consecutive rounds are merged, so that cohorts
 keep their size and clients still return after about as many rounds, relative to their number. And
 only the last rounds are taken.
+
+A way is a rule with the weights it gives to every round. Weights that are fitted are fitted to the
+first part of the rounds; weights that are learned come from the rounds before.
 """
 
 from dataclasses import dataclass
@@ -14,16 +17,30 @@ import numpy as np
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence
 from fedavot.audit.federation import Federation
-from fedavot.audit.statistics.case import Case
-from fedavot.audit.statistics.fitting import Fitting
-from fedavot.audit.statistics.judging import FITTED
+from fedavot.audit.findings import LawName
+from fedavot.audit.recommending import Need
+from fedavot.audit.statistics import rules as named
+from fedavot.audit.statistics.case import Case, Fitting
+from fedavot.audit.statistics.persistence import lasting_direction
+from fedavot.audit.statistics.price import FITTED
+from fedavot.audit.statistics.weighing import (
+    chosen,
+    inverse,
+    learned,
+    normalised,
+    softly_learned,
+    weights_of,
+)
 from fedavot.audit.statistics.window import Window
+from fedavot.soft_online import SOFTNESS
 
 MOST_CLIENTS = 1_000
 MOST_ROUNDS = 3_000
 MOST_ENTRIES = 300_000
 ENOUGH = 10
 """Cohorts of more clients than this may be smaller than they are in the log."""
+MOMENTUM = 0.9
+"""Of FedAvgM, as in `fedavot.rules.fedavgm`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +75,24 @@ class Scene:
     def fitted_rounds(self) -> int:
         """Number of rounds in the first part."""
         return self.fitting.window.n_rounds
+
+    def groupings(self) -> tuple[Integers | None, ...]:
+        """Return which clients may be alike: those of a group or, if no groups are known, none.
+
+        Without groups there is a second answer: clients that take part alike, about as often and
+        at the same times. How clients differ is not known then, and what matters most to training
+        is whether it goes along with when they take part.
+        """
+        if self.group_of is not None:
+            return (self.group_of,)
+        window = self.window
+        often = _above_median(window.taken.astype(np.float64))
+        together = _above_median(lasting_direction(window.incidence))
+        return None, 2 * often + together
+
+
+def _above_median(values: Floats) -> Integers:
+    return (np.argsort(np.argsort(values, kind="stable")) * 2 // values.size).astype(np.int64)
 
 
 def scene_of(case: Case, rng: np.random.Generator) -> Scene:
@@ -128,3 +163,88 @@ class _Thinning(NamedTuple):
         keys, firsts = np.unique(number[there] * self.kept.size + new[there], return_index=True)
         n_rounds = int(self.number[-1]) + 1
         return Incidence.of_keys(keys, n_rounds, self.kept.size), there[firsts]
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """A rule over the rounds of a scene.
+
+    Attributes
+    ----------
+    rule : str
+        Its name.
+    cohorts : Incidence
+        The clients that train in each round.
+    weights : float array, shape (n_entries,)
+        The weight of each.
+    needs : tuple of Need
+        What it needs, one of these.
+    momentum : float
+        Momentum on the server.
+    remembers : bool
+        Whether it is the steady rule, whose weights are the shares of those present.
+    softness : float
+        Softness of its alignment.
+    """
+
+    rule: str
+    cohorts: Incidence
+    weights: Floats
+    needs: tuple[Need, ...] = ()
+    momentum: float = 0.0
+    remembers: bool = False
+    softness: float = 0.0
+
+
+def ways_of(
+    scene: Scene, *, law: LawName, softness: float, rng: np.random.Generator
+) -> tuple[Way, ...]:
+    """Return every rule that the facts of a log allow.
+
+    Parameters
+    ----------
+    scene : Scene
+        The rounds.
+    law : LawName
+        Which law FedAVOT is fitted by.
+    softness : float
+        Softness of the soft alignment.
+    rng : Generator
+        Generator for server selection.
+    """
+    window, fitting = scene.window, scene.fitting
+    cohorts, shares = window.incidence, window.importance
+    by_importance = normalised(window, shares[cohorts.members])
+    inverse_weights = inverse(window, fitting.seen())
+    plain = window.plain()
+    ways = [
+        Way(named.FEDAVG, cohorts, plain),
+        Way(named.IMPORTANCE_AVERAGE, cohorts, by_importance),
+        Way(named.FEDAVGM, cohorts, by_importance, momentum=MOMENTUM),
+        Way(named.ONLINE, cohorts, learned(window)),
+        Way(named.SOFT_ONLINE, cohorts, softly_learned(window), softness=SOFTNESS),
+        Way(named.FEDAVOT, cohorts, weights_of(fitting.align(law), window)),
+        Way(
+            named.SOFT,
+            cohorts,
+            weights_of(fitting.align(law, softness=softness), window),
+            softness=softness,
+        ),
+        Way(named.SELF_NORMALISED_IPW, cohorts, normalised(window, inverse_weights)),
+        Way(named.HORVITZ_THOMPSON, cohorts, inverse_weights),
+        Way(
+            named.STEADY,
+            cohorts,
+            plain,
+            ("memory-clients", "memory-server"),
+            remembers=True,
+        ),
+    ]
+    if scene.examples is not None:
+        ways.append(Way(named.BY_EXAMPLES, cohorts, normalised(window, scene.examples)))
+    if scene.applied is not None:
+        ways.append(Way(named.AS_APPLIED, cohorts, scene.applied))
+    if scene.available is not None:
+        asked, weights = chosen(window, scene.available, rng)
+        ways.append(Way(named.SELECT, asked.incidence, weights, ("select",)))
+    return tuple(ways)

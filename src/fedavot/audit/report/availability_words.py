@@ -8,8 +8,9 @@ import numpy as np
 
 from fedavot._checks import Floats
 from fedavot.audit.findings import Findings
-from fedavot.audit.recommended import Estimate
-from fedavot.audit.report.numerals import (
+from fedavot.audit.recommending import Estimate
+from fedavot.audit.report.terms import (
+    LAWS,
     amount,
     count,
     interval,
@@ -19,7 +20,6 @@ from fedavot.audit.report.numerals import (
     stretch,
     told_name,
 )
-from fedavot.audit.report.terms import LAWS
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 NAMED = 5
@@ -152,7 +152,7 @@ def _dispersion(ratio: float) -> str:
     if ratio < 1 / NOTEWORTHY:
         return (
             "The number of clients in a round varies less than with independent clients, as if the "
-            "cohort size is capped."
+            "cohort size were capped."
         )
     return "The number of clients in a round varies as with independent clients."
 

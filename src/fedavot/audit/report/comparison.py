@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from fedavot.audit.findings import Findings
 from fedavot.audit.report.document import findings_document
-from fedavot.audit.report.numerals import NARROW, amount, count, listed, share, shown, size
+from fedavot.audit.report.terms import NARROW, amount, count, listed, share, shown, size
 from fedavot.audit.statistics.rules import label
+from fedavot.errors import FileFormatError
 
 NAMED = 5
 """How many clients are named before the rest are counted."""
@@ -59,9 +60,15 @@ def compare(old: Mapping[str, Any], findings: Findings) -> tuple[Change, ...]:
         if nothing changed.
     """
     new = findings_document(findings)
-    return tuple(
-        change for part in (_advice, _figures, _groups, _sets, _log) for change in part(old, new)
-    )
+    parts = (_advice, _figures, _groups, _sets, _log)
+    try:
+        return tuple(change for part in parts for change in part(old, new))
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as cause:
+        # Its checksum is right, so somebody edited and sealed it.
+        raise FileFormatError(
+            f"the earlier findings are not as an audit wrote them ({cause!r}); use its "
+            "findings.json unchanged"
+        ) from None
 
 
 def _advice(old: _Document, new: _Document) -> Iterator[Change]:

@@ -9,20 +9,19 @@ any other null that the log does not give the figure.
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from math import isfinite
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 import numpy as np
 
 from fedavot import __version__
 from fedavot._cells import line
-from fedavot._checks import Floats, Integers
+from fedavot._checks import Floats
 from fedavot._files import PathLike, read_document, write_document, write_whole
 from fedavot.audit.findings import Findings
-from fedavot.audit.recommended import Replay
+from fedavot.audit.recommending import Replay
 from fedavot.errors import FileFormatError
 
 FORMAT = "fedavot-findings"
@@ -77,7 +76,7 @@ def read_findings(path: PathLike) -> dict[str, Any]:
     Returns
     -------
     dict from str
-        As `findings_document` returns it; keys unknown to this version are kept.
+        As `findings_document` returns it; its checksum vouches for it.
     """
     document = read_document(path, format=FORMAT, version=VERSION)
     if document["version"] != VERSION:
@@ -86,16 +85,11 @@ def read_findings(path: PathLike) -> dict[str, Any]:
             f"with version {VERSION}; audit the earlier log again with this fedavot, and compare "
             "with that"
         )
-    wrong = next(_misfits(document, Findings, ""), None) or next(
-        _misfits(document.get("importance_digest"), str, "importance_digest"), None
-    )
-    if wrong is not None:
-        raise FileFormatError(f"{path}: {wrong}; use a findings.json as an audit wrote it")
     return document
 
 
 def write_alignment(findings: Findings, path: PathLike) -> None:
-    """Write the weights to use, with the clients' names, whole or not at all.
+    """Write the weights fitted to the log, with the clients' names, whole or not at all.
 
     `fedavot.Alignment.load` and `fedavot.flower.Weighting.load` read them.
     """
@@ -152,69 +146,3 @@ def _digest(findings: Findings) -> str:
 
 def _cells(values: Floats) -> list[str]:
     return [repr(value) if isfinite(value) else "" for value in values.tolist()]
-
-
-def _misfits(value: Any, hint: Any, place: str) -> Iterator[str]:
-    """Say where a value of a document is not what the findings' annotations ask for."""
-    kind, options = get_origin(hint) or hint, get_args(hint)
-    names = _annotations(hint)
-    if kind in (Union, UnionType):
-        if all(list(_misfits(value, option, place)) for option in options):
-            yield _misfit(value, place, " or ".join(_words(option) for option in options))
-    elif names is not None:
-        if not isinstance(value, dict):
-            yield _misfit(value, place, "an object")
-            return
-        for name, inner in names.items():
-            where = f"{place}.{name}".removeprefix(".")
-            if name not in value:
-                yield f"there is no {where}"
-            else:
-                yield from _misfits(value[name], inner, where)
-    elif kind is tuple:
-        if not isinstance(value, list):
-            yield _misfit(value, place, "a list")
-            return
-        for at, one in enumerate(value):
-            yield from _misfits(one, options[0], f"{place}[{at}]")
-    elif not _fits(value, hint):
-        yield _misfit(value, place, _words(hint))
-
-
-def _misfit(value: Any, place: str, words: str) -> str:
-    shown = repr(value)
-    shown = shown if len(shown) <= 60 else f"{shown[:59]}…"
-    return f"{place} is {shown}, but must be {words}"
-
-
-def _annotations(hint: Any) -> dict[str, Any] | None:
-    """Return the annotations of what findings.json has of an object; None if it is none."""
-    if not (is_dataclass(hint) or hasattr(hint, "_fields")):
-        return None
-    return {name: one for name, one in get_type_hints(hint).items() if name not in ELSEWHERE}
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Return whether a value without parts of its own is what an annotation asks for."""
-    if get_origin(hint) is Literal:
-        return value in get_args(hint)
-    if hint == Floats:
-        return isinstance(value, list) and all(
-            _fits(one, Floats if isinstance(one, list) else float) for one in value
-        )
-    if hint == Integers:
-        return isinstance(value, list) and all(type(one) in (str, float) for one in value)
-    if hint is float:
-        # Not isfinite alone, which fails on the longest integers that JSON may have.
-        return value is None or (type(value) in (int, float) and -1e300 < value < 1e300)
-    return type(value) is (type(None) if hint is None else hint)
-
-
-def _words(hint: Any) -> str:
-    """Return what an annotation asks for."""
-    if get_origin(hint) is Literal:
-        return ", ".join(map(repr, get_args(hint)))
-    if hint in (Floats, Integers):
-        return "a list of numbers" if hint == Floats else "a list of names or numbers"
-    plain = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
-    return plain.get(hint, "null" if hint is type(None) else "an object")

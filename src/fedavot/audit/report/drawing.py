@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats
-from fedavot.audit.report.numerals import NARROW, count, shown
+from fedavot.audit.report.terms import NARROW, count, shown
 
 COLOURS = {
     "ink": "#1b1f24",

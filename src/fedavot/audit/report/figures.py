@@ -11,7 +11,7 @@ import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot.audit.findings import Findings
-from fedavot.audit.recommended import Trained
+from fedavot.audit.recommending import Trained
 from fedavot.audit.report.drawing import (
     COLOURS,
     Picture,
@@ -28,7 +28,7 @@ from fedavot.audit.report.drawing import (
     row_figure,
     settle,
 )
-from fedavot.audit.report.numerals import NOTHING, interval, number, share, shown, times
+from fedavot.audit.report.terms import NOTHING, interval, number, share, shown, times
 from fedavot.audit.statistics.rules import FULL, label
 
 MOST_ROWS = 16
@@ -109,11 +109,12 @@ def _replay(findings: Findings) -> Picture | None:
     later = later[np.isfinite(later) & (later > 0)]
     low, high = 0.6 * later.min(initial=1.0), 1.3 * max(1.0, later.max(initial=0.0))
     axes.set(yscale="log", ylim=(low, high), xlim=(0, int(replay.recorded[-1])))
-    axes.set(xlabel="round", ylabel="excess loss (smaller is better)")
+    axes.set(xlabel="round", ylabel="excess loss (first model = 100\u202f%)")
     in_percent(axes.yaxis)
     axes.axvline(replay.fitted_rounds, color=COLOURS["muted"], linewidth=1.2, linestyle=":")
-    place = {"transform": axes.get_xaxis_transform(), "size": 9, "color": COLOURS["muted"]}
-    axes.text(replay.fitted_rounds, 1.0, " held out", va="top", **place)
+    place = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
+    look: Any = {"va": "top", "size": 9, "color": COLOURS["muted"]}
+    axes.annotate("held out", (replay.fitted_rounds, 1.0), (4, 0), **place, **look)
     ends = [np.clip(np.nan_to_num(one.middle[-1], nan=high), low, high) for one in marked]
     label_beside(
         axes,

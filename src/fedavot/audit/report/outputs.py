@@ -182,26 +182,38 @@ def _make(findings: Findings, changes: Sequence[Change], folder: Path, place: Pa
 
 
 def _put(aside: Path, place: Path, names: Sequence[str]) -> None:
-    """Move files into an existing folder, or restore its content."""
+    """Move files into an existing folder, or restore its content.
+
+    Every file is there at any time, the old one or the new one, even if the process is killed: a
+    folder without findings would not be taken for that of an audit.
+    """
     old = aside / "old"
     every = dict.fromkeys([*names, *map(_png, PICTURES)])
-    before = {name for name in every if os.path.lexists(place / name)}
+    before = [name for name in every if os.path.lexists(place / name)]
     had_figures = (place / FIGURES).exists()
+    (old / FIGURES).mkdir(parents=True)
+    for name in before:
+        _keep(place / name, old / name)
     try:
-        (old / FIGURES).mkdir(parents=True)
         (place / FIGURES).mkdir(exist_ok=True)
+        for name in names:
+            os.replace(aside / name, place / name)
+        for name in every.keys() - set(names):
+            (place / name).unlink(missing_ok=True)
+    except BaseException:
         for name in every:
             if name in before:
-                os.replace(place / name, old / name)
-            if name in names:
-                os.replace(aside / name, place / name)
-    except BaseException:
-        # By what is where, since an interruption may come between any two steps.
-        for name in every:
-            if os.path.lexists(old / name):
                 os.replace(old / name, place / name)
-            elif name not in before:
+            else:
                 (place / name).unlink(missing_ok=True)
         if not had_figures and (place / FIGURES).exists():
             (place / FIGURES).rmdir()
         raise
+
+
+def _keep(source: Path, target: Path) -> None:
+    """Give a file, or a link, a second name; a copy where the disk has no such names."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)

@@ -15,23 +15,23 @@ import fedavot
 from fedavot._checks import Integers
 from fedavot._files import PathLike
 from fedavot.audit.findings import Findings, Reach
-from fedavot.audit.report.cells import Table
 from fedavot.audit.report.comparison import Change
 from fedavot.audit.report.drawing import Picture, inline
 from fedavot.audit.report.figures import draw
-from fedavot.audit.report.numerals import count, day, interval, number, share, stretch, times
 from fedavot.audit.report.tables import (
     MOST_ROWS,
+    Table,
     changes_table,
     laws_table,
     replay_table,
     rules_table,
     shares_table,
 )
-from fedavot.audit.report.terms import MEANT
+from fedavot.audit.report.terms import MEANT, count, day, interval, number, share, stretch, times
 from fedavot.audit.report.words import headline, sections
 from fedavot.audit.statistics import rules
 from fedavot.online import STEP
+from fedavot.soft_online import STEP as SOFT_STEP
 
 MOST_NAMES = 60
 """How many clients of a set are named."""
@@ -205,6 +205,7 @@ def _usage(findings: Findings, folder: Path) -> dict[str, Any]:
         "softness": f"{best.softness:.3g}" if best else "",
         "size": max(1, round(findings.mean_cohort_size)),
         "step": f"{STEP:g}",
+        "soft_step": f"{SOFT_STEP:g}",
         "clients": _literal(folder / "clients.csv"),
         "alignment": _literal(folder / "alignment.json"),
         "relative": not (folder.is_absolute() or folder == Path()),

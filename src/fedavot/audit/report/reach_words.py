@@ -7,7 +7,7 @@ import numpy as np
 
 from fedavot._checks import Integers
 from fedavot.audit.findings import Findings, Reach
-from fedavot.audit.report.numerals import amount, count, interval, listed, share, told_name
+from fedavot.audit.report.terms import amount, count, interval, listed, share, told_name
 
 NAMED = 5
 """How many clients are named before the rest are counted."""

@@ -12,11 +12,15 @@ import numpy as np
 
 from fedavot._checks import Floats
 from fedavot.audit.findings import Findings
-from fedavot.audit.recommended import Choice, Estimate, Replay
+from fedavot.audit.recommending import Choice, Estimate, Replay
 from fedavot.audit.report.availability_words import availability, log
-from fedavot.audit.report.numerals import (
+from fedavot.audit.report.reach_words import reach
+from fedavot.audit.report.terms import (
+    MEANT,
     NARROW,
+    NEEDS,
     NOTHING,
+    OWED,
     amount,
     count,
     interval,
@@ -27,8 +31,6 @@ from fedavot.audit.report.numerals import (
     times,
     told_name,
 )
-from fedavot.audit.report.reach_words import reach
-from fedavot.audit.report.terms import MEANT, NEEDS, OWED
 from fedavot.audit.statistics.rules import FEDAVG, FEDAVOT, FULL, label
 
 EXTREMES = 3
@@ -174,7 +176,7 @@ def _problems(replay: Replay, findings: Findings) -> str:
     if replay.task is not None:
         what = f"The task is {told_name(replay.task)}, run {count(replay.seeds, 'time')}"
     else:
-        differ = "by group" if findings.groups else "one by one"
+        differ = "by group" if findings.groups else "one by one, or by when they take part"
         what = (
             f"There are {count(replay.variants)} variants: clients differ {differ}, a little to a "
             f"lot, with little and with much noise; each was run {count(replay.seeds)} times"

@@ -27,7 +27,7 @@ from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence, total_by
 from fedavot.audit.federation import Federation
 from fedavot.audit.findings import Behaviour
-from fedavot.audit.recommended import Estimate
+from fedavot.audit.recommending import Estimate
 from fedavot.audit.statistics.persistence import group_returns, joint_persistence
 from fedavot.audit.statistics.window import Window
 

@@ -1,4 +1,17 @@
-"""What every stage of an audit needs to know about a federation."""
+"""What every stage of an audit needs to know, and laws that are fitted to a stretch of the log.
+
+Three laws are tried: the rounds themselves (explicit), independent clients, and a mixture of
+independent clients by part of the day. A client's rate is its share of the rounds it is known in,
+drawn towards a broader rate, that of all clients, and for a part of the day the client's own:
+
+    rate_i = (n_i π_i + n_0 broader) / (n_i + n_0),
+
+with n_i for the rounds in which i is known, divided by the rounds per observation.
+
+n_0 is what a beta distribution of the clients' rates amounts to, from the variance that chance does
+not explain: the more alike clients are, the less their own share is believed (empirical Bayes). So
+nobody has rate zero, and who was never seen is not taken to be never there.
+"""
 
 import itertools
 from dataclasses import dataclass, replace
@@ -8,14 +21,33 @@ import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence
+from fedavot.alignment import Alignment
 from fedavot.audit.federation import Federation
+from fedavot.audit.findings import LawName
 from fedavot.audit.statistics.behaviour import rounds_per_observation
-from fedavot.audit.statistics.estimates import LEAST_BLOCKS, Resampling, blocks_of, resampling
-from fedavot.audit.statistics.fitting import Fitting
-from fedavot.audit.statistics.online_weights import MOST_REPLAYED
+from fedavot.audit.statistics.estimates import DAY, LEAST_BLOCKS, Resampling, blocks_of, resampling
+from fedavot.audit.statistics.weighing import MOST_REPLAYED
 from fedavot.audit.statistics.window import Window, whole
 from fedavot.errors import OptionError
+from fedavot.laws._law import Law
+from fedavot.laws.cohorts import Cohorts
+from fedavot.laws.independent import IndependentClients
+from fedavot.laws.mixture import Mixture
+from fedavot.solve import align
 
+LAWS: tuple[LawName, ...] = ("explicit", "independent", "mixture")
+LEAST_DAYS = 2
+"""With fewer days a part of the day was seen once, and says nothing of the next."""
+STATES = (24, 8, 4)
+"""Parts of the day: hours, else three hours, else six, as far as rounds and clients allow."""
+LEAST_ROUNDS = 20
+"""A part of the day needs so many rounds."""
+MOST_RATES = 200_000
+"""Clients times parts of the day beyond which a coarser division is taken."""
+MOST_PRIOR = 1e6
+"""Observations that a broader rate counts for at most, where clients are all alike."""
+TOLERANCE = 1e-7
+"""L1 distance at which a plan for a log is exact enough: a log says nothing finer."""
 ENOUGH_BLOCKS = 8
 """A part of the log has at least so many blocks, even if presence outlasts them."""
 OUTLASTS = 0.4
@@ -27,6 +59,125 @@ ROOM = 1.5
 """Ratio of available clients to participants from which on it matters whom the server selects."""
 MOST_CHOSEN = 5_000_000
 """Entries of those available beyond which a choice among them is not replayed, for time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fitting:
+    """What laws are fitted to.
+
+    Attributes
+    ----------
+    window : Window
+        The rounds.
+    times : float array, shape (n_rounds,), or None
+        When they were.
+    rounds_per_observation : float
+        Rounds per effectively independent observation of a client.
+    """
+
+    window: Window
+    times: Floats | None
+    rounds_per_observation: float
+
+    @property
+    def parts_of_day(self) -> int:
+        """How many parts of the day the rounds can tell apart; 0 if none."""
+        if self.times is None or self.times[-1] - self.times[0] < LEAST_DAYS * DAY:
+            return 0
+        for count in STATES:
+            rounds = np.bincount(self._parts(count), minlength=count)
+            enough = rounds[rounds > 0].min() >= LEAST_ROUNDS and np.count_nonzero(rounds) > 1
+            if enough and count * self.window.n_clients <= MOST_RATES:
+                return count
+        return 0
+
+    def laws(self) -> tuple[LawName, ...]:
+        """Return the names of the laws that can be fitted."""
+        return LAWS[1 if self.window.large else 0 : 3 if self.parts_of_day else 2]
+
+    def law(self, name: LawName) -> Law:
+        """Fit a law."""
+        if name == "explicit":
+            return self._explicit
+        if name == "independent":
+            return _independent(self.rates())
+        laws, rounds = self._by_part()
+        # A mixture counts a state by its rounds times its chance of having anybody.
+        weights = rounds / np.array([law.nonempty for law in laws])
+        return Mixture(laws, weights / weights.sum())
+
+    def align(self, name: LawName, *, softness: float = 0.0) -> Alignment:
+        """Return weights for what the rounds owe, under a law fitted to them.
+
+        With an explicit law, that is what they owe while observed; the other laws are of all
+        clients at all times, and so the importance itself. An alignment is found once.
+        """
+        if (name, softness) not in self._aligned:
+            wanted = self.window.owed if name == "explicit" else self.window.importance
+            aligned = align(wanted, self.law(name), softness=softness, tol=TOLERANCE)
+            self._aligned[name, softness] = aligned
+        return self._aligned[name, softness]
+
+    @cached_property
+    def _aligned(self) -> dict[tuple[LawName, float], Alignment]:
+        return {}
+
+    @cached_property
+    def _explicit(self) -> Cohorts:
+        return self.window.law()
+
+    def rates(self) -> Floats:
+        """Return how often each client takes part, shape (n_clients,); none is zero."""
+        taken, known = self.window.counts()
+        mean = np.full(taken.size, taken.sum() / max(known.sum(), 1.0))
+        return _drawn(taken, known, mean, self.rounds_per_observation)
+
+    def seen(self) -> Floats:
+        """Return each client's share of the rounds it is known in, as if once where never seen."""
+        taken, known = self.window.counts()
+        return np.asarray(np.maximum(taken, 1.0) / np.maximum(known, 1.0))
+
+    def _parts(self, count: int) -> Integers:
+        assert self.times is not None
+        return np.asarray(self.times % DAY * count // DAY, dtype=np.int64)
+
+    def _by_part(self) -> tuple[list[IndependentClients], Floats]:
+        part, overall = self._parts(self.parts_of_day), self.rates()
+        laws, rounds = [], []
+        for state in np.unique(part):
+            chosen = np.flatnonzero(part == state)
+            taken, known = self.window.part(chosen).counts()
+            laws.append(_independent(_drawn(taken, known, overall, self.rounds_per_observation)))
+            rounds.append(float(chosen.size))
+        return laws, np.array(rounds)
+
+
+def _drawn(taken: Floats, known: Floats, broader: Floats, rounds_per_observation: float) -> Floats:
+    """Return shares drawn towards broader ones, as far as chance explains how they differ."""
+    observations = known / rounds_per_observation
+    share = taken / np.maximum(known, 1.0)
+    chance = broader * (1.0 - broader)
+    # Σ n_i (π_i − broader_i)² is Σ chance_i (1 + (n_i − 1)/(n_0 + 1)) on average.
+    more = float((observations * (share - broader) ** 2).sum() - chance[observations > 0].sum())
+    most = float((chance * np.maximum(observations - 1.0, 0.0)).sum())
+    prior = most / more - 1.0 if more > 0 else np.inf
+    prior = min(max(prior, 1.0), MOST_PRIOR)
+    drawn = (observations * share + prior * broader) / (observations + prior)
+    return np.clip(drawn, 0.0, 1.0)
+
+
+def _independent(inclusion: Floats) -> IndependentClients:
+    """Return the independent law with these probabilities of taking part, given that anybody does.
+
+    Before conditioning they are less by P(A ≠ ∅) = 1 − Π (1 − inclusion_i P), solved for P.
+    """
+    low, high = 1e-6, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        with np.errstate(divide="ignore"):
+            somebody = -np.expm1(np.log1p(-inclusion * middle).sum())
+        low, high = (middle, high) if somebody > middle else (low, middle)
+    return IndependentClients(inclusion * high)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import total_by
-from fedavot.audit.recommended import Estimate
+from fedavot.audit.recommending import Estimate
 from fedavot.audit.statistics.window import Window
 
 DRAWS = 1000

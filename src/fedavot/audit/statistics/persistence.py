@@ -20,7 +20,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence
-from fedavot.audit.recommended import Estimate
+from fedavot.audit.recommending import Estimate
 
 MOST_ENTRIES = 2_000_000
 """Entries of the rounds that the joint correlation is taken from, the last of the log."""
@@ -103,6 +103,13 @@ def joint_persistence(present: Incidence, unknown: Incidence | None) -> Estimate
         return NOTHING_KNOWN
     value, error = float(before @ after) / spread, NORMAL / sqrt(before.size)
     return Estimate(value, max(-1.0, value - error), min(1.0, value + error))
+
+
+def lasting_direction(present: Incidence) -> Floats:
+    """Return the direction in which the mix of clients lasts longest, shape (n_clients,)."""
+    states, rates = _states(present, None, 0)
+    found = _longest_lasting(states, rates) if present.n_cohorts > 1 else None
+    return np.zeros(rates.size) if found is None else found
 
 
 def _with_group(sets: Incidence, group_of: Integers, n_groups: int) -> Integers:

@@ -5,6 +5,10 @@ its effective cohort size is (Σ_t Σ_i Y_ti)² / (T Σ_t ‖Y_t‖²). Over the
 to the rounds it is measured on; in the held-out part it is not, which is the fairer figure. Online
 rules learn from every round before the present one, so their held-out figure is of the rounds there
 alone.
+
+A law of availability is as good as its weights are: each law's exact alignment is made from the
+first part, and the one whose mean weights come nearest to what the last part owes is chosen. Laws
+whose solver stops short are not.
 """
 
 from dataclasses import dataclass
@@ -13,11 +17,10 @@ import numpy as np
 
 from fedavot._checks import Floats
 from fedavot._incidence import Incidence
-from fedavot.alignment import Alignment
-from fedavot.audit.findings import LawName, Point, Price, Standing
-from fedavot.audit.statistics.estimates import Resampling, Weighted, distance
-from fedavot.audit.statistics.fitting import TOLERANCE, Fitting
-from fedavot.audit.statistics.online_weights import chosen, learned
+from fedavot.alignment import Alignment, Status
+from fedavot.audit.findings import Fit, LawName, LawScore, Point, Price, Standing
+from fedavot.audit.statistics.case import Case, Fitting
+from fedavot.audit.statistics.estimates import Resampling, Weighted, chance, distance
 from fedavot.audit.statistics.rules import (
     AS_APPLIED,
     BY_EXAMPLES,
@@ -28,11 +31,9 @@ from fedavot.audit.statistics.rules import (
     SELECT,
     SELF_NORMALISED_IPW,
     SOFT,
-    VARIANCE,
 )
-from fedavot.audit.statistics.weighing import inverse, normalised, weights_of
+from fedavot.audit.statistics.weighing import chosen, inverse, learned, normalised, weights_of
 from fedavot.audit.statistics.window import Window
-from fedavot.solve import align
 
 SOFTNESS = (
     *(0.01, 0.015, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7),
@@ -40,8 +41,8 @@ SOFTNESS = (
 )
 """Steps of about a half, from where weights are all but exact to where they are all but even; of a
 large log every fourth."""
-MOST_FOR_VARIANCE = 200_000
-"""Entries of distinct cohorts beyond which the plan of least variance is left out, for time."""
+FITTED = 2 / 3
+"""The share of rounds that laws are fitted to; the rest is held out to judge them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,8 +152,6 @@ def price(split: Split, *, law: LawName, points: tuple[Point, ...], softness: fl
     ]
     for name, amount in ((FEDAVOT, 0.0), (SOFT, softness)):
         rows.append(_aligned(name, split, *(f.align(law, softness=amount) for f in fittings)))
-    if has_least_variance(split.whole):
-        rows.append(_aligned(VARIANCE, split, *map(_least_variance, fittings)))
     rows.append(_running(ONLINE, split, split.log, learned(split.log)))
     if split.choice is not None:
         asked, weights = chosen(split.log, split.choice, split.rng)
@@ -163,16 +162,6 @@ def price(split: Split, *, law: LawName, points: tuple[Point, ...], softness: fl
     if split.applied is not None:
         rows.append(_running(AS_APPLIED, split, split.log, split.applied))
     return Price(points, tuple(rows))
-
-
-def has_least_variance(fitting: Fitting) -> bool:
-    """Return whether the rounds are few enough, or alike enough, for a plan of least variance."""
-    return not fitting.window.large and fitting.distinct_entries <= MOST_FOR_VARIANCE
-
-
-def _least_variance(fitting: Fitting) -> Alignment:
-    window = fitting.window
-    return align(window.owed, fitting.law("explicit"), objective="variance", tol=TOLERANCE)
 
 
 def _aligned(name: str, split: Split, now: Alignment, before: Alignment) -> Standing:
@@ -199,3 +188,48 @@ def _placed(name: str, log: Window, weights: Floats, held_out: Weighted) -> Stan
         held_out_effective_cohort_size=effective(held_out.window, held_out.weights),
         largest_sum_of_weights=float(log.sum_by_round(weights).max()),
     )
+
+
+def split_of(case: Case) -> Split:
+    """Cut the log in two."""
+    window = case.window
+    # Of a log of one round both parts are that round; the recommendation will be to go on.
+    cut = min(round(FITTED * window.n_rounds), window.n_rounds - 1)
+    last = window.part(np.arange(cut, window.n_rounds))
+    return Split(
+        fitted=case.fitting(window.part(np.arange(max(cut, 1)))),
+        whole=case.whole,
+        held_out=last,
+        resampling=case.resampling(last),
+        applied=case.federation.participation.applied,
+        examples=case.federation.participation.examples,
+        choice=case.choice(),
+        rng=case.rng,
+    )
+
+
+def judge(split: Split) -> Fit:
+    """Fit every law to the first part, and judge its weights on the last."""
+    laws = split.fitted.laws()
+    solved = [name for name in laws if _solved(split, name)]
+    scores = []
+    for name in solved or laws[:1]:
+        aligned = split.fitted.align(name)
+        weights = weights_of(aligned, split.held_out)
+        judged = distance(Weighted(split.held_out, weights, split.resampling))
+        scores.append(LawScore(name, aligned.gap, judged))
+    best = min(scores, key=lambda score: score.held_out_gap.value)
+    best_weights = weights_of(split.fitted.align(best.law), split.held_out)
+    return Fit(
+        scores=tuple(scores),
+        law=best.law,
+        parts_of_day=split.fitted.parts_of_day,
+        fitted_rounds=split.fitted.window.n_rounds,
+        held_out_rounds=split.held_out.n_rounds,
+        oracle_gap=chance(Weighted(split.held_out, best_weights, split.resampling)),
+    )
+
+
+def _solved(split: Split, law: LawName) -> bool:
+    plans = (fitting.align(law) for fitting in (split.fitted, split.whole))
+    return all(plan.status is not Status.UNCONVERGED for plan in plans)

@@ -9,7 +9,7 @@ from fedavot.rules.names import RuleName, label_of
 
 FEDAVG, HORVITZ_THOMPSON = RuleName.FEDAVG.value, RuleName.HORVITZ_THOMPSON.value
 SELF_NORMALISED_IPW = RuleName.SELF_NORMALISED_IPW.value
-FEDAVOT, SOFT, VARIANCE = RuleName.FEDAVOT.value, RuleName.SOFT.value, RuleName.VARIANCE.value
+FEDAVOT, SOFT = RuleName.FEDAVOT.value, RuleName.SOFT.value
 ONLINE, SELECT, STEADY = RuleName.ONLINE.value, RuleName.SELECT.value, RuleName.STEADY.value
 MEMORY, FEDAVGM, FULL = RuleName.MEMORY.value, RuleName.FEDAVGM.value, RuleName.FULL.value
 IMPORTANCE_AVERAGE = RuleName.IMPORTANCE_AVERAGE.value

@@ -1,37 +1,25 @@
-"""The weights that known rules give to every entry of a log.
+"""The weights that rules give to every entry of a log.
 
 A rule is fitted to some rounds and applied to others: its numbers come in from outside. Rules that
-learn while they are applied are in `replay`.
+learn while they are applied are replayed round by round.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence
-from fedavot._simplex import level_weights, softmax, sparsemax
+from fedavot._simplex import level_weights, softmax
+from fedavot.alignment import Alignment
 from fedavot.audit.statistics.window import Window
+from fedavot.online import STEP, OnlineAligner
+from fedavot.selection import select
+from fedavot.soft_online import SOFTNESS, SoftOnlineAligner
+from fedavot.soft_online import STEP as SOFT_STEP
 
-
-class Weights(Protocol):
-    """One number and one level a client, and how they become weights."""
-
-    @property
-    def potentials(self) -> Floats:
-        """Within a level only differences matter."""
-        ...
-
-    @property
-    def levels(self) -> Integers:
-        """The lowest present takes all."""
-        ...
-
-    @property
-    def objective(self) -> str:
-        """As in `align`."""
-        ...
+MOST_REPLAYED = 60_000
+"""Rounds that are replayed, the last ones: more than a year of one every ten minutes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +28,9 @@ class Plan:
 
     potentials: Floats
     levels: Integers
-    objective: str = "entropy"
 
 
-def weights_of(alignment: Weights, window: Window) -> Floats:
+def weights_of(alignment: Alignment | Plan, window: Window) -> Floats:
     """Return an alignment's weight of every entry."""
     incidence = window.incidence
     weights = np.empty(incidence.members.size)
@@ -54,13 +41,12 @@ def weights_of(alignment: Weights, window: Window) -> Floats:
     return weights
 
 
-def _shares(alignment: Weights, incidence: Incidence) -> Floats:
-    share = softmax if alignment.objective == "entropy" else sparsemax
+def _shares(alignment: Alignment | Plan, incidence: Incidence) -> Floats:
     potentials = alignment.potentials[incidence.members]
     if not alignment.levels.any():
-        return share(potentials, incidence.offsets)
+        return softmax(potentials, incidence.offsets)
     levels = alignment.levels[incidence.members]
-    return level_weights(potentials, levels, incidence.offsets, share=share)
+    return level_weights(potentials, levels, incidence.offsets, share=softmax)
 
 
 def inverse(window: Window, seen: Floats) -> Floats:
@@ -79,3 +65,71 @@ def normalised(window: Window, weights: Floats) -> Floats:
         spread = np.repeat(np.where(sums > 0, sums, sizes), sizes)
         scaled[entries] = np.where(some, part, 1.0) / spread
     return scaled
+
+
+def first_replayed(window: Window) -> int:
+    """Return the round from which on online weights are replayed; 0 if all rounds are."""
+    return max(0, window.n_rounds - MOST_REPLAYED)
+
+
+def learned(window: Window) -> Floats:
+    """Return the weights that learning on the way would have given, entry by entry.
+
+    Weights of rounds that are not replayed are equal.
+    """
+    aligner = _fresh(window.importance)
+    weights, incidence = window.plain(), window.incidence
+    for t in range(first_replayed(window), window.n_rounds):
+        entries = slice(incidence.offsets[t], incidence.offsets[t + 1])
+        weights[entries] = aligner.observe(incidence.members[entries])
+    return weights
+
+
+def softly_learned(window: Window) -> Floats:
+    """Return the weights that soft learning on the way would have given, entry by entry.
+
+    As the Flower strategy learns them by default.
+    """
+    aligner = SoftOnlineAligner(
+        window.importance, softness=SOFTNESS, step=SOFT_STEP, around="importance"
+    )
+    return np.concatenate(
+        [aligner.observe(window.incidence.row(t)) for t in range(window.n_rounds)]
+    )
+
+
+def chosen(window: Window, available: Incidence, rng: np.random.Generator) -> tuple[Window, Floats]:
+    """Return the rounds as they were had the server chosen whom to ask, and their weights.
+
+    In every round as many are chosen as took part, by weights learned on the way.
+
+    Parameters
+    ----------
+    window : Window
+        The rounds as they were.
+    available : Incidence
+        Who could have taken part in them; nobody is missing who did.
+    rng : Generator
+        Of the choices.
+    """
+    aligner = _fresh(window.importance)
+    members, weights = [], []
+    for t, size in enumerate(window.incidence.sizes.tolist()):
+        there = available.row(t)
+        places, given = select(aligner.weights(there), size, rng)
+        asked = there[places]
+        aligner.observe(asked, given)
+        order = np.argsort(asked)
+        members.append(asked[order])
+        weights.append(given[order])
+    sizes = [row.size for row in members]
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    incidence = Incidence(np.concatenate(members), offsets, window.n_clients)
+    taken = Window(incidence, window.rounds, window.importance, window.unknown)
+    return taken, np.concatenate(weights)
+
+
+def _fresh(importance: Floats) -> OnlineAligner:
+    """Return an aligner whose first weights are the importance's shares in the cohort."""
+    start = np.log(np.where(importance > 0, importance, 1.0))
+    return OnlineAligner(importance, step=STEP, potentials=start)

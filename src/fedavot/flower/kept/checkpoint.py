@@ -40,7 +40,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, folder: Path) -> "Checkpoint":
-        """Read the file that :meth:`save` wrote."""
+        """Read the file that `save` wrote."""
         path = folder / FILE
         try:
             arrays, sealed = read_archive(path)
@@ -89,6 +89,19 @@ def refuse_other_form(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> No
             )
 
 
+def refuse_unusable(model: ArrayRecord, form: Mapping[str, Any]) -> None:
+    """Raise if a model in a checkpoint is not finite, or has an array in another form."""
+    for key, found in form_of(model).items():
+        values = view(model[key])
+        if form.get(key, found) != found or not (
+            values.dtype.kind in "fiub" and np.isfinite(values).all()
+        ):
+            raise CheckpointError(
+                f"the checkpoint was damaged or edited: array {key!r} of its model is {found}, and "
+                f"must be finite and as {form.get(key, found)}; start in another folder"
+            )
+
+
 def rng_states() -> dict[str, Any]:
     """Return the states of the global random generators that Flower uses."""
     version, internal, gauss = random.getstate()
@@ -98,7 +111,7 @@ def rng_states() -> dict[str, Any]:
 
 
 def set_rng_states(state: Mapping[str, Any]) -> None:
-    """Restore what :func:`rng_states` returned."""
+    """Restore what `rng_states` returned."""
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     kind, keys, *rest = state["numpy"]

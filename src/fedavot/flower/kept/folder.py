@@ -138,7 +138,9 @@ class RunFolder:
 
     def _open(self, model: ArrayRecord, *, memory: Memory | None, resume: bool) -> None:
         kept = (saved.FILE, LOG, ROWS, BEST)
-        existing = [name for name in kept if (self._folder / name).exists()]
+        # A run that was stopped before its first round leaves an empty log: nothing to continue.
+        paths = {name: self._folder / name for name in kept}
+        existing = [name for name, at in paths.items() if at.exists() and at.stat().st_size]
         if existing and not resume:
             raise CheckpointError(
                 f"{self._folder} holds {existing[0]} of an earlier run; continue that run with "
@@ -182,20 +184,17 @@ class RunFolder:
             "strategy": packed,
             "configs": configs.pack(self._changes(run.configs), "configs"),
             "random": saved.rng_states(),
-            "memory": None,
             "results": {
                 kind: [[at, dict(metrics)] for at, metrics in getattr(run.result, kind).items()]
                 for kind in _HISTORIES
             },
         }
         arrays |= model_arrays | configs.arrays
-        for kind in ("weigher", "names", "inspector"):
+        own = self._parts
+        parts = ("weigher", own.weigher), ("names", own.names), ("inspector", own.inspector)
+        for kind, part in (*parts, ("memory", self.memory)):
             packer = Packer(kind)
-            meta[kind] = packer.pack(getattr(self._parts, kind).state_dict(), kind)
-            arrays |= packer.arrays
-        if self.memory is not None:
-            packer = Packer("memory")
-            meta["memory"] = packer.pack(self.memory.state_dict(), "memory")
+            meta[kind] = None if part is None else packer.pack(part.state_dict(), kind)
             arrays |= packer.arrays
         saved.Checkpoint(meta, arrays).save(self._folder)
         if self.memory is not None:
@@ -239,6 +238,7 @@ class RunFolder:
             )
         saved.refuse_other_form(meta["form"], self._form)
         run.model = saved.unpack_model(meta["model"], checkpoint.arrays)
+        saved.refuse_unusable(run.model, self._form)
         self._state.load(meta["strategy"], checkpoint.arrays)
         self._parts.weigher.load_state_dict(weighed)
         for event in self._parts.weigher.events:

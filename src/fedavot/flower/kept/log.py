@@ -66,6 +66,9 @@ class Round:
     applied : bool
         Whether the wrapped strategy averaged by weights; if not, `weights` are those that it was
         given, or equal ones if it took the plain mean.
+    memory : str
+        Where absent clients are remembered, "server" or "clients"; a line has this only if they
+        are.
     gap : float
         Total variation distance between the importance and the mean weights so far, as a fraction.
     effective_cohort_size : float
@@ -90,6 +93,7 @@ class Round:
     refused: dict[str, str] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
     applied: bool = True
+    memory: str = ""
     gap: float = 0.0
     effective_cohort_size: float = 0.0
     events: list[str] = field(default_factory=list)
@@ -122,8 +126,9 @@ class Round:
             Names that earlier lines have; those of this line are added to it.
         """
         content: dict[str, Any] = {"format": FORMAT, "version": VERSION, **vars(self)}
-        if not self.events:
-            del content["events"]
+        for name in ("memory", "events"):
+            if not content[name]:
+                del content[name]
         if len(self.available) > LISTED:
             del content["asked"], content["replied"]
             known = set() if named is None else named

@@ -91,7 +91,7 @@ class StrategyState:
         return packed, packer.arrays
 
     def load(self, packed: Any, arrays: Arrays) -> None:
-        """Restore the state that :meth:`pack` returned."""
+        """Restore the state that `pack` returned."""
         names = [layer.name for layer in self._layers]
         if names != [state["class"] for state in packed]:
             saved = " around ".join(state["class"] for state in packed)
@@ -157,7 +157,7 @@ class _Layer:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore what :meth:`pack` returned."""
+        """Restore what `pack` returned."""
         for name, value in state["data"].items():
             setattr(self._strategy, name, value)
         for name, value in state["objects"].items():
@@ -208,7 +208,7 @@ def _state_of(value: Any) -> Any:
 
 
 def _load(value: Any, state: Any) -> None:
-    """Restore in an object what :func:`_state_of` returned."""
+    """Restore in an object what `_state_of` returned."""
     if isinstance(value, defaultdict):
         value.clear()
         value.update(state)

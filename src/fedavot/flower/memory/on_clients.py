@@ -23,7 +23,7 @@ from fedavot.flower.memory.layout import minus
 from fedavot.flower.memory.options import Memory
 from fedavot.flower.memory.steady import SteadyMemory
 from fedavot.flower.memory.wire import Told, put_request, take_reply
-from fedavot.flower.worth.replies import brief
+from fedavot.flower.worth.records import brief
 from fedavot.flower.worth.weigher import Weigher
 from fedavot.rules._held_client import Model, product, reply_of
 from fedavot.rules.held import Reply
@@ -34,6 +34,10 @@ AGREE = 1e-3
 """Relative room for sums of squares in single precision, on two machines."""
 
 REMEDY = "call fedavot.flower.introduce(app, memory=True) in the ClientApp, or use memory='server'"
+KEEP = (
+    "give clients a folder, 'fedavot-folder' in the node configuration or, in simulation, in the "
+    "run configuration, or use memory='server' or a half_life"
+)
 
 
 class OnClients(SteadyMemory):
@@ -51,6 +55,7 @@ class OnClients(SteadyMemory):
         self._corrects = np.zeros(0, np.bool_)
         self._told: dict[int, Told | str | None] = {}
         self._forgetful: set[str] = set()
+        self._lost: set[str] = set()
         self._largest = 0.0
         self._sizes: list[float] = []
 
@@ -61,16 +66,8 @@ class OnClients(SteadyMemory):
         for name, message in messages.items():
             client = self._index(name)
             request = self.rule.request(client)
-            about = {
-                "training": self._training,
-                "client": name,
-                "round": number,
-                "trust": request.trust,
-                "correction": request.correction,
-                "accepted": request.accepted,
-                "gain": request.gain,
-                "fade": request.fade,
-            }
+            about = {"training": self._training, "client": name, **vars(request)}
+            del about["mean"]
             needed = request.accepted > 0 and bool(self._corrects[client])
             if needed and mean is None:
                 mean = self.layout.record(self.rule.mean)
@@ -110,7 +107,39 @@ class OnClients(SteadyMemory):
                 REMEDY,
             )
             self._forgetful |= new
+        self._report_lost([name for name in left if name not in self._forgetful], usable)
         return refused
+
+    def _report_lost(self, names: Iterable[str], usable: Mapping[str, Message]) -> None:
+        """Say whose memory is gone for good while the mean still has it, once for each client."""
+        since = {}
+        for name in names:
+            told = self._told[id(usable[name])]
+            if isinstance(told, Told):
+                since[name] = told.since
+        lost = {name for name, known in since.items() if not known and self._accepted(name)}
+        indexed = {self._index(name): known for name, known in since.items()}
+        if self.rule.is_forgotten({i: known for i, known in indexed.items() if i is not None}):
+            _log.warning(
+                "FedAVOT: all clients of this round have lost their memory (%s), so all memories "
+                "begin anew; %s",
+                enumerated(map(repr, sorted(lost)), 3),
+                KEEP,
+            )
+        elif self._options.half_life is None and (new := lost - self._lost):
+            _log.warning(
+                "FedAVOT: clients %s have lost their memory; what they said before stays in the "
+                "mean and biases the model; %s",
+                enumerated(map(repr, sorted(new)), 3),
+                KEEP,
+            )
+            self._lost |= new
+
+    def _accepted(self, name: str) -> int:
+        """Return the round of a client's last accepted reply; 0 if there is none."""
+        client = self._index(name)
+        known = self.rule.accepted
+        return 0 if client is None or client >= known.size else int(known[client])
 
     def settle(self, *, accepted: bool) -> None:
         """End the round."""
@@ -121,12 +150,8 @@ class OnClients(SteadyMemory):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a checkpoint."""
-        own = {
-            "training": self._training,
-            "corrects": self._corrects,
-            "largest": self._largest,
-        }
-        return {**super().state_dict(), **own}
+        own = {"corrects": self._corrects, "largest": self._largest}
+        return {**super().state_dict(), "training": self._training, **own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the state in a checkpoint."""
@@ -144,10 +169,7 @@ class OnClients(SteadyMemory):
 
     def _wrong(self, name: str, told: Told) -> str | None:
         """Return what is wrong with what a client says about its memory."""
-        client = self._index(name)
-        known = (
-            0 if client is None or client >= self.rule.accepted.size else self.rule.accepted[client]
-        )
+        known = self._accepted(name)
         if told.round != self.rule.rounds + 1 or told.since not in (0, known):
             return (
                 f"it replies to round {told.round} with the memory of round {told.since}; the "

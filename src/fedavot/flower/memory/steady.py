@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message
+from flwr.app import ArrayRecord, Message
 
 from fedavot._checks import Floats, Integers
 from fedavot.errors import CheckpointError
@@ -57,6 +57,11 @@ class SteadyMemory:
         self.rule = ServerMemory.start([1.0], self.layout.zeros(), **options.constants)
         self._step: Step | None = None
 
+    @property
+    def where(self) -> str:
+        """Where clients are remembered."""
+        return self._options.where
+
     def prepare(self, number: int, messages: Mapping[str, Message]) -> None:
         """Begin a round, with the train messages by client name."""
         self.rule.rounds = number - 1
@@ -79,12 +84,9 @@ class SteadyMemory:
         told = dict(zip(clients, self._replies(usable, clients, start), strict=True))
         self._step = self.rule.step(told, weigh=lambda _: weights)
         moved = start if self._step is None else total((1.0, start), (1.0, self._step.change))
-        return ArrayRecord(
-            {
-                key: Array(np.asarray(values, model[key].dtype))
-                for key, values in zip(self.layout.shapes, moved, strict=True)
-            }
-        )
+        combined = ArrayRecord()
+        self.layout.put(combined, moved)
+        return combined
 
     def settle(self, *, accepted: bool) -> None:
         """End the round: keep what was combined if the wrapped strategy used it, or forget it."""
@@ -117,6 +119,7 @@ class SteadyMemory:
                 value = np.zeros(int(heard.max(initial=0)) + 1, value.dtype)
                 value[heard] = state[name]
             setattr(self.rule, name, value)
+        self.rule.check()
         amounts = self._weigher.amounts
         if heard.size and amounts.sum() > 0:
             self.rule.reach(amounts / amounts.sum())

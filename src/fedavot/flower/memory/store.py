@@ -29,7 +29,9 @@ FOLDER = "fedavot-folder"
 
 ABOUT = "fedavot.about"
 MODELS = ("memory", "pending")
-"""Fields of `ClientMemory` that are models; its others are numbers."""
+"""Fields of `ClientMemory` that are models."""
+NUMBERS = {"since": int, "pending_round": int, "pending_fade": float}
+"""Its other fields, and their types."""
 
 
 @dataclass
@@ -102,7 +104,9 @@ class Store:
             arrays, sealed = read_archive(self.path)
             if not sealed:
                 raise ValueError("it has no checksum")
-            about = json.loads(str(arrays.pop(ABOUT)))
+            about = dict(json.loads(str(arrays.pop(ABOUT))))
+            if wrong := [name for name, kind in NUMBERS.items() if type(about[name]) is not kind]:
+                raise ValueError(f"its {wrong[0]} is {about[wrong[0]]!r}")
             return about, {name: self._model(name, arrays) for name in MODELS}
         state = self.context.state
         if ABOUT not in state:

@@ -26,12 +26,8 @@ class Asked:
     training: str
     """Name of the training, the same after a resume; memories of another one are not used."""
     client: str
-    round: int
-    trust: float
-    correction: float
-    accepted: int
-    gain: float
-    fade: float
+    numbers: dict[str, Any]
+    """The fields of a `Request` but for the mean."""
     mean: ArrayRecord | None
 
 
@@ -71,7 +67,7 @@ def take_request(message: Message) -> Asked | None:
     message.content = RecordDict(
         {name: record for name, record in message.content.items() if name not in (RECORD, MEAN)}
     )
-    return Asked(mean=mean, **about)
+    return Asked(about.pop("training"), about.pop("client"), about, mean)
 
 
 def put_reply(reply: Message, about: Mapping[str, Any], memory: ArrayRecord | None) -> None:

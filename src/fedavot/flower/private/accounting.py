@@ -27,7 +27,7 @@ def epsilon_spent(noise_multiplier: float, releases: int, *, delta: float) -> fl
         z, the ratio of noise to sensitivity. Pass half of it if neighbouring runs replace a
         client's updates by other updates.
     releases : int
-        T, such as :attr:`ExactNoise.releases`.
+        T, such as `ExactNoise.releases`.
     delta : float
         δ, above 0 and below 1.
 

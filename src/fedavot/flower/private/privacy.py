@@ -149,7 +149,7 @@ class ExactNoise(Strategy):
         return {"releases": self._releases, "rng": copy.deepcopy(rng)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from what :meth:`state_dict` returned."""
+        """Continue from what `state_dict` returned."""
         try:
             releases = as_size(state["releases"], what="releases", low=0)
             saved = state["rng"]

@@ -8,7 +8,7 @@ uses
 
 as its count, the quotient is the aligned average, also when clients drop out: Σ r_i θ_i / Σ r_i
 over the survivors is the average by their own softmax. The server sends r_i with the instructions
-(:class:`SecureFedAVOT`), the mod :func:`secure_count` replaces the client's count by it, and the
+(`SecureFedAVOT`), the mod `secure_count` replaces the client's count by it, and the
 code of the client does not change::
 
     app = ClientApp(client_fn, mods=[secaggplus_mod, secure_count])         # in this order
@@ -176,7 +176,7 @@ class SecureFedAVOT(Strategy):
         return self._weigher.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from what :meth:`state_dict` returned."""
+        """Continue from what `state_dict` returned."""
         self._weigher.load_state_dict(state)
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:

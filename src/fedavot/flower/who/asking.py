@@ -6,7 +6,7 @@ from typing import Any
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedavot.flower.worth.replies import brief
+from fedavot.flower.worth.records import brief
 
 ACTION = "fedavot"
 RECORD = "fedavot"

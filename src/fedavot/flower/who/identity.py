@@ -300,7 +300,7 @@ class Names:
         return self._saved
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue with the names that :meth:`state_dict` returned."""
+        """Continue with the names that `state_dict` returned."""
         names = dict(zip(state["nodes"].tolist(), unpacked(state["names"]), strict=True))
         registered, holders = state["registered"].tolist(), state["holders"].tolist()
         for (node, name), is_registered, holds in zip(

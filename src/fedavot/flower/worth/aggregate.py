@@ -38,6 +38,13 @@ def fault_of(arrays: ArrayRecord, model: ArrayRecord, *, exact: bool) -> str | N
         )
     for key, array in arrays.items():
         values = view(array)
+        if values.dtype.kind not in "fiub":
+            return f"array {key!r} that the wrapped strategy returned is {values.dtype}, no number"
+        if key in model and values.shape != tuple(model[key].shape):
+            return (
+                f"array {key!r} that the wrapped strategy returned has shape {values.shape}, and "
+                f"in the model it has {tuple(model[key].shape)}"
+            )
         if is_float(values) and not np.isfinite(values).all():
             bad = int((~np.isfinite(values)).sum())
             return (

@@ -1,7 +1,6 @@
-"""The aligner of a weighting: how it begins, what it gives, and whether a checkpoint has another.
+"""The aligner of a weighting: how it begins, and whether a checkpoint has another.
 
-Its potentials at the start are log p, or 0 in a soft aligner: the price of that is on the spread of
-its potentials, so these are what is learnt itself.
+Its potentials at the start are log p, or 0 in a soft aligner, which adds them to log p itself.
 """
 
 import hashlib
@@ -19,36 +18,41 @@ from fedavot.soft_online import SoftOnlineAligner
 Aligner = OnlineAligner | SoftOnlineAligner
 
 
-def beginning(amounts: Floats, weighting: Weighting) -> Floats:
-    """Return the potentials of clients of whom nothing is learnt yet, shape (n_clients,)."""
-    if weighting.price > 0:
-        return np.zeros(amounts.size)
-    # 0 for clients of importance 0, whose potential is never used.
-    return np.log(np.where(amounts > 0, amounts, 1.0))
-
-
 def new_aligner(amounts: Floats, weighting: Weighting) -> Aligner:
     """Return an aligner for clients of these amounts of importance."""
-    shares, start = amounts / amounts.sum(), beginning(amounts, weighting)
-    step, softness = weighting.step, weighting.price
+    shares, step, softness = amounts / amounts.sum(), weighting.step, weighting.price
     if softness > 0:
-        return SoftOnlineAligner(shares, softness=softness, step=step, potentials=start)
-    return OnlineAligner(shares, step=step, potentials=start)
+        return SoftOnlineAligner(shares, softness=softness, step=step, around="importance")
+    return OnlineAligner(shares, step=step, potentials=_logarithms(amounts))
+
+
+def reweigh(aligner: Aligner, amounts: Floats, *, before: Floats) -> None:
+    """Change the amounts of importance, without a change of what was learnt."""
+    soft = isinstance(aligner, SoftOnlineAligner)
+    change = None if soft else _logarithms(amounts) - _logarithms(before)
+    aligner.reweigh(amounts / amounts.sum(), added=change)
+
+
+def join(aligner: Aligner, amounts: Floats) -> None:
+    """Add the clients at the end of ``amounts`` as if the others' mean had been learnt of them."""
+    old, added = np.split(amounts, [aligner.n_clients])
+    start = None
+    if isinstance(aligner, OnlineAligner):
+        learnt = aligner.effective_potentials - _logarithms(old)
+        start = _logarithms(added) + aligner.importance @ learnt
+    aligner.join(added / amounts.sum(), start)
+
+
+def _logarithms(amounts: Floats) -> Floats:
+    # 0 for clients of importance 0, whose potential is never used.
+    return np.log(np.where(amounts > 0, amounts, 1.0))
 
 
 def restored(state: Mapping[str, Any], weighting: Weighting) -> Aligner:
     """Return the aligner of a checkpoint."""
     kind: type[Aligner] = SoftOnlineAligner if weighting.price > 0 else OnlineAligner
-    return kind.from_state(state, source="the checkpoint")
-
-
-def given_by(aligner: Aligner, cohort: list[int], amounts: Floats) -> Floats:
-    """Return the weights of a cohort with these amounts of importance."""
-    if not isinstance(aligner, SoftOnlineAligner):
-        return aligner.weights(cohort)
-    learnt = np.where(amounts > 0, aligner.effective_potentials[cohort], -np.inf)
-    weights = amounts * np.exp(learnt - learnt.max())
-    return np.asarray(weights / weights.sum())
+    # Earlier checkpoints do not say so.
+    return kind.from_state({"around": "importance", **state}, source="the checkpoint")
 
 
 def differs(state: Mapping[str, Any], weighting: Weighting) -> str | None:

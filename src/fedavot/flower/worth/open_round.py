@@ -43,6 +43,7 @@ class OpenRound:
         gap: float,
         metrics: MetricRecord | None,
         applied: bool = True,
+        memory: str,
         events: list[str],
     ) -> Round:
         """Return the record of the round for the log."""
@@ -58,6 +59,7 @@ class OpenRound:
             refused=self.refused,
             weights=dict(weights),
             applied=applied,
+            memory=memory,
             events=events,
             gap=gap,
             effective_cohort_size=1.0 / squares if squares else 0.0,

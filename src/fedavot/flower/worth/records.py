@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedavot.errors import TaskError
 from fedavot.flower.worth.metrics import complete
 
-Record = TypeVar("Record", ArrayRecord, MetricRecord)
+Record = TypeVar("Record", bound=ArrayRecord | MetricRecord)
 
 LONGEST_KEPT = 512
 """Length in bytes up to which array headers are cached; clients can send longer ones."""
@@ -57,17 +57,14 @@ def same_kind(left: NDArray[Any], right: NDArray[Any]) -> bool:
     return kinds[0] == kinds[1] and kinds[0] in ("f", "iu", "b")
 
 
-def rename(replies: Sequence[Message]) -> None:
-    """Rename the array record and the metric record of each reply to the most common names."""
-    found = [
-        (next(iter(records_of(reply, ArrayRecord))), next(iter(records_of(reply, MetricRecord))))
-        for reply in replies
-    ]
+def rename(replies: Sequence[Message], *kinds: type[ArrayRecord] | type[MetricRecord]) -> None:
+    """Rename the record of each kind, of which replies have one, to the most common name."""
+    found = [[next(iter(records_of(reply, kind))) for kind in kinds] for reply in replies]
     names = [Counter(column).most_common(1)[0][0] for column in zip(*found, strict=True)]
-    if len(set(names)) == 1:
+    if len(set(names)) < len(names):
         names = ["arrays", "metrics"]
     for reply, present in zip(replies, found, strict=True):
-        if list(present) != names:
+        if present != names:
             records = [reply.content.pop(name) for name in present]
             reply.content.update(dict(zip(names, records, strict=True)))
 
@@ -95,7 +92,7 @@ def put_weights(
     copies : bool
         As in `prepare`.
     """
-    rename(replies)
+    rename(replies, ArrayRecord, MetricRecord)
     metrics = [metrics_of(reply) for reply in replies]
     complete(metrics, weights, but=key)
     for record, reply, weight in zip(metrics, replies, weights, strict=True):
@@ -192,3 +189,14 @@ def _cast(values: NDArray[Any], wanted: np.dtype[Any]) -> NDArray[Any]:
     if wanted == np.bool_:
         return np.asarray(values >= 0.5)
     return np.asarray(values, dtype=wanted)
+
+
+def brief(reason: str | None) -> str:
+    """Return the last line of an error's text, printable; tracebacks end with the reason."""
+    printable = (reason or "").encode(errors="backslashreplace").decode()
+    lines = [line.strip() for line in printable.splitlines() if line.strip()]
+    if not lines:
+        return "no reason given"
+    # Flower writes <class 'X'>:<'TEXT'>; of a text of several lines only the end is left here.
+    last = lines[-1] if len(lines) == 1 else lines[-1].removesuffix("'>")
+    return last[:300]

@@ -25,7 +25,15 @@ from numpy.typing import NDArray
 from fedavot._checks import enumerated
 from fedavot.flower.worth.limits import plausible
 from fedavot.flower.worth.metrics import complete
-from fedavot.flower.worth.records import is_float, metrics_of, records_of, same_kind, view
+from fedavot.flower.worth.records import (
+    brief,
+    is_float,
+    metrics_of,
+    records_of,
+    rename,
+    same_kind,
+    view,
+)
 
 _log = logging.getLogger("flwr")
 
@@ -211,42 +219,40 @@ class Inspector:
         importance : mapping from node id to float, optional
             What the replies are averaged by, instead of the counts in them.
         """
-        listed = list(replies)
-        usable = [
-            reply
-            for reply in listed
-            if not reply.has_error()
-            and len(records_of(reply, MetricRecord)) == 1
-            and is_weight(
-                metrics_of(reply).get(self.weighted_by)
-                if importance is None
-                else importance.get(reply.metadata.src_node_id)
-            )
-        ]
-        kept = {id(reply) for reply in usable}
-        errors = [reply for reply in listed if reply.has_error()]
-        left = [
-            reply.metadata.src_node_id
-            for reply in listed
-            if id(reply) not in kept and not reply.has_error()
-        ]
+        usable: list[Message] = []
+        errors: list[Message] = []
+        weights: list[float] = []
+        left: list[int] = []
+        for reply in replies:
+            node = reply.metadata.src_node_id
+            if reply.has_error():
+                errors.append(reply)
+                continue
+            found = list(records_of(reply, MetricRecord).values())
+            weight: Any = None
+            if len(found) == 1:
+                counted = found[0].get(self.weighted_by)
+                weight = counted if importance is None else importance.get(node)
+            if is_weight(weight):
+                usable.append(reply)
+                weights.append(weight)
+            else:
+                left.append(node)
         if left:
             _log.warning(
                 "FedAVOT: the evaluations of nodes %s are not used: %s is missing or not above 0",
                 left,
                 repr(self.weighted_by) if importance is None else "their importance",
             )
-        metrics: list[Any] = [metrics_of(reply) for reply in usable]
-        if importance is None:
-            counts = np.array([record[self.weighted_by] for record in metrics], dtype=np.float64)
-            weights = plausible(counts)
-        else:
-            weights = np.array([importance[reply.metadata.src_node_id] for reply in usable])
-        for record, weight in zip(metrics, weights.tolist(), strict=True):
-            if record.get(self.weighted_by) != weight:
-                record[self.weighted_by] = weight
-        if metrics:
-            complete(metrics, weights, but=self.weighted_by)
+        if usable:
+            counts = np.array(weights, dtype=np.float64)
+            shares = plausible(counts) if importance is None else counts
+            metrics: list[Any] = [metrics_of(reply) for reply in usable]
+            for record, share in zip(metrics, shares.tolist(), strict=True):
+                if record.get(self.weighted_by) != share:
+                    record[self.weighted_by] = share
+            rename(usable, MetricRecord)
+            complete(metrics, shares, but=self.weighted_by)
         return usable + errors
 
 
@@ -335,10 +341,3 @@ def _squares(arrays: Mapping[str, NDArray[Any]], model: NDArray[Any]) -> dict[st
                     squares = float(np.square(change, dtype=np.float64).sum())
                 totals[name] += squares
     return totals
-
-
-def brief(reason: str | None) -> str:
-    """Return the last line of an error's text, printable; tracebacks end with the reason."""
-    printable = (reason or "").encode(errors="backslashreplace").decode()
-    lines = [line.strip() for line in printable.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "no reason given"

@@ -32,12 +32,12 @@ from fedavot.flower.options import Weighting
 from fedavot.flower.worth.importance import MOST_EXAMPLES, Importance, is_count, listed_by
 from fedavot.flower.worth.learning import (
     Aligner,
-    beginning,
     differs,
     fingerprint,
-    given_by,
+    join,
     new_aligner,
     restored,
+    reweigh,
 )
 from fedavot.flower.worth.limits import limited, plausible
 from fedavot.selection import select
@@ -218,7 +218,7 @@ class Weigher:
         amounts = self._amounts[cohort]
         if not amounts.sum() > 0:
             return np.full(len(cohort), 1.0 / len(cohort))
-        weights = given_by(self._aligner, cohort, amounts)
+        weights = self._aligner.weights(cohort)
         return weights if limit is None else limited(weights, amounts / amounts.sum(), limit)
 
     def observe(self, names: Sequence[str], given: Floats) -> None:
@@ -289,9 +289,7 @@ class Weigher:
             before = self._amounts
             stated = [changed.get(name, amount) for name, amount in (known | joined).items()]
             self._state_amounts(np.array(stated, dtype=np.float64))
-            aligners = (new_aligner(it, self._weighting) for it in (self._amounts, before))
-            start, then = (it.effective_potentials for it in aligners)
-            self._aligner.reweigh(self._amounts / self._total, added=start - then)
+            reweigh(self._aligner, self._amounts, before=before)
 
     def _accounts(self) -> tuple[Floats, Floats, int]:
         """Return importance and weights of each client summed over rounds, and the rounds."""
@@ -313,25 +311,17 @@ class Weigher:
         before = self._amounts
         stated = np.array([amounts[name] for name in names], dtype=np.float64)
         self._state_amounts(np.concatenate([self._stated, stated]))
-        old, added = self._amounts[:known], self._amounts[known:]
         if self._weighting.alignment is not None:
             self._given = np.zeros(len(self._indices))
         elif self._aligner is None:
-            self._aligner = new_aligner(added, self._weighting)
+            self._aligner = new_aligner(self._amounts, self._weighting)
         else:
-            if not np.array_equal(old, before):
-                change = beginning(old, self._weighting) - beginning(before, self._weighting)
-                self._aligner.reweigh(old / old.sum(), added=change)
-            self._aligner.join(added / self._total, self._beginnings(old, added))
+            if not np.array_equal(self._amounts[:known], before):
+                reweigh(self._aligner, self._amounts[:known], before=before)
+            join(self._aligner, self._amounts)
 
     def _state_amounts(self, stated: Floats) -> None:
         """Take over the importance that was given, and find what of it counts."""
         self._stated = stated
         self._amounts = plausible(stated) if self.kind == "examples" else stated
         self._total = float(self._amounts.sum())
-
-    def _beginnings(self, old: Floats, added: Floats) -> Floats:
-        """Return potentials of new clients, whose x is that of the others on average."""
-        assert self._aligner is not None
-        learnt = self._aligner.effective_potentials - beginning(old, self._weighting)
-        return beginning(added, self._weighting) + self._aligner.importance @ learnt

@@ -1,1 +1,0 @@
-"""From the evidence to one recommendation."""

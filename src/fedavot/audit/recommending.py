@@ -1,0 +1,288 @@
+"""What training on a log showed, and the recommendation that follows from it.
+
+A rule can be recommended if it is allowed and the replay shows it to be better in every variant
+than the rule in use and, unless it is that itself, than the plain average. Of those, the one with
+the largest gain is: the mean gain of a rule that remembers, and the smallest gain over the variants
+of one that only weighs or selects. Uneven weights cost more on models that fit all clients at once
+than on the problems of the replay, so their gain is counted at its low end; docs/audit.md has the
+federations on which that was measured.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import ceil
+from typing import Literal, NamedTuple
+
+from fedavot._checks import Floats, Integers
+from fedavot.rules.names import RuleName
+
+Action = Literal[
+    "nothing to do",
+    "change the weights",
+    "use memory",
+    "change selection",
+    "collect more rounds",
+    "install JAX",
+]
+
+Reason = Literal[
+    "one client",
+    "within noise",
+    "trains better",
+    "too short",
+    "unobserved",
+    "not replayed",
+]
+"""Why: there is one client; no allowed rule trains better than the one in use by more than noise;
+one does; the log is too short to tell, or most of the importance is not observed in it; there is no
+replay."""
+
+Need = Literal["memory-clients", "memory-server", "select"]
+"""What a rule needs beyond weights: a model kept on each client, or one for each client on the
+server; or that the server chooses which clients to ask."""
+KNOWN = 0.5
+"""Share of the importance that must be observed for a judgement."""
+NOISE = 0.8
+"""With c reports per client, noise moves mean weights by about 0.4 / √c in total variation. For
+that to be at most half the tolerance, c = (0.8 / tolerance)² reports per client are needed."""
+LEAST_ROUNDS = 20
+"""Rounds below which training on them says nothing about training on the next ones."""
+YARDSTICKS = (RuleName.FULL.value, RuleName.HORVITZ_THOMPSON.value)
+"""Replayed but never recommended: full participation is out of reach, and the weights of
+Horvitz–Thompson do not sum to one, so that a single round can move the model by many steps."""
+NEEDS: tuple[Need, ...] = ("memory-clients", "memory-server", "select")
+
+
+class Estimate(NamedTuple):
+    """A figure of this log, and a 95 % interval for its long-run value."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """How training with one rule went in the replay.
+
+    A loss is an excess loss: above the smallest possible one. A figure is a geometric mean over all
+    variants and seeds; its ``low`` and ``high`` are the smallest and the largest of the variants'.
+
+    Attributes
+    ----------
+    rule : str
+        Its name, as in `fedavot.rules`, or one of the audit's own: ``as-applied`` for the weights
+        in the log, ``by-examples`` for weights in proportion to the clients' examples.
+    needs : tuple of Need
+        What the rule needs, one of these; empty if nothing.
+    step : float
+        The step size at which it did best, relative to that of the plain average.
+    to_plain, to_full : Estimate
+        Its loss, averaged over all rounds, relative to the plain average's and to that of full
+        participation.
+    held_out_to_plain, held_out_to_full : Estimate
+        The same in the last part of the log, which no weights were fitted to.
+    to_use : Estimate
+        Its loss in the last part of the log relative to that of the rule in use.
+    low, middle, high : float array, shape (n_records,)
+        The loss by round, relative to that of the first model: the smallest, the median and the
+        largest of the variants.
+    better : bool
+        Whether it is better than the rule in use in every variant, by more than chance, and better
+        than the plain average likewise, unless it is the plain average.
+    softness : float
+        Softness of its alignment, if it has one.
+    """
+
+    rule: str
+    needs: tuple[Need, ...]
+    step: float
+    to_plain: Estimate
+    to_full: Estimate
+    held_out_to_plain: Estimate
+    held_out_to_full: Estimate
+    to_use: Estimate
+    low: Floats
+    middle: Floats
+    high: Floats
+    better: bool = False
+    softness: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """Training on the log: a small federated problem on its clients and rounds, in order.
+
+    Attributes
+    ----------
+    trained : tuple of Trained
+        The rules, among them the plain average, the rule in use, and ``full``, in which all clients
+        take part in every round.
+    recorded : int array, shape (n_records,)
+        The rounds after which the loss was recorded, counted from 1.
+    fitted_rounds, held_out_rounds : int
+        Number of rounds in the first part, which weights were fitted to, and in the last.
+    variants, seeds : int
+        Number of problems, which differ in how different clients are and in the noise of their
+        gradients; and of runs on each.
+    local_steps : int
+        Number of local steps of a client in a round.
+    n_clients : int
+        Number of clients; fewer than in the log if it is large, and then a random sample.
+    task : str or None
+        Name of the user's own task, if it was given instead of these problems.
+    """
+
+    trained: tuple[Trained, ...]
+    recorded: Integers
+    fitted_rounds: int
+    held_out_rounds: int
+    variants: int
+    seeds: int
+    local_steps: int
+    n_clients: int
+    task: str | None = None
+
+    def find(self, rule: str) -> Trained | None:
+        """Return how training with a rule went, or None if it was not replayed."""
+        return next((one for one in self.trained if one.rule == rule), None)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A rule that may be used, what it needs, and what it gains.
+
+    ``needs`` is as in `Trained`. ``gain`` is the share of the excess loss in the last part of the
+    log that it removes, compared with the rule in use, with its smallest and largest over the
+    variants. ``softness`` is that of its alignment, if it has one.
+    """
+
+    rule: str
+    needs: tuple[Need, ...]
+    gain: Estimate
+    softness: float = 0.0
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What to do, and why.
+
+    Attributes
+    ----------
+    action : str
+        One of `Action`.
+    reason : str
+        One of `Reason`.
+    best : Choice or None
+        The rule to use; None if there is nothing to change, or no ground for it.
+    second : Choice or None
+        The best rule that needs nothing, if ``best`` needs something and this one gains as well.
+    rounds_needed : int or None
+        If the log is too short, roughly how many rounds would be enough.
+    """
+
+    action: Action
+    reason: Reason
+    best: Choice | None = None
+    second: Choice | None = None
+    rounds_needed: int | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a recommendation depends on beside the replay.
+
+    Attributes
+    ----------
+    gap : Estimate
+        Gap of the plain average over the whole log.
+    known : float
+        Share of the importance that is observed, over all rounds.
+    tolerance : float
+        The largest gap that calls for no action.
+    rounds, clients : int
+        Number of rounds with participants, and of clients.
+    cohort_size : float
+        Mean number of clients that took part.
+    rounds_per_observation : float
+        Rounds per effectively independent observation of a client.
+    """
+
+    gap: Estimate
+    known: float
+    tolerance: float
+    rounds: int
+    clients: int
+    cohort_size: float
+    rounds_per_observation: float
+
+    @property
+    def too_short(self) -> bool:
+        """Whether the gap may be within the tolerance or beyond it, as far as the log tells."""
+        wide = self.gap.high - self.gap.low > self.tolerance
+        return wide and self.gap.low < self.tolerance < self.gap.high
+
+    @property
+    def rounds_needed(self) -> int:
+        """Roughly how many rounds would be enough, in two digits."""
+        observations = (NOISE / self.tolerance) ** 2 * self.rounds_per_observation
+        enough = self.clients * observations / self.cohort_size
+        digits: int = 10 ** max(0, len(str(ceil(enough))) - 2)
+        return max(ceil(enough / digits) * digits, 2 * self.rounds)
+
+
+def recommend(replay: Replay | None, facts: Facts, can: Collection[Need]) -> Recommendation:
+    """Recommend a rule, to do nothing, or to collect more rounds.
+
+    Parameters
+    ----------
+    replay : Replay or None
+        How training goes with every rule; None without JAX, and then nothing is recommended.
+    facts : Facts
+        What is known beside it.
+    can : collection of Need
+        What is possible: rules that need something else are not recommended.
+    """
+    if facts.clients == 1:
+        return Recommendation("nothing to do", "one client")
+    if facts.known < KNOWN:
+        needed = facts.rounds_needed
+        return Recommendation("collect more rounds", "unobserved", rounds_needed=needed)
+    if replay is None:
+        return Recommendation("install JAX", "not replayed")
+    better = [one for one in replay.trained if one.better and _is_allowed(one, can)]
+    if not better or facts.rounds < LEAST_ROUNDS:
+        if facts.too_short:
+            needed = facts.rounds_needed
+            return Recommendation("collect more rounds", "too short", rounds_needed=needed)
+        return Recommendation("nothing to do", "within noise")
+    best = min(better, key=_judged)
+    free = [one for one in better if not one.needs] if best.needs else []
+    second = _choice(min(free, key=_judged)) if free else None
+    return Recommendation(_action(best), "trains better", _choice(best), second)
+
+
+def _is_allowed(one: Trained, can: Collection[Need]) -> bool:
+    possible = not one.needs or not set(one.needs).isdisjoint(can)
+    return possible and one.rule not in YARDSTICKS
+
+
+def _remembers(one: Trained) -> bool:
+    return any(need.startswith("memory") for need in one.needs)
+
+
+def _judged(one: Trained) -> float:
+    """Return the loss, relative to the rule in use, that a rule is judged by."""
+    return one.to_use.value if _remembers(one) else one.to_use.high
+
+
+def _action(one: Trained) -> Action:
+    if _remembers(one):
+        return "use memory"
+    return "change selection" if one.needs else "change the weights"
+
+
+def _choice(one: Trained) -> Choice:
+    loss = one.to_use
+    gain = Estimate(1.0 - loss.value, 1.0 - loss.high, 1.0 - loss.low)
+    return Choice(one.rule, one.needs, gain, one.softness)
