@@ -1,36 +1,16 @@
-"""The attack on saved files: a slice of it finds nothing, and what is wrong would be found."""
+"""What the attack on saved files would find."""
 
 import dataclasses
 
 import pytest
 from attacks import files
-from attacks.saved_files import MAKERS, kinds, plain
-
-from fedavot.errors import FileFormatError
-
-
-@pytest.mark.parametrize("name", MAKERS)
-def test_mutations_and_flips_are_refused_or_harmless(name, capsys):
-    assert files.main([name, "--mutations", "250", "--flips", "120"]) == 0
-    header, row, count = capsys.readouterr().out.splitlines()
-    assert header.startswith("kind")
-    assert row.split()[0] == name
-    assert count == "0 found"
-
-
-def raw(data):
-    raise KeyError("importance")
-
-
-def refuse(data):
-    raise FileFormatError("no")
+from attacks.isolation import settled
+from attacks.saved_files import MAKERS, plain
 
 
 @pytest.mark.parametrize(
     ("read", "careful", "judgement"),
     [
-        (raw, True, "raw KeyError"),
-        (refuse, False, "refused"),
         (lambda data: {"share": 1.0}, False, "equal"),
         (lambda data: {"share": 1}, False, "another object"),
         (lambda data: {"share": 0.5}, False, "another object"),
@@ -40,13 +20,14 @@ def refuse(data):
     ],
 )
 def test_every_answer_of_a_reader_is_judged(read, careful, judgement, tmp_path):
-    (kind,) = kinds(tmp_path, ["alignment"])
-    kind = dataclasses.replace(kind, read=read, sound=lambda found: found["share"] > 0)
+    kind = dataclasses.replace(
+        MAKERS["alignment"](tmp_path), read=read, sound=lambda found: found["share"] > 0
+    )
     good = plain({"share": 1.0})
     assert files.judged(kind, b"", good, careful=careful).startswith(judgement)
 
 
-def test_a_reader_that_checks_nothing_is_found_out(tmp_path, monkeypatch, capsys):
+def test_a_reader_that_checks_nothing_is_found_out(tmp_path, monkeypatch):
     monkeypatch.setattr("fedavot._files.checksum", lambda content: "any")
-    assert files.main(["alignment", "--mutations", "0", "--flips", "200"]) == 1
-    assert "another object" in capsys.readouterr().out
+    judge = files.saved(tmp_path, kind="alignment")
+    assert "another object" in {settled(judge, 0, number) for number in range(200)}

@@ -1,0 +1,332 @@
+"""Programs that write files, for a disk that fails: saves, checkpoints, audits, studies, runs.
+
+Every program begins in the folder that `prepare` makes, or in what a failure left of it, and must
+end with the same result. `sound` looks at what is there right after the failure: what was there
+before must be there still, or what was to come, whole.
+"""
+
+import contextlib
+import io
+import json
+import logging
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+import fedavot as fa
+from attacks.saved_archives import IMPORTANCE, NAMES
+
+_TOKEN = re.compile("[0-9a-f]{16}")
+"""What is drawn in the name of a file."""
+LAW = fa.Cohorts([[0, 1], [1, 2, 3], [0, 4], [2, 4], [0]])
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A program that writes files.
+
+    Attributes
+    ----------
+    act : function of a folder
+        Does the work, or goes on with it; returns what else is compared.
+    prepare : function of a folder
+        Makes what was there before.
+    sound : function of a folder and how it failed
+        Whether what a failure left may be there.
+    plain : function of (name, bytes)
+        The part of a file that must be equal.
+    transient : function of a name
+        Whether a file may be left behind.
+    absorbs : str
+        A way to fail that the program goes on after, with another result.
+    """
+
+    act: Callable[[Path], Any]
+    prepare: Callable[[Path], Any] = lambda folder: None
+    sound: Callable[[Path, str], bool] = lambda folder, kind: True
+    plain: Callable[[str, bytes], Any] = field(default=lambda name, data: data)
+    transient: Callable[[str], bool] = lambda name: False
+    absorbs: str = ""
+
+    def result(self, folder, returned):
+        """Return all that must be equal after a failure and another run."""
+        files = {
+            _TOKEN.sub("*", path.relative_to(folder).as_posix()): self.plain(
+                path.name, path.read_bytes()
+            )
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and not self.transient(path.name)
+        }
+        return files, returned
+
+
+def saving(old, new, load):
+    """Return the scenario of one object saved over another."""
+    values = [json.dumps(one) for one in (load(old), load(new))]
+
+    def prepare(folder):
+        old.save(folder / "saved.json")
+
+    def act(folder):
+        new.save(folder / "saved.json")
+
+    def sound(folder, kind):
+        read = type(new).load(folder / "saved.json")
+        return json.dumps(load(read)) in values
+
+    return Scenario(act, prepare, sound)
+
+
+def alignment():
+    """Save an alignment over another one."""
+    first, second = fa.align(IMPORTANCE, LAW), fa.align(IMPORTANCE, LAW, softness=0.1)
+    return saving(first, second, lambda one: one.potentials.tolist())
+
+
+def aligner():
+    """Save an online aligner over an earlier state of it."""
+    first = fa.OnlineAligner(IMPORTANCE, step=0.3)
+    second = fa.OnlineAligner(IMPORTANCE, step=0.3)
+    second.observe([0, 1])
+    return saving(first, second, lambda one: one.state_dict())
+
+
+def columns():
+    """Save an alignment whose arrays are in a file beside it over another such."""
+    import fedavot.alignment as module
+
+    made = alignment()
+
+    def listed(function):
+        def call(folder):
+            most, module._MOST_LISTED = module._MOST_LISTED, 0
+            try:
+                return function(folder)
+            finally:
+                module._MOST_LISTED = most
+
+        return call
+
+    def plain(name, data):
+        # The name of the binary file is drawn, and the document has it.
+        return data if name.endswith(".bin") else len(data)
+
+    return Scenario(listed(made.act), listed(made.prepare), made.sound, plain)
+
+
+def sample():
+    """Write a sample log."""
+    from fedavot.audit.sample.files import NAMES as FILES
+    from fedavot.audit.sample.files import write_sample
+
+    def act(folder):
+        for name in FILES:  # as its error message tells a user to
+            (folder / "sample" / name).unlink(missing_ok=True)
+        write_sample(folder / "sample", days=1, n_clients=20)
+
+    return Scenario(act)
+
+
+def _findings(n_rounds):
+    from fedavot import audit
+
+    rng = np.random.default_rng(0)
+    rows = [(t, name) for t in range(n_rounds) for name in NAMES if rng.random() < 0.6]
+    members = [np.array([NAMES.index(n) for r, n in rows if r == t]) for t in range(n_rounds)]
+    offsets = np.cumsum([0, *map(len, members)])
+    log = audit.Participation(tuple(NAMES), offsets, np.concatenate(members).astype(np.int32))
+    return audit.audit(audit.federation_of(log))
+
+
+def _drawn_once(write_audit):
+    """Return a function that writes audits, and draws each picture and each page only once."""
+    from fedavot.audit.report import drawing, figures, page
+
+    kept = {}
+
+    def once(function, key):
+        def call(*given, **options):
+            name = (function.__name__, key(*given))
+            if name not in kept:
+                kept[name] = function(*given, **options)
+            return kept[name]
+
+        return call
+
+    def png(picture):
+        stream = io.BytesIO()
+        write(picture, stream)
+        return stream.getvalue()
+
+    write, pictured = drawing.write_png, once(png, id)
+    replaced = (
+        (figures, "draw", once(figures.draw, id)),
+        (page, "page", once(page.page, lambda findings, *_: id(findings))),
+        (drawing, "write_png", lambda picture, stream: stream.write(pictured(picture))),
+    )
+
+    def write_again(findings, folder):
+        with contextlib.ExitStack() as patches:
+            for module, name, function in replaced:
+                patches.enter_context(mock.patch.object(module, name, function))
+            write_audit(findings, folder)
+
+    return write_again
+
+
+def _auditing(*, over):
+    from fedavot.audit.report.outputs import write_audit as write_all
+
+    write_audit = _drawn_once(write_all)
+    old, new = _findings(30), _findings(40)
+    folders = {}
+
+    def prepare(folder):
+        for name, findings in (("old", old), ("new", new)):
+            if name not in folders:
+                write_audit(findings, folder / name)
+                folders[name] = _tree(folder / name)
+                shutil.rmtree(folder / name)
+        if over:
+            write_audit(old, folder / "audit")
+
+    def act(folder):
+        write_audit(new, folder / "audit")
+
+    def sound(folder, kind):
+        found = _tree(folder / "audit") if (folder / "audit").exists() else {}
+        before, after = folders["old"] if over else {}, folders["new"]
+        if kind == "full" or not over:
+            return found in (before, after)
+        # A process that is killed while it moves files leaves some old and some new, each whole.
+        return all(data in (before.get(name), after.get(name)) for name, data in found.items())
+
+    return Scenario(act, prepare, sound)
+
+
+def _tree(folder):
+    found = {path.relative_to(folder): path for path in sorted(folder.rglob("*"))}
+    return {
+        name.as_posix(): path.read_bytes()
+        for name, path in found.items()
+        if path.is_file() and not name.parts[0].startswith(".")
+    }
+
+
+def audit():
+    """Write the files of an audit."""
+    return _auditing(over=False)
+
+
+def audit_again():
+    """Write the files of an audit over an earlier one."""
+    return _auditing(over=True)
+
+
+def training():
+    """Train with a checkpoint after every few rounds, or go on from it."""
+    from attacks.trained import OPTIONS, PROBLEM, RULE
+    from fedavot.training import train
+
+    def act(folder):
+        run = train(PROBLEM, RULE, OPTIONS, checkpoint=folder / "run.npz")
+        return run.losses.tobytes(), np.asarray(run.params).tobytes()
+
+    return Scenario(act)
+
+
+def study():
+    """Run a configured study, with its results, table and figure, or go on with it."""
+    from click.testing import CliRunner
+
+    from attacks.configs import DRAWN
+    from fedavot.cli import main
+
+    def prepare(folder):
+        (folder / "study.toml").write_text(DRAWN)
+
+    def act(folder):
+        arguments = ["simulate", str(folder / "study.toml"), "--out", str(folder / "results")]
+        done = CliRunner().invoke(main, arguments, catch_exceptions=False)
+        if done.exit_code:
+            raise SystemExit(done.exit_code)
+
+    def plain(name, data):
+        if name.endswith(".json"):
+            return _timeless(json.loads(data))
+        return None if name.endswith((".md", ".csv")) else data  # they have seconds as well
+
+    return Scenario(act, prepare, plain=plain)
+
+
+def _timeless(held):
+    """Return the content of a document without the time that it took, and its checksum."""
+    if isinstance(held, list):
+        rows = [row for row in held if not (isinstance(row, dict) and "seconds" in row.values())]
+        return [_timeless(item) for item in rows]
+    if isinstance(held, dict):
+        return {k: _timeless(v) for k, v in held.items() if k not in ("seconds", "checksum")}
+    return held
+
+
+def _flower(memory):
+    from flwr.serverapp.strategy import FedAvgM
+
+    from attacks.clients import MODEL, N_CLIENTS, arrays_of, everybody, federation, record_of
+    from attacks.clients import update as step
+    from attacks.folders import _norm
+    from fedavot.flower import FedAVOT
+
+    def act(folder):
+        grid = federation(N_CLIENTS, step, memory=memory == "clients")
+        for node in grid.nodes.values():
+            node.config["fedavot-folder"] = str(folder / "memories")
+        options = {"importance": "examples", "memory": memory, "folder": folder / "run"}
+        strategy = FedAVOT(everybody(FedAvgM, server_momentum=0.5), resume=True, **options)
+        strategy.keep_best("norm")
+        result = strategy.start(grid, record_of(MODEL), 3, evaluate_fn=_norm)
+        return {name: array.tobytes() for name, array in arrays_of(result.arrays).items()}
+
+    def plain(name, data):
+        if name.endswith(".jsonl"):
+            return [json.loads(line) | {"time": ""} for line in data.splitlines()]
+        return None if name.endswith(".npz") else data
+
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)
+    if memory == "server":
+        return Scenario(act, plain=plain)
+    # A client whose disk is full fails in that round, and the others go on. A run that is killed
+    # before its first checkpoint begins anew, and its clients' files have other names.
+    return Scenario(
+        act, plain=plain, transient=lambda name: name.startswith(".memory-"), absorbs="full"
+    )
+
+
+def flower_server():
+    """Run a Flower strategy with memory on the server and the best model kept, or resume it."""
+    return _flower("server")
+
+
+def flower_clients():
+    """Run a Flower strategy whose clients keep their memories in files, or resume it."""
+    return _flower("clients")
+
+
+SCENARIOS = {
+    "alignment": alignment,
+    "columns": columns,
+    "aligner": aligner,
+    "sample-log": sample,
+    "audit": audit,
+    "audit-again": audit_again,
+    "training": training,
+    "study": study,
+    "flower-server": flower_server,
+    "flower-clients": flower_clients,
+}

@@ -1,0 +1,250 @@
+"""Replies of Flower clients, as inputs of `fuzz`.
+
+Four clients train for two rounds in one process, and one of them may send anything: to the question
+for its name, to a request to train, or to one to evaluate. Whatever it sends, both rounds must end;
+the weights must be a distribution over those who replied, the model finite and of its own shapes,
+and the other clients' updates used. Where nothing is remembered, the model must be the mean of the
+replies by these weights.
+"""
+
+import contextlib
+import functools
+import io
+import logging
+import pickle
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app.error import Error
+from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
+from flwr.proto.recorddict_pb2 import RecordDict as ProtoRecordDict
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    QFedAvg,
+)
+
+from attacks import mutations
+from attacks.clients import (
+    MODEL,
+    N_CLIENTS,
+    LocalGrid,
+    Node,
+    app_of,
+    arrays_of,
+    everybody,
+    record_of,
+    update,
+)
+from attacks.isolation import Fault
+from attacks.log_forms import some
+from fedavot.errors import FedavotError
+from fedavot.flower import FedAVOT
+
+N_ROUNDS, LIAR = 2, 101
+SUM_SLACK = 1e-9
+AGREE = 1e-5
+"""Relative agreement of two ways to average float32 models."""
+ODD = (
+    *(0, 1, -1, 3, 2**31, 2**63 - 1, -(2**63), 0.0, -0.0, 0.5, 1e-320, 1e308, -1e308, 1e39),
+    *(float("nan"), float("inf"), float("-inf"), [], [1.0], [float("nan")] * 3, [2**62] * 3),
+)
+WORDS = ("", "a", "0", "\ud800", "é🐝", "x" * 400, b"", b"\xff\x00", True, ["a", "b"], [b""])
+KEYS = ("num-examples", "loss", "train_loss", "w", "", "round", "since", "products", "name", "🐝")
+NAMES = ("arrays", "metrics", "fedavot", "fedavot.memory", "fedavot.held", "fedavot.mean", "x")
+TYPES = ("float64", "int64", "float16", "bool", "complex64", "uint8", "<U3", "datetime64[s]")
+
+
+def _clipped():
+    return DifferentialPrivacyServerSideFixedClipping(everybody(), 0.1, 0.5, N_CLIENTS)
+
+
+SETUPS = (
+    (everybody, {"importance": "uniform"}),
+    (everybody, {"importance": "examples"}),
+    (functools.partial(everybody, FedAdam), {"importance": "examples"}),
+    (functools.partial(everybody, FedAvgM, server_momentum=0.9), {"importance": "uniform"}),
+    (functools.partial(everybody, QFedAvg, client_learning_rate=0.3), {"importance": "uniform"}),
+    (_clipped, {"importance": "uniform"}),
+    (everybody, {"importance": "uniform", "memory": "clients"}),
+    (everybody, {"importance": "examples", "memory": "clients"}),
+    (functools.partial(FedAvg, min_available_nodes=1), {"importance": "uniform"}),
+)
+
+
+class LyingGrid(LocalGrid):
+    """A grid in which one node's answers to some kinds of message are changed."""
+
+    def __init__(self, nodes, lie, kinds):
+        super().__init__(nodes)
+        self._lie, self._kinds = lie, kinds
+        self.trained = {}
+        """The replies to the last round's requests to train, as they were sent."""
+
+    def _answer(self, message):
+        reply = super()._answer(message)
+        node, kind = message.metadata.dst_node_id, message.metadata.message_type
+        if node == LIAR and kind.partition(".")[0] in self._kinds and not reply.has_error():
+            reply = self._lie(reply)
+        if kind == "train" and not reply.has_error():
+            self.trained[node] = reply
+        return reply
+
+
+def replies(folder):
+    """Return the judge of replies."""
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)
+
+    def judge(seed, number):
+        rng = np.random.default_rng([seed, number])
+        make, options = some(SETUPS, rng)
+        kinds = some((("train",), ("train",), ("train", "evaluate"), ("query",)), rng)
+        app = app_of(update, memory=options.get("memory") == "clients")
+        nodes = {100 + i: Node(app, {"partition-id": i}) for i in range(N_CLIENTS)}
+        grid = LyingGrid(nodes, functools.partial(_lie, rng=rng), kinds)
+        seen = []
+        strategy = FedAVOT(make(), on_round=seen.append, **options)
+        try:
+            result = strategy.start(grid, record_of(MODEL), N_ROUNDS)
+        except FedavotError as error:
+            return Fault(f"one client stopped the run: {str(error)[:100]}")
+        averages = make is everybody and "memory" not in options
+        return _wrong(seen, arrays_of(result.arrays), grid if averages else None) or (
+            "excluded" if any(one.excluded or one.refused for one in seen) else "used"
+        )
+
+    return judge
+
+
+def _wrong(seen, model, grid):
+    """Return a fault, or None if both rounds are as they should be."""
+    honest = {str(i) for i in range(N_CLIENTS)} - {str(LIAR - 100)}
+    if wrong := _wrong_rounds(seen, honest) or _wrong_form(model):
+        return Fault(wrong)
+    if grid is None:
+        return None
+    mean = np.zeros_like(MODEL["w"], dtype=np.float64)
+    for name, weight in seen[-1].weights.items():
+        node = 100 + int(name) if name in honest else LIAR
+        record = next(iter(grid.trained[node].content.array_records.values()))
+        mean += weight * record["w"].numpy().astype(np.float32).astype(np.float64)
+    agrees = np.allclose(model["w"], mean, rtol=AGREE, atol=AGREE)
+    return None if agrees else Fault("the model is not the mean of the replies")
+
+
+def _wrong_rounds(seen, honest):
+    """Return what is wrong with the records of the rounds, "" if nothing is."""
+    if len(seen) != N_ROUNDS:
+        return f"{len(seen)} of {N_ROUNDS} rounds"
+    for one in seen:
+        weights = np.array(list(one.weights.values()))
+        if not np.all(weights >= 0) or abs(weights.sum() - 1) > SUM_SLACK:
+            return "the weights are no distribution"
+        # Of two nodes that claim one name neither is admitted: without keys it may be anybody's.
+        claimed = {str(int(node.removeprefix("node ")) - 100) for node in one.refused}
+        if set(one.weights) != set(one.replied) or not honest - claimed <= set(one.replied):
+            return "an honest client was left out"
+    return ""
+
+
+def _wrong_form(model):
+    """Return what is wrong with a model, "" if nothing is."""
+    for name, start in MODEL.items():
+        if model[name].shape != start.shape or model[name].dtype != start.dtype:
+            return "the model has another form"
+        if not np.all(np.isfinite(model[name])):
+            return "the model is not finite"
+    return ""
+
+
+def _lie(reply, *, rng):
+    """Return something else in place of a reply."""
+    if rng.random() < 0.02:
+        code = int(rng.integers(-3, 10))
+        return Message(Error(code, some(("", "x" * 5000, "\ud800\n\n", None), rng)), reply_to=reply)
+    for _ in range(int(rng.integers(1, 4))):
+        change = some((_array, _array, _array, _metric, _metric, _record, _about, _bytes), rng)
+        with contextlib.suppress(Exception):  # no record of Flower's can be like that
+            change(reply, rng)
+    return reply
+
+
+def _array(reply, rng):
+    """Change one array: its values, its type, its shape, or the bytes it is sent as."""
+    records = reply.content.array_records
+    record = records[some(list(records), rng)]
+    key = some(list(record), rng)
+    way = int(rng.integers(6))
+    if way == 0:
+        values = MODEL["w"].astype(np.float64)
+        values.reshape(-1)[int(rng.integers(values.size))] = some([o for o in ODD if o != []], rng)
+        with np.errstate(all="ignore"):
+            record[key] = Array(values.astype(some(("float32", "float64", "float16"), rng)))
+    elif way == 1:
+        record[key] = Array(np.ones(some(((), (0,), (6,), (3, 2), (2, 3), (1, 2, 3)), rng), "f4"))
+    elif way == 2:
+        record[key] = Array(np.zeros((2, 3), some(TYPES, rng)))
+    elif way == 3:
+        data = some((mutations.flipped, mutations.mangled), rng)(record[key].data, rng)
+        record[key] = _sent(record[key], data, rng)
+    elif way == 4:
+        stream = io.BytesIO()
+        np.save(stream, np.array([print], dtype=object), allow_pickle=True)
+        data = some((stream.getvalue(), pickle.dumps(print), b"", rng.bytes(200)), rng)
+        record[key] = _sent(record[key], data, rng)
+    else:
+        record[some(KEYS, rng)] = record.pop(key)
+
+
+def _sent(array, data, rng):
+    odd = rng.random() < 0.3
+    shape = some(((2, 3), (), (-1,), (2**40,), (2, 2**62)), rng) if odd else array.shape
+    dtype = some((*TYPES, "object", "", "bad"), rng) if odd else array.dtype
+    stype = some(("numpy.ndarray", "", "torch", "numpy.ndarray/zlib"), rng) if odd else array.stype
+    return Array(dtype, shape, stype, data)
+
+
+def _metric(reply, rng):
+    records = reply.content.metric_records or reply.content.config_records
+    record = records[some(list(records), rng)]
+    if rng.random() < 0.1:
+        del record[some(list(record), rng)]
+    values = ODD if isinstance(record, MetricRecord) else (*ODD, *WORDS)
+    record[some(KEYS if rng.random() < 0.5 else list(record), rng)] = some(values, rng)
+
+
+def _record(reply, rng):
+    """Drop, add, rename or swap whole records."""
+    content = reply.content
+    key, way = some(list(content), rng), int(rng.integers(5))
+    if way == 0:
+        del content[key]
+    elif way == 1:
+        content[some(NAMES, rng)] = content[some(list(content), rng)]
+    elif way == 2:
+        content[some(NAMES, rng)] = content.pop(key)
+    elif way == 3:
+        content[some(NAMES, rng)] = ConfigRecord({some(KEYS, rng): some((*ODD, *WORDS), rng)})
+    else:
+        content[some(NAMES, rng)] = some(
+            (RecordDict, ArrayRecord, MetricRecord, ConfigRecord)[1:], rng
+        )()
+
+
+def _about(reply, rng):
+    """Change what the envelope says, as far as a client decides it."""
+    kept = reply.metadata.__dict__
+    name = some(("_message_type", "_reply_to_message_id", "_group_id", "_message_id"), rng)
+    kept[name] = some(("", "train", "evaluate", "x" * 300, "message-0", "\ud800"), rng)
+
+
+def _bytes(reply, rng):
+    """Flip a bit of the records as they are sent, where that is still a message."""
+    data = recorddict_to_proto(reply.content).SerializeToString()
+    try:
+        changed = ProtoRecordDict.FromString(mutations.flipped(data, rng))
+        reply.content = recorddict_from_proto(changed)
+    except Exception:
+        return  # refused by Flower's own transport

@@ -1,0 +1,223 @@
+"""Kinds of saved files that are NumPy archives: checkpoints, and the memories of Flower clients."""
+
+import json
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import fedavot as fa
+from attacks import mutations
+from fedavot.errors import FileFormatError
+
+NAMES = ["lyon", "porto", "<b>", 'é"🐝', "=cmd"]
+IMPORTANCE = [0.3, 0.25, 0.2, 0.15, 0.1]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file.
+
+    Attributes
+    ----------
+    name : str
+        What it is called in the table.
+    data : bytes
+        A good file.
+    read : function of bytes
+        Writes the file, has the library read it, and returns what was read as plain values.
+    sound : function of what was read
+        Whether that is a proper one, though another.
+    mutate : function of (bytes, rng)
+        Returns other bytes, and how they are sealed.
+    """
+
+    name: str
+    data: bytes
+    read: Callable[[bytes], Any]
+    sound: Callable[[Any], bool]
+    mutate: Callable[[bytes, Any], tuple[bytes, str]]
+
+
+def _archive(path, data, name, load, sound, inner=None):
+    def read(content):
+        path.write_bytes(content)
+        return load()
+
+    def mutate(content, rng):
+        return mutations.archive(content, rng, inner=inner)
+
+    return Kind(name, data, read, sound, mutate)
+
+
+def training(place):
+    """Return a checkpoint of training."""
+    from fedavot.training.checkpoint import Checkpoint
+
+    carry = {"average": np.zeros((2, 3), np.float32), "params": np.ones((2, 3), np.float32)}
+    path = place / "run.npz"
+    checkpoint = Checkpoint(path, "0123abcd", carry)
+    checkpoint.save(carry, [5, 10], np.array([[2.0, 1.0], [3.0, 1.5]]))
+
+    def load():
+        found = checkpoint.load()
+        leaves = {name: np.asarray(leaf) for name, leaf in found.carry.items()}
+        return leaves, found.recorded, found.losses
+
+    def sound(found):
+        leaves, recorded, losses = found
+        alike = all(leaves[name].shape == leaf.shape for name, leaf in carry.items())
+        return alike and recorded[-1] > 0 and losses.shape == (2, len(recorded))
+
+    return _archive(path, path.read_bytes(), "training", load, sound)
+
+
+def flower(place):
+    """Return a checkpoint of a Flower run."""
+    from fedavot.flower.kept.checkpoint import FILE, Checkpoint
+
+    aligner = fa.OnlineAligner(IMPORTANCE, step=2.0)
+    aligner.observe([0, 3])
+    meta = {
+        "round": 3,
+        "evaluated": True,
+        "model": ["w", "b"],
+        "strategy": [{"class": "FedAvg", "lost": [], "own": None, "data": {}, "objects": {}}],
+        "weigher": {"kind": "listed", "names": NAMES, "aligner": aligner.state_dict()},
+        "norms": [1.0, 2.0, float("inf")],
+        "results": {"train_metrics_clientapp": [[1, {"loss": float("nan")}]]},
+    }
+    arrays = {"model/0": np.ones((2, 3), np.float32), "model/1": np.zeros(2), "memory": np.ones(8)}
+    Checkpoint(meta, arrays).save(place)
+    path = place / FILE
+
+    def load():
+        found = Checkpoint.load(place)
+        return json.dumps(found.meta, sort_keys=True), dict(sorted(found.arrays.items()))
+
+    def sound(found):
+        meta = json.loads(found[0])
+        whole = meta["format"] == "fedavot-flower-checkpoint" and meta["version"] == 3
+        return whole and all(isinstance(array, np.ndarray) for array in found[1].values())
+
+    return _archive(path, path.read_bytes(), "flower", load, sound, inner="meta")
+
+
+def _memory(place):
+    """Leave a memory whose last rows are in the journal; return how to recover it."""
+    from fedavot.flower.memory.rows import JOURNAL, ROWS, Rows
+
+    memory = Rows(place, 6, np.dtype(np.float32))
+    rows = [np.arange(6, dtype=np.float32) + number for number in range(4)]
+    for number, clients in enumerate(([0, 1, 3], [2]), start=1):
+        memory.stage(clients, [rows[client] for client in clients])
+        memory.write_journal(number)
+        if number == 1:
+            memory.commit()
+    digests, size = memory.digests.copy(), memory.bytes_on_disk()
+    held = {name: (place / name).read_bytes() for name in (ROWS, JOURNAL)}
+
+    def recover():
+        found = Rows(place, 6, np.dtype(np.float32))
+        found.recover(2, size, digests)
+        return (place / ROWS).read_bytes()[:size]
+
+    return held, recover
+
+
+def journal(place):
+    """Return the journal of a memory, as a crash leaves it."""
+    from fedavot.flower.memory.rows import JOURNAL, ROWS
+
+    held, recover = _memory(place)
+
+    def load():
+        (place / ROWS).write_bytes(held[ROWS])
+        return recover()
+
+    # Rows have digests in the checkpoint, so that no other journal passes.
+    return _archive(place / JOURNAL, held[JOURNAL], "journal", load, lambda found: False)
+
+
+def rows(place):
+    """Return the rows of a memory, which are bare numbers."""
+    from fedavot.flower.memory.rows import JOURNAL, ROWS
+
+    held, recover = _memory(place)
+
+    def read(content):
+        (place / ROWS).write_bytes(content)
+        (place / JOURNAL).write_bytes(held[JOURNAL])
+        return recover()
+
+    def mutate(content, rng):
+        return mutations.mangled(content, rng), "kept"
+
+    return Kind("rows", held[ROWS], read, lambda found: False, mutate)
+
+
+def best(place):
+    """Return the best model of a Flower run."""
+    from flwr.app import Array, ArrayRecord
+    from flwr.serverapp.strategy import Result
+
+    from fedavot.flower import best_model
+    from fedavot.flower.kept.best import FILE, BestModel
+
+    model = ArrayRecord({"w": Array(np.ones((2, 3), np.float32)), "b": Array(np.zeros(2))})
+    result = Result(evaluate_metrics_serverapp={4: {"accuracy": 0.5}})
+    BestModel(place, "accuracy").consider(4, model, result)
+
+    def load():
+        found = best_model(place)
+        arrays = {name: array.numpy() for name, array in found.arrays.items()}
+        return arrays, found.round, found.metric, found.value
+
+    def sound(found):
+        _, number, metric, value = found
+        return type(number) is int and isinstance(metric, str) and isinstance(value, float)
+
+    return _archive(place / FILE, (place / FILE).read_bytes(), "best", load, sound, inner="meta")
+
+
+def client_memory(place):
+    """Return the memory that a Flower client keeps in a file."""
+    from flwr.app import Array, ArrayRecord, Context, RecordDict
+
+    from fedavot.flower.memory.layout import Layout
+    from fedavot.flower.memory.store import FOLDER, Kept, Store
+    from fedavot.rules.held import ClientMemory
+
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)
+    model = [np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros(2)]
+    layout = Layout(ArrayRecord({f"{i}": Array(array) for i, array in enumerate(model)}))
+    context = Context(0, 1, {FOLDER: str(place)}, RecordDict(), {})
+    store = Store(context, "training", "lyon", layout)
+    store.save(Kept(ClientMemory(memory=model), "0123"))
+
+    def load():
+        found = vars(store.load().held)
+        if found["memory"] is None:  # a client that cannot read its memory goes on as a new one
+            raise FileFormatError("the memory is lost")
+        return found
+
+    def sound(found):
+        shapes = [one.shape for one in found["memory"]]
+        numbers = (found["since"], found["pending_round"], found["pending_fade"])
+        return shapes == [one.shape for one in model] and all(map(math.isfinite, numbers))
+
+    path = store.path
+    return _archive(path, path.read_bytes(), "client-memory", load, sound)
+
+
+MAKERS = {
+    "training": training,
+    "flower": flower,
+    "journal": journal,
+    "rows": rows,
+    "best": best,
+    "client-memory": client_memory,
+}

@@ -1,0 +1,96 @@
+"""A few inputs of every entry that reads outside data, and that what is wrong would be found."""
+
+import multiprocessing
+from collections import Counter
+
+import pytest
+from attacks import fuzz, isolation
+from attacks.isolation import Fault, settled
+
+from fedavot.errors import FileFormatError
+
+INPUTS = {"config": 60, "reply": 60, "folder": 60}
+OTHERWISE = 150
+SEED = 7
+
+
+@pytest.mark.parametrize("entry", fuzz.ENTRIES)
+def test_whatever_an_input_holds_it_is_read_or_refused(entry, tmp_path):
+    judge = fuzz.ENTRIES[entry][0](tmp_path)
+    outcomes = {n: settled(judge, SEED, n) for n in range(INPUTS.get(entry, OTHERWISE))}
+    assert {n: it for n, it in outcomes.items() if isinstance(it, Fault)} == {}
+    assert len(set(outcomes.values())) > 1  # neither is everything refused, nor everything read
+
+
+def test_checkpoints_that_were_edited_and_sealed_again_are_refused_or_proper(tmp_path):
+    """Models of other shapes and types, and momenta and memories that cannot be."""
+    judge = fuzz.ENTRIES["folder"][0](tmp_path)
+    once = (1101, 1412, 2280, 2471, 2570, 3916, 5199, 5587, 5701, 9153, 9523, 10503)
+    outcomes = {number: settled(judge, 0, number) for number in once}
+    assert {number: it for number, it in outcomes.items() if isinstance(it, Fault)} == {}
+
+
+def refuses(seed, number):
+    raise FileFormatError("no")
+
+
+def refuses_silently(seed, number):
+    raise FileFormatError("")
+
+
+def fails(seed, number):
+    raise KeyError("importance")
+
+
+def warns(seed, number):
+    import warnings
+
+    warnings.warn("from some library", RuntimeWarning, stacklevel=1)
+
+
+@pytest.mark.parametrize(
+    ("judge", "outcome"),
+    [(refuses, "refused"), (refuses_silently, None), (fails, None), (warns, None)],
+)
+def test_only_an_error_of_the_library_with_a_message_is_a_refusal(judge, outcome):
+    found = settled(judge, 0, 0)
+    assert isinstance(found, Fault) == (outcome is None)
+    assert outcome is None or found == outcome
+
+
+def ends(folder):
+    def judge(seed, number):
+        import os
+
+        if number == 1:
+            os._exit(3)
+        return "read"
+
+    return judge
+
+
+def allocates(folder):
+    return lambda seed, number: str(len(bytearray(1 << 40))) if number == 1 else "read"
+
+
+@pytest.mark.parametrize("make", [ends, allocates])
+def test_an_input_that_ends_or_fills_the_process_is_found_and_the_next_is_read(make):
+    counts, found = isolation.attack(make, range(3), seed=0)
+    assert len(found) == 1
+    assert found[0].startswith("input 1: ")
+    assert counts == {"found": 1, "read": 2}
+
+
+def test_a_process_that_says_nothing_is_found(monkeypatch):
+    monkeypatch.setattr(isolation, "PATIENCE", 0.0)
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    assert "no answer" in isolation._listen(ours, [0], Counter(), [])
+    theirs.close()
+    ours.close()
+
+
+def test_the_command_reads_one_input_by_its_number(capsys):
+    assert fuzz.main(["--entry", "alignment", "--only", "3"]) == 0
+    *_, row, last = capsys.readouterr().out.splitlines()
+    assert row.split()[:3] == ["alignment", "1", "0"]
+    assert last.startswith("1 inputs, 0 found")
