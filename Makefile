@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check lint bench clean
+.PHONY: demo test check lint docs bench release oldest clean
 
 demo: .venv/ready
 	$(BIN)/fedavot reproduce regression
@@ -26,6 +26,25 @@ check: lint
 bench: .venv/ready-bench .venv/ready-flower .venv/ready-peers
 	$(BIN)/python -m benchmarks.run
 
+# The site, in build/site: a broken link or anchor, a docstring that does not parse and an example
+# of the gallery that prints something else are errors. Nothing is fetched when it is built or read.
+docs: .venv/ready .venv/ready-docs
+	NO_MKDOCS_2_WARNING=1 GALLERY_PYTHON=$(BIN)/python .venv/docs/bin/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
+# Builds the last commit, checks it, and tries the wheel by itself; then it is in dist.
+release: .venv/ready-release
+	.venv/release/bin/python .ci/release.py
+
+# The oldest versions of what the library depends on that pyproject.toml allows: the core, and the
+# parts that use the packages of an extra most. Old packages have warnings of their own.
+EXTRAS_TESTS := tests/test_cli.py tests/rules/test_rules.py tests/training/test_resume.py \
+	tests/experiments/test_configured_studies.py \
+	$(addprefix tests/audit/test_,$(addsuffix .py,reading_rows reading_parquet outputs figures))
+oldest: .venv/ready-oldest
+	OPENBLAS_NUM_THREADS=1 .venv/oldest/bin/python -m pytest -q -W ignore::DeprecationWarning \
+		-o addopts=--strict-markers $(CORE_TESTS) $(EXTRAS_TESTS)
+
 .venv/ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,flow,audit,experiments]"
@@ -45,6 +64,12 @@ bench: .venv/ready-bench .venv/ready-flower .venv/ready-peers
 		--target .venv/adapters -r examples/adapters/requirements.txt
 	touch $@
 
+# The site generator reads our sources and does not import them: it has an environment of its own.
+.venv/ready-docs: pyproject.toml constraints.txt | .venv/ready
+	test -x .venv/docs/bin/python || $(PYTHON) -m venv .venv/docs
+	.venv/docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	touch $@
+
 .venv/ready-bench: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench,flow,audit,experiments]"
 	touch $@
@@ -54,6 +79,17 @@ bench: .venv/ready-bench .venv/ready-flower .venv/ready-peers
 	test -x .venv/peers/bin/python || $(PYTHON) -m venv .venv/peers
 	.venv/peers/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt \
 		&& touch $@ || echo "frameworks not installed; P6 and P7 will say so"
+
+.venv/ready-release: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv/release
+	.venv/release/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build hatchling twine
+	touch $@
+
+.venv/ready-oldest: pyproject.toml oldest.txt
+	$(PYTHON) -m venv .venv/oldest
+	.venv/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c oldest.txt \
+		-e ".[flow,training,audit,experiments]" clarabel hypothesis pytest pytest-timeout
+	touch $@
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -126,7 +126,7 @@ def _judge(outcome: Outcome, log: Log, importance: Floats | None, audit: Contend
         f"{audit.name}: rounds and clients are right": counted == (log.n_rounds, n_clients),
         f"{audit.name}: there is a page": told.page,
     }
-    note = f"{told.peak / 1e6:.0f} MB; gap {gap:.3f}, {told.findings['advice']['action']}"
+    note = f"{told.peak / 1e6:.0f} MB; gap {gap:.3f}, {told.findings['recommendation']['action']}"
     first = next((row.seconds for row in outcome.rows), audit.seconds)
     row = Row(
         audit.name, "ours", audit.seconds, audit.seconds / first, error, error <= ROUNDING, note

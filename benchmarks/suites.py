@@ -57,7 +57,7 @@ def large_pairs(repeat: int, say: Say) -> Outcome:
     race("P2", runners, repeat, say)
     tabulate(outcome, problem, runners)
     best = best_peer(outcome)
-    outcome.at_least(f"times faster than the best peer, {best.contender}", best.ratio, 3.0)
+    outcome.at_least(f"times faster than the best peer, {best.contender}", best.ratio, 4.0)
     _, _, both, pair = outcome.rows[:4]
     outcome.at_most(
         "product pairs for certificate and alignment together", both.seconds / pair.seconds, 200.0
@@ -85,9 +85,10 @@ def sparse_cohorts(repeat: int, say: Say) -> Outcome:
     ]
     race("P3", runners, repeat, say)
     tabulate(outcome, problem, runners)
-    ours, _, pair = outcome.rows[:3]
+    ours, _, pair, _, tuned = outcome.rows[:5]
     best = best_peer(outcome)
     outcome.at_least(f"times faster than the best peer, {best.contender}", best.ratio, 5.0)
+    outcome.at_least("times faster than the tuned IPFP", tuned.ratio, 5.0)
     outcome.at_most("product pairs", ours.seconds / pair.seconds, 40.0)
     say("P3: measuring memory")
     figures = peak_memory(
@@ -151,7 +152,8 @@ def _check_statement(outcome: Outcome, problem: Problem) -> None:
 def _laid_out(problem: Problem) -> Any:
     """Return a law that holds its matrices already, as the peers are handed theirs."""
     law = problem.law()
-    law.expected_weights(np.zeros(law.n_clients))
+    # At unequal potentials: equal ones would also compute what the inclusion is.
+    law.expected_weights(np.linspace(0.0, 1.0, law.n_clients))
     if isinstance(law, fa.Cohorts):
         law.incidence.sum_by_client(np.zeros(law.n_cohorts))
     return law

@@ -22,7 +22,12 @@ from fedavot.training.tasks import cnn, linear, mlp, optima, softmax
 from uses import of_document
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted(ROOT.glob("docs/**/*.md")),
+    *sorted(ROOT.glob("examples/*/README.md")),
+    ROOT / "benchmarks" / "README.md",
+]
 # A block of code, and the output that follows it if any does.
 BLOCK = re.compile(r"```python\n(.*?)```(?:\s*```text\n(.*?)```)?", re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(#[^)]*)?\)")
@@ -115,11 +120,16 @@ def test_every_block_runs_and_prints_what_is_shown(page, tmp_path, monkeypatch):
     [
         *("README.md", "docs/tutorial.md", "docs/choosing.md", "docs/training.md"),
         *("docs/flower.md", "docs/production.md", "docs/adapters.md", "docs/audit.md"),
-        "docs/steady.md",
+        *("docs/steady.md", "docs/index.md", "docs/own-task.md", "docs/own-law.md"),
+        *("docs/own-rule.md", "docs/scale.md"),
     ],
 )
 def test_pages_meant_to_have_code_have_some(name):
     assert BLOCK.search((ROOT / name).read_text(encoding="utf-8"))
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
@@ -198,8 +208,8 @@ def test_the_page_on_audits_names_every_word_and_column_that_is_recognised():
     assert [word for word in statuses if word not in told] == []
 
 
-def test_the_readme_shows_what_an_audit_of_the_sample_prints(sample):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_first_page_shows_what_an_audit_of_the_sample_prints(sample):
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     section = text.partition("prints, among other things:\n\n")[2].partition("\nIt writes")[0]
     shown = [line.removeprefix("    ") for line in section.splitlines() if line.strip()]
     printed = [line.rstrip() for line in sample[0].splitlines()]
@@ -227,8 +237,8 @@ def test_the_version_is_the_same_everywhere(name, place):
     assert re.search(place, text, re.MULTILINE)[1] == fa.__version__
 
 
-def test_the_readme_shows_how_far_the_papers_settings_are_out_of_reach():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_page_on_the_paper_shows_how_far_its_settings_are_out_of_reach():
+    text = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
     for name, given in paper_settings().items():
         row = measure(*given)
         figures = (

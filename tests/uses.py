@@ -16,7 +16,7 @@ import click
 import numpy as np
 
 from fedavot.audit.findings import Reached
-from fedavot.audit.recommended import Estimate
+from fedavot.audit.recommending import Estimate
 
 # Objects in a file are known by their keys.
 SHAPES = {frozenset(kind._fields): kind.__name__ for kind in (Estimate, Reached)}
