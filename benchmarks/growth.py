@@ -207,14 +207,14 @@ def audit_rows(size: int) -> Prepared:
 OPERATIONS = (
     Operation("certify, independent", "clients", certify_independent, decades(2, 6)),
     Operation("align, independent", "clients", align_independent, decades(2, 6)),
-    Operation("align, uniform cohorts of 10", "clients", align_uniform, decades(2, 5)),
+    Operation("align, uniform cohorts of 10", "clients", align_uniform, decades(2, 6)),
     Operation("align, cohorts of 5 listed", "cohorts", align_list, decades(2, 6)),
     Operation("weights of 100", "clients", weigh, decades(2, 6)),
     Operation("weights, of a million", "members", weigh_large, decades(1, 5)),
     Operation("online round of 100", "clients", online, decades(2, 6)),
     Operation("select 100", "available", choose, decades(2, 6)),
-    Operation("train 50 rounds of 10", "clients", train_many, decades(2, 5)),
-    Operation("train 50 rounds, of 10,000", "members", train_large, decades(0, 3)),
+    Operation("train 50 rounds of 10", "clients", train_many, decades(1, 5)),
+    Operation("train 50 rounds, of 10,000", "members", train_large, decades(0, 4)),
     Operation("audit a log", "rows", audit_rows, decades(3, 7)),
 )
 

@@ -81,7 +81,8 @@ def read_document(path: PathLike, *, format: str, version: int) -> dict[str, Any
         ) from None
     except (ValueError, RecursionError) as cause:
         raise FileFormatError(
-            f"{name} is not a complete JSON document ({cause}); it may be cut off: write it again"
+            f"{name} is not a complete JSON document ({cause}); it is another kind of file, or cut "
+            "off: give the right one, or write it again"
         ) from None
     if not isinstance(document, dict) or document.get("format") != format:
         found = document.get("format") if isinstance(document, dict) else type(document).__name__

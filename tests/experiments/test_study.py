@@ -482,6 +482,22 @@ def test_differences_within_the_noise_are_no_wins(theirs, verdict):
     assert not any("one seed" in sentence for sentence in told)
 
 
+def test_what_fedavot_loses_to_is_said_beside_what_the_steady_rule_beats():
+    def outcome(rule, value):
+        arrays = {"recorded": np.array([1]), "losses": np.ones((2, 1)), "optimum": np.zeros(2)}
+        return Outcome(
+            "tiny", rule, "", "", (0, 1), **arrays,
+            metrics={"excess": [value, value]}, seconds=0.0, message="", fingerprint="",
+        )  # fmt: skip
+
+    losses = {"fedavot-steady": 0.1, "fedavot": 0.3, "fedavg": 0.2, "fedavg-k": 9.0}
+    told = findings([outcome(rule, value) for rule, value in losses.items()])
+    assert [sentence.partition(":")[0] for sentence in told] == [
+        "FedAVOT, steady beats FedAVOT (0.3); plain average (0.2); FedAvg(K) (9)",
+        "FedAVOT **loses** to FedAVOT, steady (0.1); plain average (0.2)",
+    ]
+
+
 @pytest.mark.parametrize(
     ("mean", "std", "shown"),
     [
@@ -489,6 +505,7 @@ def test_differences_within_the_noise_are_no_wins(theirs, verdict):
         (17166.0, 260.0, "1.717e4 ± 3e2"),
         (72.45, 28.0, "72.45 ± 30"),
         (1.9e-5, 7e-6, "1.9e-5 ± 7e-6"),
+        (7.78e-5, 1e-4, "7.78e-5 ± 1e-4"),
         (0.0254, 4e-18, "0.0254"),
         (1e-14, 0.0, "0"),
         (None, None, "–"),
@@ -508,9 +525,8 @@ def test_clients_that_never_trained_are_named_once_for_all_rules(tmp_path):
     assert "never trained" in others[0].message
     assert not any(one.diverged for one in outcomes)
     assert sum("never trained" in sentence for sentence in findings(outcomes)) == 1
-    fewer = dataclasses.replace(
-        others[0], message="Clients with 0.9 of the importance never trained: 0"
-    )
+    fewer = dataclasses.replace(others[0], message="never trained: client 0")
     told = findings([fewer, *others[1:]])
-    assert told[0].startswith("plain average: Clients with 0.9")
-    assert told[1].startswith("MIFA: Clients with")
+    assert told[0].startswith("plain average: never trained")
+    assert told[1].startswith("MIFA: never trained")
+

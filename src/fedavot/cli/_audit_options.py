@@ -63,6 +63,8 @@ def parse_can(context: click.Context, parameter: click.Parameter, value: str | N
         return list(NEEDS)
     named = [] if value == "nothing" else [one.strip() for one in value.split(",") if one.strip()]
     for one in named:
+        if one == "nothing":
+            raise click.BadParameter("'nothing' stands alone; leave it out, or give it alone")
         if one not in NEEDS:
             raise click.BadParameter(f"{one!r}; give any of {', '.join(NEEDS)}, or nothing")
     return named
@@ -72,5 +74,8 @@ def parse_importance(context: click.Context, parameter: click.Parameter, value: 
     """Parse the path of a file, or the word uniform."""
     if value == "uniform":
         return value
-    found: Path = FILE.convert(value, parameter, context)
+    try:
+        found: Path = FILE.convert(value, parameter, context)
+    except click.BadParameter as cause:
+        raise click.BadParameter(f"{cause.message} Give a file, or the word uniform.") from None
     return found

@@ -193,10 +193,11 @@ def omission(run: Run, importance: Floats) -> str:
     if not missed[seed] > 0:
         return ""
     clients = Clients(importance.size, run.clients)
-    who = enumerated(map(clients.label, np.flatnonzero(run.unseen[seed]).tolist()))
+    unseen = np.flatnonzero(run.unseen[seed]).tolist()
+    who = f"client{'s' * (len(unseen) > 1)} {enumerated(map(clients.label, unseen))}"
     most = "" if len(run.seeds) == 1 else f", the most of {len(run.seeds)} seeds"
     return (
-        f"Clients with {missed[seed]:.2g} of the importance never trained: {who} "
+        f"never trained: {who}, with {100 * missed[seed]:.2g} % of the importance "
         f"(seed {run.seeds[seed]}{most})"
     )
 

@@ -13,6 +13,7 @@ from fedavot.experiments.outcome import METRICS, Outcome
 from fedavot.experiments.study import Panel, Study
 from fedavot.rules.names import RuleName, label_of
 
+LOSES = "**loses** to"
 OURS = (RuleName.STEADY, RuleName.FEDAVOT)
 """The rule that the others are compared with: the first of these that a study has."""
 ROUNDING = 1e-12
@@ -116,7 +117,10 @@ def _listed(rows: Iterable[dict[str, Any]]) -> Cells:
 
 
 def findings(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return sentences that compare our rule with the others of one setting.
+    """Return sentences that compare our rules with the others of one setting.
+
+    The first of our rules is compared with all others; of FedAVOT without memory, only which rules
+    it loses to is said besides.
 
     Rules are compared seed by seed, as they see the same cohorts. A mean difference within two
     standard errors counts as none, unless it has the same sign for every seed: one extreme seed
@@ -129,6 +133,24 @@ def findings(outcomes: Sequence[Outcome]) -> list[str]:
     ours = None if own is None else by_rule[own].values(metric)
     if own is None or ours is None:
         return found
+    verdicts = _verdicts(own, by_rule, metric)
+    found += verdicts.values()
+    if own != RuleName.FEDAVOT and RuleName.FEDAVOT in by_rule:
+        plain = _verdicts(RuleName.FEDAVOT, by_rule, metric)
+        found += [plain[LOSES]] if LOSES in plain else []
+    if verdicts and ours.size == 1:
+        found.append("There is one seed, so that any of this may be chance.")
+    whole = by_rule[RuleName.FULL].mean(metric) if RuleName.FULL in by_rule else None
+    if whole is not None:
+        found.append(f"Full participation has {_short(whole, 3)}.")
+    return found
+
+
+def _verdicts(own: RuleName, by_rule: Mapping[str, Outcome], metric: str) -> dict[str, str]:
+    """Return a sentence for each verdict on a rule of ours beside the others."""
+    ours = by_rule[own].values(metric)
+    if ours is None:
+        return {}
     verdicts: dict[str, list[str]] = {}
     for rule, outcome in by_rule.items():
         theirs = outcome.values(metric)
@@ -136,14 +158,10 @@ def findings(outcomes: Sequence[Outcome]) -> list[str]:
             text = f"{label_of(rule)} ({_short(theirs.mean(), 3)})"
             verdicts.setdefault(_verdict(ours - theirs), []).append(text)
     said = f"its {METRICS[metric]} is {_short(ours.mean(), 3)}"
-    for verdict, rules in verdicts.items():
-        found.append(f"{own.label} {verdict} {'; '.join(rules)}: {said}.")
-    if verdicts and ours.size == 1:
-        found.append("There is one seed, so that any of this may be chance.")
-    whole = by_rule[RuleName.FULL].mean(metric) if RuleName.FULL in by_rule else None
-    if whole is not None:
-        found.append(f"Full participation has {_short(whole, 3)}.")
-    return found
+    return {
+        verdict: f"{own.label} {verdict} {'; '.join(rules)}: {said}."
+        for verdict, rules in verdicts.items()
+    }
 
 
 def _messages(outcomes: Sequence[Outcome]) -> list[str]:
@@ -171,7 +189,7 @@ def _verdict(differences: Floats) -> str:
     agreed = bool((differences > 0).all() or (differences < 0).all())
     if abs(differences.mean()) <= 2 * error and not agreed:
         return "is level with"
-    return "**loses** to" if differences.mean() > 0 else "beats"
+    return LOSES if differences.mean() > 0 else "beats"
 
 
 def plus_minus(mean: float | None, std: float | None) -> str:
@@ -183,11 +201,15 @@ def plus_minus(mean: float | None, std: float | None) -> str:
     value = _short(mean, 4)
     if std <= _SINGLE * abs(mean):
         return value
+    if "e-" in value:
+        return f"{value} ± {std:.0e}".replace("e-0", "e-")
     return f"{value} ± {_short(std, 1) if 'e' in value else _short(float(f'{std:.1g}'), 4)}"
 
 
 def _short(value: float, digits: int) -> str:
-    """Return a number in a few digits, without the zeros of an exponent."""
+    """Return a number in a few digits, without the zeros of an exponent; 0 for rounding."""
+    if abs(value) < ROUNDING:
+        return "0"
     return f"{value:.{digits}g}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
 
 

@@ -164,23 +164,34 @@ class Sought:
     ) -> FileFormatError:
         kind = self.kinds[0]
         wanted = ", or ".join(" and ".join(KINDS[kind][0]) for kind in self.kinds)
+        found = f"{source}, line 1: the columns are {listed(header)}; {called(kind)} needs {wanted}"
+        words = {plain(name) for name in header}
+        other = "importance" if kind not in CALLED and "importance" in words else "rows"
+        if all(words.intersection(NAMES[role]) for role in KINDS[other][0]) and other != kind:
+            return FileFormatError(f"{found}, and this is {called(other)}: give another file")
         missing = [role for role in KINDS[kind][0] if role not in places]
         used = {places[role] for role in KINDS[kind][0] if role in places}
         free = [name for at, name in enumerate(header) if name.strip() and at not in used]
-        wide = missing == ["client"] and len(free) > 1
+        if missing == ["round"] and (timed := places.get("time")) is not None:
+            return FileFormatError(
+                f"{found}: there are times, and no rounds; add a column round, or, only if all "
+                "rows of a round have the same time, ",
+                Option("columns", {"round": header[timed]}),
+            )
         if missing == ["client"]:
             free.sort(key=lambda name: plain(name) not in LIKELY)
+        wide = missing == ["client"] and len(free) > 1 and plain(free[0]) not in LIKELY
         remedy: tuple[object, ...] = ("add them",)
         if len(free) >= len(missing):
             before = f"{kind}." if kind in CALLED else ""
             example = {f"{before}{role}": name for role, name in zip(missing, free, strict=False)}
             remedy = ("name them, as in ", Option("columns", example))
         return FileFormatError(
-            f"{source}, line 1: the columns are {listed(header)}; {called(kind)} needs {wanted}: ",
+            f"{found}: ",
+            # A column named for the clients would then be that of one client alone.
+            "if every client has a column, write one row per round and client; otherwise " * wide,
             *remedy,
             ", or add a header line if there is none",
-            # A column named for the clients would then be that of one client alone.
-            "; if every client has a column, write one row per round and client instead" * wide,
         )
 
 
