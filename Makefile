@@ -46,6 +46,7 @@ oldest: .venv/ready-oldest
 		-o addopts=--strict-markers $(CORE_TESTS) $(EXTRAS_TESTS)
 
 .venv/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c "import sys; v = sys.version_info; sys.exit(v < (3, 11) and f'fedavot needs Python 3.11 or later, and $(PYTHON) is {v.major}.{v.minor}: make PYTHON=python3.12, say')"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,flow,audit,experiments]"
 	touch $@

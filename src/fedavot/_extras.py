@@ -2,6 +2,7 @@
 
 from importlib.util import find_spec
 
+from fedavot._checks import enumerated
 from fedavot.errors import MissingPackageError
 
 
@@ -20,5 +21,6 @@ def require(extra: str, *packages: str, by: str) -> None:
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
         raise MissingPackageError(
-            f"{by} needs {' and '.join(missing)}; pip install 'fedavot[{extra}]'"
+            f"{by} needs {enumerated(missing)}; pip install 'fedavot[{extra}]', or, in a clone of "
+            f"the repository, pip install '.[{extra}]'"
         )

@@ -13,6 +13,7 @@ from fedavot.audit.report.terms import (
     LAWS,
     amount,
     count,
+    digits_of,
     interval,
     listed,
     share,
@@ -28,6 +29,8 @@ NO_LIMIT = 0.99
 """Upper end of an interval from which on it says nothing."""
 NOTEWORTHY = 1.2
 """Ratio to independent clients below which a difference may be chance."""
+ALIKE = 1.15
+"""Largest mean over smallest below which hours or weekdays are alike."""
 LASTING = 0.1
 """Correlation from one round to the next below which a round says little about the next."""
 LEAST_ROUNDS = 50
@@ -78,9 +81,10 @@ def _range(verb: str, means: Floats, labels: Sequence[str], unit: str) -> str:
     high, low = int(np.nanargmax(means)), int(np.nanargmin(means))
     most, fewest = size(means[high]), size(means[low])
     days = labels is WEEKDAYS
-    if most == fewest:
+    if means[high] < ALIKE * means[low]:
         when = "On every weekday" if days else "At every hour"
-        return f"{when} about the same number of clients {verb} on average ({most})."
+        about = most if most == fewest else f"{fewest} to {most}"
+        return f"{when} about the same number of clients {verb} on average ({about})."
     best, worst = (labels[at] if days else f"the hour from {labels[at]}" for at in (high, low))
     return (
         f"{best[0].upper()}{best[1:]}{unit} has the most clients that {verb} ({most} on average), "
@@ -191,7 +195,10 @@ def _carried_over(findings: Findings) -> Iterator[str]:
         )
         others = [score for score in fit.scores if score.law != fit.law]
         if others:
-            told = [f"{share(one.held_out_gap.value)} for {LAWS[one.law]}" for one in others]
+            digits = digits_of([one.held_out_gap.value for one in others]) or 1
+            told = [
+                f"{share(one.held_out_gap.value, digits)} for {LAWS[one.law]}" for one in others
+            ]
             chance = any(one.held_out_gap.low <= gap.high for one in others)
             within = ", a difference within the intervals" if chance else ""
             yield f"Under other assumptions, that gap is {' and '.join(told)}{within}."
@@ -207,9 +214,9 @@ def _verdict(findings: Findings, gap: Estimate) -> str:
         else ""
     )
     if gap.low > findings.reach.deficiency.value + findings.tolerance:
-        return f"So weights fitted to the log did not carry over.{by_chance}"
+        return f"So FedAVOT's weights fitted to the log did not carry over.{by_chance}"
     if gap.value <= findings.reach.deficiency.value + findings.tolerance:
-        return "So weights fitted to the log carried over."
+        return "So FedAVOT's weights fitted to the log carried over."
     enough = f"; about {count(needed)} rounds would do" if needed else ""
     return f"The rounds are too few to say whether fitted weights carry over{enough}.{by_chance}"
 

@@ -16,6 +16,7 @@ from fedavot.audit.recommending import Choice, Estimate, Replay
 from fedavot.audit.report.availability_words import availability, log
 from fedavot.audit.report.reach_words import reach
 from fedavot.audit.report.terms import (
+    LAWS,
     MEANT,
     NARROW,
     NEEDS,
@@ -35,6 +36,8 @@ from fedavot.audit.statistics.rules import FEDAVG, FEDAVOT, FULL, label
 
 EXTREMES = 3
 """How many clients or groups with too much weight, and with too little, are named."""
+FEW, ALONE = 20, 1.1
+"""Rounds, and mean cohort size, from which on rounds of one client look like a mistake."""
 NOTICEABLE = 0.1
 """Deviation from what a client should count, relative to that, from which on it is named."""
 
@@ -108,6 +111,11 @@ def sections(findings: Findings) -> dict[str, Section]:
 def _advice(findings: Findings) -> Iterator[str]:
     advice, replay = findings.recommendation, findings.replay
     best, second = advice.best, advice.second
+    if findings.rounds >= FEW and findings.mean_cohort_size < ALONE:
+        yield (
+            "Nearly every round has a single client. If that is not so in your federation, the "
+            "column that was read as the round is not the round."
+        )
     now = MEANT.get(findings.in_use, findings.in_use)
     yield {
         "one client": "There is only one client, so every rule gives it all weight.",
@@ -124,12 +132,18 @@ def _advice(findings: Findings) -> Iterator[str]:
     if best is not None:
         held = stretch("last", replay.held_out_rounds) if replay else "the last rounds"
         yield (
-            f"In a replay of training on this log, {_gains(best)} in {held}, which no weights were "
-            "fitted to."
+            f"{_where(replay)}, {_gains(best)} in {held}, which no weights were fitted to."
         )
         yield _needs(best)
     if second is not None:
         yield f"The best without that: {_gains(second)}. {_needs(second)}"
+
+
+def _where(replay: Replay | None) -> str:
+    """Say what was trained on: without a task of the user's, clients differ by assumption."""
+    if replay is not None and replay.task is not None:
+        return f"In a replay of training on {told_name(replay.task)} with this log's rounds"
+    return "In a replay of this log's rounds on small made-up problems, in which clients differ"
 
 
 def _gains(choice: Choice) -> str:
@@ -145,7 +159,7 @@ def _gains(choice: Choice) -> str:
 
 def _needs(choice: Choice) -> str:
     if not choice.needs:
-        return "It needs nothing beyond other weights."
+        return "It needs only other weights."
     return f"It needs {', or '.join(NEEDS[need] for need in choice.needs)}."
 
 
@@ -166,8 +180,8 @@ def _replay(findings: Findings) -> Iterator[str]:
     if found:
         told = [f"{times(one.to_use.value)} with {MEANT[one.rule]}" for one in found]
         yield (
-            "In the last part of the log, relative to what it is with what is in use today, the "
-            f"excess loss is {listed(told, len(told))}."
+            "In the last part of the log, relative to what is in use today, the excess loss is "
+            f"{listed(told, len(told))}."
         )
 
 
@@ -198,10 +212,12 @@ def _objective(findings: Findings) -> Iterator[str]:
         "count in the model."
     )
     side = "within" if gap.value <= findings.tolerance else "above"
+    sure = gap.high <= findings.tolerance or gap.low > findings.tolerance
+    chance = "" if sure else ", but the log is too short to be certain of that"
     yield (
         f"Over this log, {_told_apart(gap.value, findings.tolerance)} of the weight went to the "
         f"wrong clients. This gap ({interval(gap)}) is {side} the tolerance of "
-        f"{share(findings.tolerance)}."
+        f"{share(findings.tolerance)}{chance}."
     )
     if findings.owes_otherwise:
         yield OWED
@@ -238,7 +254,7 @@ def _price(findings: Findings) -> Iterator[str]:
         yield (
             f"It is {size(plain.effective_cohort_size)} for the plain average, with a gap of "
             f"{share(plain.gap)}, and {size(exact.effective_cohort_size)} for alignment (FedAVOT), "
-            f"with a gap of {share(exact.gap)}."
+            f"with a gap of {share(exact.gap)}, fitted for {LAWS[findings.fit.law]}."
         )
     near = [point for point in findings.price.curve if point.gap <= findings.tolerance]
     best = max(near, key=lambda point: point.effective_cohort_size, default=None)
