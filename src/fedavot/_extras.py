@@ -2,7 +2,6 @@
 
 from importlib.util import find_spec
 
-from fedavot._checks import enumerated
 from fedavot.errors import MissingPackageError
 
 
@@ -20,7 +19,9 @@ def require(extra: str, *packages: str, by: str) -> None:
     """
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
+        *first, last = missing
+        needed = f"{', '.join(first)} and {last}" if first else last
         raise MissingPackageError(
-            f"{by} needs {enumerated(missing)}; pip install 'fedavot[{extra}]', or, in a clone of "
+            f"{by} needs {needed}; pip install 'fedavot[{extra}]', or, in a clone of "
             f"the repository, pip install '.[{extra}]'"
         )

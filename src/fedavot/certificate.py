@@ -154,13 +154,16 @@ class Certificate:
         doubt = "" if self.proven else "not proven, double precision is not enough: "
         if self.feasible:
             return f"{doubt}every set of clients comes often enough: exact alignment is possible"
-        one = len(self.deficient) == 1
+        one, ratio = len(self.deficient) == 1, "some clients with importance never take part"
+        if math.isfinite(self.hall_ratio):
+            worst = _above_one(self.hall_ratio)
+            ratio = f"the largest ratio of the two, over all sets of clients, is {worst}"
         return (
             f"{doubt}exact alignment is impossible: the importance of client{'s' * (not one)} "
             f"{enumerated(map(str, self.deficient_clients), 10)} is {self.deficiency:.3g} above "
-            f"the probability that {'it' if one else 'any of them'} takes part; at worst a set has "
-            f"{_above_one(self.hall_ratio)} times that probability. Lower that importance, "
-            "raise that probability, or accept the nearest importance, which align() attains"
+            f"the probability that {'it' if one else 'any of them'} takes part; {ratio}. "
+            "Lower that importance, raise that probability, or accept the nearest importance, "
+            "which align() attains"
         )
 
 

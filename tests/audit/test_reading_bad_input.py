@@ -39,6 +39,9 @@ def saved(folder, content, name="log.csv"):
             r"columns are 'when' and 'who'; .*columns=\{.round.: .when., .client.: .who.}",
         ),
         (b"1,phone\n2,phone\n", "or add a header line if there is none"),
+        # Each time would be a round of its own.
+        (b"ts,node\n10,a\n11,b\n", "there are times, and no rounds; add a column round"),
+        (b"client,importance\na,1\n", "this is a table of importance: give another file"),
         (b"round,client,client\n1,a,b\n", "2 columns are called 'client'; rename all but one"),
         (b'round,"client\n1,a\n', "line 1: unexpected end of data"),
         (HEAD + b"1,a\n2,b,c\n", "line 3: 3 fields, but the header has 2"),

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from fedavot import UniformCohorts
-from fedavot.errors import FedavotWarning, FileFormatError, InputError, InterruptedStudyError
+from fedavot.errors import (
+    FedavotWarning,
+    FileFormatError,
+    InputError,
+    InterruptedStudyError,
+    RuleError,
+)
 from fedavot.experiments import running
 from fedavot.experiments.canvas import LOOKS
 from fedavot.experiments.outcome import METRICS, Outcome, divergence, file_name, row
@@ -530,3 +536,7 @@ def test_clients_that_never_trained_are_named_once_for_all_rules(tmp_path):
     assert told[0].startswith("plain average: never trained")
     assert told[1].startswith("MIFA: never trained")
 
+
+def test_two_rules_of_one_name_are_refused():
+    with pytest.raises(RuleError, match="two rules called 'fedavg'"):
+        setting("fedavg", "fedavg")

@@ -1,5 +1,6 @@
 """Laws of all rules: when they coincide, what their weights promise, what an empty round does."""
 
+import dataclasses
 import inspect
 
 import numpy as np
@@ -375,3 +376,11 @@ def test_one_iteration_is_one():
     unconverged = fa.align(UNEVEN, fa.UniformCohorts(N, 2), max_iter=1)
     with pytest.raises(RuleError, match=r"after 1 iteration\)"):
         rules.fedavot(unconverged)
+
+
+@pytest.mark.parametrize("part", ["choose", "aggregate", "init"])
+def test_a_rule_is_made_of_functions_and_has_a_name(part):
+    with pytest.raises(RuleError, match=f"{part} of rule 'fedavg' is 3"):
+        dataclasses.replace(rules.fedavg(), **{part: 3})
+    with pytest.raises(RuleError, match="name is ''"):
+        dataclasses.replace(rules.fedavg(), name="")

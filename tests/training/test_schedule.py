@@ -250,6 +250,10 @@ def test_an_availability_that_gives_no_cohorts_is_refused(drawn):
         (lambda params, state: params, "two things"),
         (lambda params, state: (params | {"level": params["slope"]}, state), "a model of"),
         (lambda params, state: (params, None), "a state of shapes None"),
+        (
+            lambda params, state: (params | {"slope": params["slope"].astype("float16")}, state),
+            "float16",
+        ),
         (lambda params, state: ({"w": params}, state), "a model of shapes {'w'"),
     ],
 )

@@ -44,9 +44,10 @@ def run_study(study: Any, settings: Sequence[Any], folder: Path, console: Consol
         report_study(study, _panels(study, settings), outcomes, folder, console)
     if interrupted:
         finished = len(outcomes) // (2 if study.tuned else 1)
+        kept = "rules being tuned start again" if study.tuned else "others from their checkpoints"
         console.print(
-            f"[yellow]Interrupted[/yellow] with {finished} of {total} runs finished, which "
-            "are saved. The same command continues from here."
+            f"[yellow]Interrupted[/yellow] with {finished} of {total} runs finished. The same "
+            f"command continues: finished runs are kept, {kept}."
         )
         sys.exit(INTERRUPTED)
 

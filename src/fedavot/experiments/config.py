@@ -229,8 +229,8 @@ def _rules(entries: Any) -> tuple[Table, ...]:
             name = as_rule_name(_checked(f"rules[{number}].", own, {"name": TEXT})["name"])
         if name in rules:
             raise ConfigError(
-                f"rules[{number}] has {name!r} a second time; compare its options in separate "
-                "studies"
+                f"rules[{number}] (counted from 0) has {name!r} a second time; compare its options "
+                "in separate studies"
             )
         rules[name] = {**rule, "name": name}
     return tuple(rules.values())

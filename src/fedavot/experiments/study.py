@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedavot._checks import Floats
+from fedavot.errors import RuleError
 from fedavot.experiments.outcome import Outcome
 from fedavot.rules import Rule
 from fedavot.training import Problem, Task, Training
@@ -114,6 +115,15 @@ class Setting:
     groups: dict[str, Floats] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     tuning: tuple[Instance, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [str(rule.name) for rule in self.rules]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise RuleError(
+                f"setting {self.name!r} has two rules called {twice!r}, whose results would be "
+                "one; rename one of them: dataclasses.replace(rule, name=...)"
+            )
 
     @property
     def importance(self) -> Floats:

@@ -65,7 +65,7 @@ class UserLaw(BaseLaw):
                 law.inclusion(),
                 np.ones(count),
                 name=f"inclusion of {what}",
-                limit="a probability, from 0 to at most",
+                limit="a probability: from 0 to",
             )
             self._check_weights(what)
             self._check_coverage(what)
@@ -105,7 +105,7 @@ class UserLaw(BaseLaw):
         if wrong.size:
             raise LawError(
                 f"{name} is {values[wrong[0]]} for client {self._clients.label(wrong[0])}; it must "
-                f"be {limit}, {most[wrong[0]]:.9g}"
+                f"be {limit} {most[wrong[0]]:.9g}"
             )
         return np.minimum(values, most)
 
@@ -115,7 +115,7 @@ class UserLaw(BaseLaw):
             self._law.expected_weights(np.zeros(self.n_clients)),
             self._inclusion,
             name=f"expected_weights of {what}",
-            limit="from 0 to its inclusion probability",
+            limit="from 0 to the inclusion probability,",
         )
         if not abs(weights.sum() - 1.0) <= _SLACK:
             most = int(np.abs(weights).argmax())

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedavot._checks import Floats, Integers
+from fedavot.errors import RuleError
 
 Params = Any
 """A model: any pytree of arrays."""
@@ -119,6 +120,16 @@ class Rule:
     remembers: bool = False
     moves: bool = True
     n_clients: int | None = None
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.name, str) and self.name):
+            raise RuleError(f"a rule's name is {self.name!r}; it must be text")
+        for part in ("choose", "aggregate", "init"):
+            if not callable(getattr(self, part)):
+                raise RuleError(
+                    f"{part} of rule {str(self.name)!r} is {getattr(self, part)!r}; it must be a "
+                    "function"
+                )
 
     def __repr__(self) -> str:
         clients = "" if self.n_clients is None else f", {self.n_clients:,} clients"

@@ -137,10 +137,10 @@ def _on_host(
 
 def _refuse_combinations(objective: str, softness: float, method: str, law: SolvableLaw) -> None:
     if objective == "variance" and not isinstance(law, Cohorts | SuccessiveDraws):
+        names = "" if law.clients is None else ", clients=law.clients"
         raise OptionError(
-            f"objective 'variance' needs explicit cohorts, found {type(law).__name__}; align a "
-            "sample of the law: Cohorts(law.sample(rng, rounds), n_clients=law.n_clients, "
-            "clients=law.clients)"
+            f"objective 'variance' needs explicit cohorts, found {law!r}; align a sample of the "
+            f"law: Cohorts(law.sample(rng, rounds), n_clients=law.n_clients{names})"
         )
     if objective == "variance" and softness:
         raise OptionError(

@@ -156,14 +156,22 @@ def _as_pair(returned: Any, carry: Carry) -> tuple[Params, Any]:
         )
     params, state = returned
     for what, new, old in (("model", params, carry.params), ("state", state, carry.state)):
-        leaves, others = (list(map(jnp.shape, jax.tree.leaves(tree))) for tree in (new, old))
+        leaves, others = (
+            [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in jax.tree.leaves(tree)]
+            for tree in (new, old)
+        )
         if leaves != others or jax.tree.structure(new) != jax.tree.structure(old):
-            shapes, needed = (jax.tree.map(jnp.shape, tree) for tree in (new, old))
+            found, needed = (jax.tree.map(_described, tree) for tree in (new, old))
             raise RuleError(
-                f"the rule's aggregate returned a {what} of shapes {shapes}; it must return one "
+                f"the rule's aggregate returned a {what} of shapes {found}; it must return one "
                 f"like that of the round before, {needed}"
             )
     return params, state
+
+
+def _described(leaf: Any) -> str:
+    """Return an array's type and shape."""
+    return f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}"
 
 
 def _train_all(program: Program, train: Callable[[Any], Any], sources: Any, size: Any) -> Any:

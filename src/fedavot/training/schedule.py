@@ -176,7 +176,10 @@ def _check(cohorts: Sequence[Integers], task: Task, source: str) -> None:
         raise CohortError(f"{source} has no participants in any of {len(cohorts)} rounds")
     members = np.concatenate(cohorts if sizes.all() else [one for one in cohorts if one.size])
     if not np.issubdtype(members.dtype, np.integer):
-        raise CohortError(f"{source} gave members of type {members.dtype}, not client indices")
+        raise CohortError(
+            f"{source} gave members of type {members.dtype}, not client indices from 0 to "
+            f"{n_clients - 1}"
+        )
     unknown = members[(members < 0) | (members >= n_clients)]
     if unknown.size:
         raise CohortError(

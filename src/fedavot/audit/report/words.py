@@ -131,9 +131,7 @@ def _advice(findings: Findings) -> Iterator[str]:
     }[advice.reason]
     if best is not None:
         held = stretch("last", replay.held_out_rounds) if replay else "the last rounds"
-        yield (
-            f"{_where(replay)}, {_gains(best)} in {held}, which no weights were fitted to."
-        )
+        yield (f"{_where(replay)}, {_gains(best)} in {held}, which no weights were fitted to.")
         yield _needs(best)
     if second is not None:
         yield f"The best without that: {_gains(second)}. {_needs(second)}"
