@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -84,18 +84,23 @@ class Clients:
 
     def cohort(self, cohort: Members) -> Integers:
         """Return a cohort's members in the order given, as distinct indices."""
-        if isinstance(cohort, Set | Mapping):
+        if not isinstance(cohort, np.ndarray) and isinstance(cohort, Set | Mapping):
             raise CohortError(f"a cohort must have an order, found {shown(cohort)}; give a list")
-        members = self._indices_in(cohort, what="a cohort")
+        given = self._integers_in(cohort, what="a cohort")
+        members = given.astype(np.int64, copy=False)
         if members.ndim != 1:
             raise CohortError(
                 f"a cohort must be a flat sequence of clients, found shape {members.shape}"
             )
         if not members.size:
             raise CohortError("the cohort is empty; a round without replies has no weights")
-        ordered = np.sort(members)
+        # Sorted, the first, the last and the neighbours tell all: a few fast calls per cohort.
+        ordered = members.copy()
+        ordered.sort()
+        if ordered[0] < 0 or ordered[-1] >= self.count:
+            self._refuse_unknown(given, what="a cohort")
         repeated = ordered[1:] == ordered[:-1]
-        if repeated.any():
+        if np.count_nonzero(repeated):
             client = self.label(ordered[repeated.argmax()])
             raise CohortError(f"the cohort has client {client} more than once")
         return members
@@ -133,6 +138,17 @@ class Clients:
 
     def _indices_in(self, clients: Members, *, what: str) -> Integers:
         """Return clients by index or by name as an array of known indices, of any shape."""
+        members = self._integers_in(clients, what=what)
+        indices = members.astype(np.int64)
+        # Read as unsigned, negative numbers are beyond every count.
+        if indices.size and indices.view(np.uint64).max() >= self.count:
+            self._refuse_unknown(members, what=what)
+        return indices
+
+    def _integers_in(self, clients: Members, *, what: str) -> NDArray[Any]:
+        """Return clients by index or by name as an array of integers, known or not."""
+        if type(clients) is np.ndarray and clients.dtype.kind in "iu":
+            return clients
         members = as_array(
             self.indices(clients, what=what),
             otherwise=f"{what} must be a flat sequence of clients",
@@ -143,14 +159,13 @@ class Clients:
                 f"{what} must hold client names or integer indices, found {members.dtype}: "
                 f"{odd_one(members)}"
             )
-        indices = members.astype(np.int64)
-        # Read as unsigned, negative numbers are beyond every count.
-        if indices.size and indices.view(np.uint64).max() >= self.count:
-            unknown = members[(members < 0) | (members >= self.count)]
-            raise CohortError(
-                f"{what} has client {unknown[0]}, but clients run from 0 to {self.count - 1}"
-            )
-        return indices
+        return members
+
+    def _refuse_unknown(self, members: NDArray[Any], *, what: str) -> NoReturn:
+        unknown = members[(members < 0) | (members >= self.count)]
+        raise CohortError(
+            f"{what} has client {unknown[0]}, but clients run from 0 to {self.count - 1}"
+        )
 
 
 def as_names(

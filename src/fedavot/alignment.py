@@ -181,7 +181,14 @@ class Alignment:
             Distinct clients by index or by name; the law need not have this cohort.
         """
         members = self._clients.cohort(cohort)
+        if self._has_one_level:
+            return self._share(self.potentials[members], None)
         return level_weights(self.potentials[members], self.levels[members], share=self._share)
+
+    @cached_property
+    def _has_one_level(self) -> bool:
+        # Levels of very many clients may be a single number, repeated.
+        return self.levels.strides == (0,) or not self.levels.any()
 
     @property
     def _share(self) -> Callable[[Floats, Integers | None], Floats]:
