@@ -97,7 +97,7 @@ class Accounts(ABC):
     @property
     def effective_potentials(self) -> Floats:
         """Potentials that determine the weights, shape (n_clients,)."""
-        return self._effective_of(np.arange(self.n_clients))
+        return self._effective_of(np.arange(self.n_clients), self._importance)
 
     def weights(self, cohort: Members) -> Floats:
         """Return the weights of a cohort, without learning from it.
@@ -113,7 +113,8 @@ class Accounts(ABC):
             Weights in the order of the cohort; they sum to one.
         """
         members = self._clients.cohort(cohort)
-        return self._shared(members, self._effective_of(members))
+        due = self._importance[members]
+        return _shared(due, self._effective_of(members, due))
 
     def observe(self, cohort: Members, given: ArrayLike | None = None) -> Floats:
         """Take one step: the cohort reported and was given its weights.
@@ -132,11 +133,12 @@ class Accounts(ABC):
             The weights given; by default as `weights` returned them before the step.
         """
         members = self._clients.cohort(cohort)
-        effective = self._effective_of(members)
-        shares = self._shared(members, effective) if given is None else _as_given(given, members)
+        due = self._importance[members]
+        effective = self._effective_of(members, due)
+        shares = _shared(due, effective) if given is None else _as_given(given, members)
         self._rounds += 1
         self._given[members] += shares
-        self._move(members, effective, shares)
+        self._move(members, due, effective, shares)
         return shares
 
     def join(
@@ -245,13 +247,6 @@ class Accounts(ABC):
             refuse_sums(aligner._owed, aligner._settled, what="owed")
         return aligner
 
-    def _shared(self, members: Integers, effective: Floats) -> Floats:
-        """Return the softmax over members with importance; equal weights if nobody has any."""
-        idle = self._importance[members] == 0
-        if not idle.any():
-            return softmax(effective)
-        return level_weights(np.where(idle, 0.0, effective), idle)
-
     def _usual(self) -> float:
         """Return the potential at which clients start by default: the others' mean."""
         return float(self._importance @ self.effective_potentials)
@@ -271,12 +266,12 @@ class Accounts(ABC):
             setattr(self, f"_{name}", value)
 
     @abstractmethod
-    def _effective_of(self, members: Integers) -> Floats:
-        """Return the effective potentials of some clients."""
+    def _effective_of(self, members: Integers, due: Floats) -> Floats:
+        """Return the effective potentials of some clients, given their importance."""
 
     @abstractmethod
-    def _move(self, members: Integers, effective: Floats, shares: Floats) -> None:
-        """Move the potentials after a round in which the members were given these shares."""
+    def _move(self, members: Integers, due: Floats, effective: Floats, shares: Floats) -> None:
+        """Move the potentials after a round in which members due so much were given shares."""
 
     @abstractmethod
     def _shift(self, added: Floats) -> None:
@@ -285,6 +280,14 @@ class Accounts(ABC):
     @abstractmethod
     def _extend(self, start: Floats) -> None:
         """Add the potentials of clients who have just joined."""
+
+
+def _shared(due: Floats, effective: Floats) -> Floats:
+    """Return the softmax over members with importance; equal weights if nobody has any."""
+    if np.count_nonzero(due) == due.size:
+        return softmax(effective)
+    idle = due == 0
+    return level_weights(np.where(idle, 0.0, effective), idle)
 
 
 def _as_given(given: ArrayLike, members: Integers) -> Floats:

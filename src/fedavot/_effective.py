@@ -28,7 +28,7 @@ LEAST_ACTIVE = 1e-6
 class EffectivePotentials:
     """Effective potentials of all clients, updated only for those who report.
 
-    The methods take the present importance, which may change.
+    The methods take the present importance, which may change: that of the members (due), or of all.
 
     Parameters
     ----------
@@ -59,17 +59,14 @@ class EffectivePotentials:
         """Whether it is time to settle all clients, which finds those to be set aside."""
         return self.touches >= self.standing.size and self.bound < np.inf
 
-    def of(self, members: Integers, importance: Floats) -> Floats:
+    def of(self, members: Integers, due: Floats) -> Floats:
         """Return the present effective potentials of some clients."""
-        return self._present(members, importance)[0]
+        return self._present(members, due)[0]
 
-    def move(
-        self, members: Integers, importance: Floats, *, effective: Floats, shares: Floats
-    ) -> None:
+    def move(self, members: Integers, due: Floats, *, effective: Floats, shares: Floats) -> None:
         """Take one step from the members' effective potentials, given their weights."""
-        due = importance[members]
         aside = self.credit[members] >= self.bound
-        if aside.any():
+        if np.count_nonzero(aside):
             self.active += float(due[aside].sum())
         rate = 1.0 / max(self.active, LEAST_ACTIVE)
         self.clock += rate
@@ -117,13 +114,14 @@ class EffectivePotentials:
             }
         )
 
-    def _present(self, members: Integers | slice, importance: Floats) -> tuple[Floats, Floats]:
+    def _present(self, members: Integers | slice, due: Floats) -> tuple[Floats, Floats]:
         """Return effective potentials, and what the present absence has added to them so far."""
         credit, elapsed = self.credit[members], self.clock - self.clock_at[members]
         with np.errstate(over="ignore"):
-            grown = credit + self.step * importance[members] * elapsed
+            grown = credit + self.step * due * elapsed
         grown = np.minimum(grown, min(self.bound, LARGEST_POTENTIAL))
-        return within_reach(self.standing[members] + (grown - credit)), grown
+        # An absence only adds, so there is no bound from below to check.
+        return np.minimum(self.standing[members] + (grown - credit), LARGEST_POTENTIAL), grown
 
 
 def as_bound(bound: float | None, *, step: float) -> float:

@@ -155,11 +155,11 @@ class OnlineAligner(Accounts):
         )
         self._effective.refuse_inconsistent()
 
-    def _effective_of(self, members: Integers) -> Floats:
-        return self._effective.of(members, self._importance)
+    def _effective_of(self, members: Integers, due: Floats) -> Floats:
+        return self._effective.of(members, due)
 
-    def _move(self, members: Integers, effective: Floats, shares: Floats) -> None:
-        self._effective.move(members, self._importance, effective=effective, shares=shares)
+    def _move(self, members: Integers, due: Floats, effective: Floats, shares: Floats) -> None:
+        self._effective.move(members, due, effective=effective, shares=shares)
         # All clients are settled once in n_clients reports: work is in proportion to the cohort.
         if self._effective.is_due:
             self._settle()

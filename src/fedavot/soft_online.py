@@ -110,18 +110,17 @@ class SoftOnlineAligner(Accounts):
         super()._restore(held | {"potentials": within_reach(held["potentials"])}, content)
         self._settled = self._rounds
 
-    def _effective_of(self, members: Integers) -> Floats:
+    def _effective_of(self, members: Integers, due: Floats) -> Floats:
         learnt = self._potentials[members]
         if self._around == "equal":
             return learnt
         # 0 for clients of importance 0, whose potential is never used.
-        shares = self._importance[members]
-        return np.asarray(learnt + np.log(np.where(shares > 0, shares, 1.0)))
+        return np.asarray(learnt + np.log(np.where(due > 0, due, 1.0)))
 
     def _usual(self) -> float:
         return _dot(self._importance, self._potentials)
 
-    def _move(self, members: Integers, effective: Floats, shares: Floats) -> None:
+    def _move(self, members: Integers, due: Floats, effective: Floats, shares: Floats) -> None:
         self._settle()
         excess = self._importance.copy()
         excess[members] -= shares
