@@ -417,6 +417,7 @@ def test_a_huge_step_gives_whole_rounds_to_whom_they_are_owed():
     [
         ({"bound": -1}, "bound is -1.0"),
         ({"clock": "noon"}, "clock must be a number"),
+        ({"clock": 1e200}, "clock does not agree"),
         ({"settled": 2, "owed": [1.0, 1.0]}, "settled does not agree"),
         ({"bound": 0.1}, "bound does not agree"),
         ({"touches": 2}, "touches does not agree"),

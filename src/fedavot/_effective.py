@@ -13,16 +13,24 @@ Potentials are clipped to ±1e300, so that they, their differences and the weigh
 every step. Potentials that far apart give one client all the weight in any case.
 """
 
+from contextlib import AbstractContextManager, nullcontext
+
 import numpy as np
 
 from fedavot._checks import LARGEST_POTENTIAL, Floats, Integers, as_amount
-from fedavot._state import STATE_SLACK, refuse_disagreeing, within_reach
+from fedavot._state import MOST_ROUNDS, STATE_SLACK, refuse_disagreeing, within_reach
 
 LEAST_BOUND_IN_STEPS = 5.0
 """Bound below which ordinary absences, not only long ones, would be cut short."""
 
 LEAST_ACTIVE = 1e-6
 """Least importance that counts as not set aside: it keeps the clock from running too fast."""
+
+MODERATE_STEP = 1e200
+"""Largest step that cannot overflow, nor move a potential beyond ±1e300: changes are at most step
+times clock, below 1e223, and sums that large are rounded to multiples of 1e284."""
+
+_NOTHING = nullcontext()
 
 
 class EffectivePotentials:
@@ -65,15 +73,18 @@ class EffectivePotentials:
 
     def move(self, members: Integers, due: Floats, *, effective: Floats, shares: Floats) -> None:
         """Take one step from the members' effective potentials, given their weights."""
-        aside = self.credit[members] >= self.bound
-        if np.count_nonzero(aside):
-            self.active += float(due[aside].sum())
-        rate = 1.0 / max(self.active, LEAST_ACTIVE)
+        rate = 1.0
+        if self.active != 1.0:
+            aside = self.credit[members] >= self.bound
+            if np.count_nonzero(aside):
+                self.active += float(due[aside].sum())
+            rate = 1.0 / max(self.active, LEAST_ACTIVE)
+            due = due * rate
         self.clock += rate
         self.touches += members.size
-        with np.errstate(over="ignore"):
-            moved = effective + self.step * (due * rate - shares)
-        self.standing[members] = within_reach(moved)
+        with self._quiet():
+            moved = effective + self.step * (due - shares)
+        self.standing[members] = self._clipped(moved)
         self.credit[members] = 0.0
         self.clock_at[members] = self.clock
 
@@ -107,6 +118,7 @@ class EffectivePotentials:
         refuse_disagreeing(
             {
                 "touches": self.is_due,
+                "clock": self.clock > MOST_ROUNDS / LEAST_ACTIVE,
                 "active": self.active > 1.0 + STATE_SLACK,
                 "credit": not ((self.credit >= 0) & (self.credit <= self.bound)).all(),
                 "clock_at": not ((self.clock_at >= 0) & (self.clock_at <= self.clock)).all(),
@@ -117,11 +129,16 @@ class EffectivePotentials:
     def _present(self, members: Integers | slice, due: Floats) -> tuple[Floats, Floats]:
         """Return effective potentials, and what the present absence has added to them so far."""
         credit, elapsed = self.credit[members], self.clock - self.clock_at[members]
-        with np.errstate(over="ignore"):
+        with self._quiet():
             grown = credit + self.step * due * elapsed
         grown = np.minimum(grown, min(self.bound, LARGEST_POTENTIAL))
-        # An absence only adds, so there is no bound from below to check.
-        return np.minimum(self.standing[members] + (grown - credit), LARGEST_POTENTIAL), grown
+        return self._clipped(self.standing[members] + (grown - credit)), grown
+
+    def _quiet(self) -> AbstractContextManager[object]:
+        return _NOTHING if self.step <= MODERATE_STEP else np.errstate(over="ignore")
+
+    def _clipped(self, potentials: Floats) -> Floats:
+        return potentials if self.step <= MODERATE_STEP else within_reach(potentials)
 
 
 def as_bound(bound: float | None, *, step: float) -> float:

@@ -19,8 +19,7 @@ def softmax(values: Floats, offsets: Integers | None = None) -> Floats:
     if offsets is None:
         # For a cohort these are faster than `max` and `sum`, which pass through Python.
         odds = np.exp(values - values[values.argmax()])
-        odds /= np.add.reduce(odds)
-        return odds
+        return np.asarray(odds / np.add.reduce(odds))
     starts, sizes = offsets[:-1], np.diff(offsets)
     scaled = np.exp(values - np.repeat(np.maximum.reduceat(values, starts), sizes))
     return np.asarray(scaled / np.repeat(np.add.reduceat(scaled, starts), sizes))
