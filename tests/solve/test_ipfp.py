@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import fedavot as fa
 from agreement import EXACT, close
+from fedavot import _incidence
 from fedavot.solve import coarse
 from fedavot.solve import ipfp as ipfp_module
 from fedavot.solve._problem import DualProblem
@@ -21,6 +22,9 @@ NEVER = 1e-300
 """A tolerance no marginal meets by chance, so that the number of sweeps decides."""
 SAME_POTENTIALS = 1e-8
 """Two solvers at 1e-11 in L1 differ by this in potentials: clients have about 5e-4 of weight."""
+
+SINGLE_PRECISION = 1e-6
+"""L1 error of expected weights, sums of some fifty numbers of seven digits."""
 
 
 def mask_of(law):
@@ -174,6 +178,38 @@ def test_accelerated_scaling_reports_the_residual_of_the_point_it_returns(case, 
     assert close(run.marginal, marginal)
     assert abs(run.residual - np.abs(importance - marginal).sum()) <= EXACT
     assert run.evaluations <= budget
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3, 4, 40])
+def test_rough_weights_on_the_way_leave_the_result_exact(large, budget, monkeypatch):
+    importance, law = large
+    start = np.zeros(importance.size)
+    plain = accelerated(everyone(importance, law), start, tol=1e-9, max_iter=budget)
+    monkeypatch.setattr(_incidence, "_BLOCK_ENTRIES", 20_000)
+    many_blocks = fa.Cohorts(
+        law.incidence.members.reshape(-1, 5), law.probabilities, n_clients=law.n_clients
+    )
+    problem = everyone(importance, many_blocks)
+    rough, exact = problem.system.rough_marginal(np.log(importance)), law.expected_weights
+    assert 0 < np.abs(rough - exact(np.log(importance))).sum() <= SINGLE_PRECISION
+    run = accelerated(problem, start, tol=1e-9, max_iter=budget)
+    marginal = exact(run.potentials)
+    assert close(run.marginal, marginal)
+    assert abs(run.residual - np.abs(importance - marginal).sum()) <= EXACT
+    assert run.evaluations == plain.evaluations
+    assert run.residual <= max(2.0 * plain.residual, 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("potential", "probability"), [(41.0, 0.5), (1.0, 1e-10)], ids=["spread", "ratio"]
+)
+def test_weights_that_single_precision_could_lose_are_not_rough(
+    potential, probability, monkeypatch
+):
+    monkeypatch.setattr(_incidence, "_BLOCK_ENTRIES", 1)
+    monkeypatch.setattr(_incidence, "_BLOCK_DEGREE", 1)
+    law = fa.Cohorts([[0, 1, 2], [1, 2, 3]], [probability, 1.0 - probability])
+    assert law.system().rough_marginal(np.array([potential, 0.0, 0.0, 0.0])) is None
 
 
 def test_a_guess_from_types_reaches_the_same_answer_in_fewer_evaluations(monkeypatch):

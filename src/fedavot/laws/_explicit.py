@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence, total_by
@@ -25,6 +26,9 @@ _SPARSE_CLIENTS = 5_000
 _BANDED_ENTRIES = 20_000_000
 _SAFE_SPREAD = 600.0
 """Range of potentials, ±300 about the centre, that keeps exp(x) and q/s within float64."""
+_SINGLE_SPREAD, _SINGLE_RATIO = 40.0, 1e-9
+"""Range of potentials, and least ratio of two probabilities, for single precision: what is summed
+then is within a factor of 1e20 of one, far from 1e38."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +46,30 @@ class ExplicitSystem:
         point = self.curvature(potentials)
         if type(point) is not _Point:
             return point.marginal
-        return point.scale * self.incidence.sum_of_shares(self.probabilities, point.scale)
+        return np.asarray(
+            point.scale * self.incidence.sum_of_shares(self.probabilities, point.scale)
+        )
+
+    def rough_marginal(self, potentials: Floats) -> Floats | None:
+        """Return the expected weights in single precision, if that is faster and safe, or None."""
+        if not self._suits_single:
+            return None
+        centred, spread = centre(potentials, self.levels)
+        if not 0.0 < spread <= _SINGLE_SPREAD:
+            return None
+        scale = np.exp(centred)
+        sums = self.incidence.sum_of_shares(self._single_ratios, scale.astype(np.float32))
+        return np.asarray(self.probabilities.max() * scale * sums)
+
+    @cached_property
+    def _suits_single(self) -> bool:
+        """Whether there are many cohorts, whose probabilities differ little enough."""
+        least, most = self.probabilities.min(), self.probabilities.max()
+        return self.incidence.is_large and self._pairs is None and least > _SINGLE_RATIO * most
+
+    @cached_property
+    def _single_ratios(self) -> NDArray[np.float32]:
+        return np.asarray(self.probabilities / self.probabilities.max(), dtype=np.float32)
 
     def curvature(self, potentials: Floats) -> "_Point | _WidePoint | PairPoint":
         centred, spread = centre(potentials, self.levels)

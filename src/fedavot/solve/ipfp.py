@@ -20,6 +20,8 @@ from fedavot.solve._problem import DualProblem, Iterate
 _MEMORY = 4
 _NEAR = 0.02
 """Residual below which the diagonal correction hardly changes any more."""
+_ROUGH = 1e-4
+"""Residual down to which expected weights of six digits are good enough."""
 _LONGEST_STEP = 30.0
 """Largest step of an extrapolated potential: a factor of e^30 is beyond any sensible weight."""
 
@@ -44,15 +46,25 @@ def ipfp(problem: DualProblem, start: Floats, *, tol: float, max_iter: int) -> I
 def accelerated(problem: DualProblem, start: Floats, *, tol: float, max_iter: int) -> Iterate:
     """Run IPFP with a diagonal correction and Anderson extrapolation.
 
-    The best point is kept: where extrapolation overshoots, it starts again from there.
+    The best point is kept: where extrapolation overshoots, it starts again from there. Far from
+    the target expected weights may be rough, but those of the result are not.
     """
     weights = np.sqrt(problem.target)
     history: deque[_Change] = deque(maxlen=_MEMORY)
     last: tuple[Floats, Floats] | None = None
     damping = np.ones_like(start)
     potentials, best = start, Iterate(start, problem.target, np.inf, 0)
+    far, best_is_rough = max(_ROUGH, 100.0 * tol), False
     for evaluation in range(1, max_iter + 1):
-        marginal, damping = _evaluate(problem, potentials, damping, correct=best.residual > _NEAR)
+        if best_is_rough and evaluation == max_iter:
+            potentials, best = best.potentials, replace(best, residual=np.inf)
+        marginal = None
+        if best.residual > far and 2 * evaluation <= max_iter:
+            marginal = _rough_marginal(problem, potentials)
+        rough = marginal is not None
+        marginal, damping = _evaluate(
+            problem, potentials, damping, correct=best.residual > _NEAR, marginal=marginal
+        )
         residual = float(np.abs(problem.error(marginal)).sum())
         if not residual < 2.0 * best.residual:
             history.clear()
@@ -60,8 +72,8 @@ def accelerated(problem: DualProblem, start: Floats, *, tol: float, max_iter: in
             potentials = best.potentials + problem.log_ratio(best.marginal)
             continue
         if residual < best.residual:
-            best = Iterate(potentials, marginal, residual, evaluation)
-        if residual <= tol:
+            best, best_is_rough = Iterate(potentials, marginal, residual, evaluation), rough
+        if residual <= tol and not rough:
             break
         increment = problem.log_ratio(marginal) / damping
         if last is not None:
@@ -79,16 +91,27 @@ class _Change(NamedTuple):
     weighted: Floats
 
 
+def _rough_marginal(problem: DualProblem, potentials: Floats) -> Floats | None:
+    """Return the marginal in single precision, where that is faster."""
+    system = problem.system
+    return system.rough_marginal(potentials) if isinstance(system, ExplicitSystem) else None
+
+
 def _evaluate(
-    problem: DualProblem, potentials: Floats, damping: Floats, *, correct: bool
+    problem: DualProblem,
+    potentials: Floats,
+    damping: Floats,
+    *,
+    correct: bool,
+    marginal: Floats | None,
 ) -> tuple[Floats, Floats]:
-    """Return the marginal, and the diagonal correction, computed anew if ``correct``.
+    """Return the marginal, unless it is given, and the correction, anew if ``correct``.
 
     For listed cohorts a client's mean weight where it takes part is near E[Y_i²]/m_i, below it, and
     costs nothing.
     """
     if isinstance(problem.system, ExplicitSystem):
-        marginal = problem.system.marginal(potentials)
+        marginal = problem.system.marginal(potentials) if marginal is None else marginal
         part, whole = marginal, problem.system.inclusion
     elif correct:
         point = problem.system.curvature(potentials)
