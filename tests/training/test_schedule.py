@@ -60,6 +60,20 @@ def test_a_schedule_holds_every_member_and_weight_in_its_place(cohorts, entropy,
     np.testing.assert_allclose(plan.realised(rounds), [means, means], rtol=0, atol=EXACT)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_rule_may_sort_the_cohorts_it_is_given(order):
+    table = np.array([[3, 0], [1, 2], [2, 1]], order=order)
+    problem = training.Problem(small.TASK, small.P, lambda rng, rounds: list(table))
+
+    def sort(number, cohort):
+        cohort.sort()
+        return cohort, cohort / 10
+
+    plan = schedule(problem, small.asking(sort), (0,), 3)
+    assert plan.members.tolist() == [[[0, 3], [1, 2], [1, 2]]]
+    assert plan.weights.tolist() == [[[0.0, 0.3], [0.1, 0.2], [0.1, 0.2]]]
+
+
 def test_a_shorter_run_reports_the_weights_of_its_own_rounds():
     cohorts = [[0, 1], [], [2, 3], [0]]
     plan = schedule(problem_of(cohorts), rules.fedavg(), (0,), 4)

@@ -54,8 +54,9 @@ class ActiveRun:
         alike = len(training.seeds) > 1 and plan.alike and training.batch_size is None
         alike = alike and all(bool((leaf == leaf[:1]).all()) for leaf in leaves(start))
         self.played = 1 if alike else len(training.seeds)
-        self.keys = keys[: self.played]
-        start = jax.tree.map(lambda leaf: leaf[: self.played], start)
+        self.keys = keys[:1] if alike else keys
+        if alike:
+            start = jax.tree.map(lambda leaf: leaf[:1], start)
         state = ()
         if rule.init is not no_state:
             state = jax.vmap(lambda params: rule.init(params, task.n_clients))(start)
@@ -168,7 +169,7 @@ def clients_of(problem: Problem) -> ClientData:
         data = jax.tree.map(functools.partial(_moved, dtype=task.dtype), task.data)
         held = data, jnp.asarray(task.sizes, dtype=np.int32)
         _on_device[task] = held
-    return ClientData(*held, jnp.asarray(problem.shares, dtype=task.dtype))
+    return ClientData(*held, jnp.asarray(problem.shares.astype(task.dtype)))
 
 
 def _moved(leaf: Any, dtype: np.dtype[Any]) -> Any:

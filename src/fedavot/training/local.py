@@ -16,6 +16,9 @@ import jax.numpy as jnp
 from fedavot.training.projection import Projection
 from fedavot.training.task import Params
 
+FEW_STEPS, SMALL_MODEL = 8, 10_000
+"""Largest number of local steps that are written out, for models of at most so many parameters."""
+
 
 @dataclass(frozen=True)
 class LocalTraining:
@@ -84,5 +87,15 @@ def train_client(
         moved = jax.tree.map(lambda leaf, slope: leaf - step * slope, params, gradient)
         return (moved if training.projection is None else training.projection(moved)), None
 
-    # Two steps per turn of the loop: more make no difference, and take longer to compile.
-    return jax.lax.scan(one, start, jnp.arange(training.steps), unroll=min(2, training.steps))[0]
+    return jax.lax.scan(one, start, jnp.arange(training.steps), unroll=_unroll(training, start))[0]
+
+
+def _unroll(training: LocalTraining, params: Params) -> int:
+    """Return how many steps each turn of the loop takes; the more, the longer it compiles.
+
+    A few steps of a small model on all examples take no longer than turns of a loop do, and are
+    written out. Otherwise more than two make no difference.
+    """
+    size = sum(leaf.size for leaf in jax.tree.leaves(params))
+    few = training.batch_size is None and training.steps <= FEW_STEPS and size <= SMALL_MODEL
+    return training.steps if few else min(2, training.steps)

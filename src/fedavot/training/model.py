@@ -49,7 +49,9 @@ def first_models(task: Task, training: Training, keys: Any) -> Params:
             raise TaskError(f"{what} has type {leaf.dtype}; parameters must be floats")
         if not np.isfinite(np.asarray(leaf)).all():
             raise TaskError(f"{what} has entries that are not finite")
-    return jax.tree.map(lambda leaf: leaf.astype(task.dtype), models)
+    return jax.tree.map(
+        lambda leaf: leaf if leaf.dtype == task.dtype else leaf.astype(task.dtype), models
+    )
 
 
 def check_loss(task: Task, models: Params, data: Any, batch_size: int | None) -> None:
@@ -63,8 +65,7 @@ def check_loss(task: Task, models: Params, data: Any, batch_size: int | None) ->
         lambda leaf: jax.ShapeDtypeStruct((room, *leaf.shape[2:]), leaf.dtype), data
     )
     try:
-        # JAX traces a function once for each set of shapes.
-        value = jax.eval_shape(task.loss, params, batch)
+        value = _loss.eval_shape(task.loss, params, batch)
     except Exception as cause:
         raise TaskError(
             f"the loss of task {task.name!r} fails on a model of shapes {_shapes(params)} and a "
@@ -81,6 +82,12 @@ def check_loss(task: Task, models: Params, data: Any, batch_size: int | None) ->
 @functools.partial(jax.jit, static_argnums=0)
 def _models(init: Callable[[Any], Params], keys: Any) -> Params:
     return jax.vmap(init)(keys)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _loss(loss: Callable[[Params, Any], Any], params: Params, batch: Any) -> Any:
+    """Return the loss; as one compiled function it is traced once for each set of shapes."""
+    return loss(params, batch)
 
 
 def _refuse_unlike(name: str, start: Params, models: Params) -> None:

@@ -14,13 +14,10 @@ import jax
 import jax.numpy as jnp
 
 from fedavot.errors import RuleError
-from fedavot.rules._rule import Report, Rule
+from fedavot.rules._rule import WRITTEN_OUT, Report, Rule
 from fedavot.training.local import LocalTraining, batch_key, client_loss, train_client
 from fedavot.training.task import Params
 
-WRITTEN_OUT = 4
-"""Largest number of places that a round without padding writes out on a CPU: each reads its own
-data in place, and the program grows with their number."""
 PARTS = 4
 """Number of parts that the places of padded rounds are cut into on an accelerator."""
 
@@ -177,8 +174,9 @@ def _described(leaf: Any) -> str:
 def _train_all(program: Program, train: Callable[[Any], Any], sources: Any, size: Any) -> Any:
     """Return what ``train`` gives for every place of a round, of which the first ``size`` count.
 
-    On a CPU a few places are written out, and many take turns. On an accelerator all train in
-    parallel. In padded rounds a loop ends with the last place that counts; others stay zero.
+    On a CPU a few places are written out, each reading its own data in place; many take turns,
+    because the program grows with their number. On an accelerator all train in parallel. In padded
+    rounds a loop ends with the last place that counts; others stay zero.
     """
     places = sources.shape[0]
     together = jax.vmap(train) if program.parallel else functools.partial(jax.lax.map, train)

@@ -9,7 +9,7 @@ import functools
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,13 @@ class Schedule:
         return asked[:, : self.n_clients]
 
 
+class _Flat(NamedTuple):
+    """The members of all rounds, one after the other, and their number in each round."""
+
+    members: Integers
+    sizes: Integers
+
+
 def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) -> Schedule:
     """Draw the cohorts of every seed, and apply the rule's choice.
 
@@ -88,7 +95,8 @@ def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) ->
             f"rule {rule.name!r} was made for {rule.n_clients} clients, and task "
             f"{task.name!r} has {task.n_clients}; build it for these clients"
         )
-    asked: list[Asked] = []
+    asked: list[_Flat] = []
+    given: list[Any] = []
     for seed in seeds:
         source = f"the availability of seed {seed}"
         cohorts = _cohorts(problem.availability(np.random.default_rng([seed, 0]), rounds), source)
@@ -96,7 +104,7 @@ def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) ->
             raise CohortError(
                 f"the availability gave {len(cohorts)} cohorts for {rounds} rounds of seed {seed}"
             )
-        _check(cohorts, task, source)
+        flat = _checked(cohorts, task, source)
         # All of one type, also empty ones: rules index by cohorts, and cache by their bytes.
         if {cohort.dtype for cohort in cohorts} != {np.dtype(np.int64)}:
             cohorts = [cohort.astype(np.int64) for cohort in cohorts]
@@ -106,11 +114,12 @@ def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) ->
         if len(chosen) != rounds:
             raise RuleError(f"rule {rule.name!r} chose {len(chosen)} times in {rounds} rounds")
         members = [one.members for one in chosen]
-        if any(map(operator.is_not, members, cohorts)):
+        if not _as_drawn(members, cohorts, flat):
             members = [np.asarray(one) for one in members]
-            _check(members, task, f"rule {rule.name!r}")
-        asked.extend(chosen)
-    return _rectangle(asked, task, (len(seeds), rounds), rule.name)
+            flat = _checked(members, task, f"rule {rule.name!r}")
+        asked.append(flat)
+        given += [one.weights for one in chosen]
+    return _rectangle(asked, given, task, (len(seeds), rounds), rule.name)
 
 
 def _cohorts(drawn: Any, source: str) -> list[NDArray[Any]]:
@@ -125,10 +134,21 @@ def _cohorts(drawn: Any, source: str) -> list[NDArray[Any]]:
         raise CohortError(f"{where}: {cause}") from None
 
 
-def _rectangle(asked: list[Asked], task: Task, shape: tuple[int, int], name: str) -> Schedule:
+def _as_drawn(members: Sequence[Any], cohorts: Sequence[Integers], flat: _Flat) -> bool:
+    """Say whether a rule asks the very cohorts that were checked, none changed in place."""
+    if any(map(operator.is_not, members, cohorts)):
+        return False
+    try:
+        return b"".join(members) == flat.members.tobytes()
+    except TypeError:  # not contiguous, such as rows of an array in column order
+        return False
+
+
+def _rectangle(
+    asked: list[_Flat], given: list[Any], task: Task, shape: tuple[int, int], name: str
+) -> Schedule:
     """Return the members asked and their weights, which must be finite in the task's precision."""
-    clients, given = zip(*asked, strict=True)
-    sizes = _sizes(clients)
+    sizes = np.concatenate([one.sizes for one in asked])
     try:
         weight_sizes = _sizes(given)
         flat = np.concatenate(given)
@@ -147,9 +167,9 @@ def _rectangle(asked: list[Asked], task: Task, shape: tuple[int, int], name: str
         )
     length = max(int(sizes.max()), 1)
     places = np.arange(length) < sizes[:, None]
-    members = np.full((len(asked), length), task.n_clients, np.int32)
-    weights = np.zeros((len(asked), length))
-    members[places] = np.concatenate(clients)
+    members = np.full(places.shape, task.n_clients, np.int32)
+    weights = np.zeros(places.shape)
+    members[places] = np.concatenate([one.members for one in asked])
     weights[places] = flat
     bad = np.argwhere(~(np.abs(weights) <= float(np.finfo(task.dtype).max)))
     if bad.size:
@@ -162,8 +182,8 @@ def _rectangle(asked: list[Asked], task: Task, shape: tuple[int, int], name: str
     return Schedule(members.reshape(cut), weights.reshape(cut), task.n_clients)
 
 
-def _check(cohorts: Sequence[Integers], task: Task, source: str) -> None:
-    """Refuse members that are not distinct known clients, in all rounds at once."""
+def _checked(cohorts: Sequence[Integers], task: Task, source: str) -> _Flat:
+    """Return the members of all rounds; refuse those that are not distinct known clients."""
     n_clients = task.n_clients
     if {cohort.ndim for cohort in cohorts} - {1}:
         deep = [number for number, cohort in enumerate(cohorts) if cohort.ndim != 1]
@@ -190,6 +210,7 @@ def _check(cohorts: Sequence[Integers], task: Task, source: str) -> None:
     if repeated.size:
         number, client = divmod(int(repeated[0]), n_clients)
         raise CohortError(f"{source} has client {task.label(client)} twice in round {number + 1}")
+    return _Flat(members, sizes)
 
 
 def _sizes(arrays: Sequence[Any]) -> Integers:

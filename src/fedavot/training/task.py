@@ -100,7 +100,7 @@ class Task:
         """Number of examples of each client, shape (n_clients,)."""
         return np.full(self.n_clients, self.n_examples) if self.counts is None else self.counts
 
-    @property
+    @functools.cached_property
     def dtype(self) -> np.dtype[Any]:
         """The precision training runs in."""
         kinds = [np.asarray(leaf).dtype for leaf in leaves(self.data)]
