@@ -64,8 +64,10 @@ class ExplicitSystem:
     @cached_property
     def _suits_single(self) -> bool:
         """Whether there are many cohorts, whose probabilities differ little enough."""
-        least, most = self.probabilities.min(), self.probabilities.max()
-        return self.incidence.is_large and self._pairs is None and least > _SINGLE_RATIO * most
+        # Matrices of pairs have a faster way of their own.
+        if self._pairs is not None or not self.incidence.is_large:
+            return False
+        return bool(self.probabilities.min() > _SINGLE_RATIO * self.probabilities.max())
 
     @cached_property
     def _single_ratios(self) -> NDArray[np.float32]:

@@ -161,7 +161,10 @@ def precision(task: Task) -> AbstractContextManager[Any]:
 
 
 def clients_of(problem: Problem) -> ClientData:
-    """Return the problem's data on the device, floats in the task's precision."""
+    """Return the problem's data on the device, floats in the task's precision.
+
+    The importance is left to the compiled programs to move, which is faster for so few numbers.
+    """
     task = problem.task
     held = _on_device.get(task)
     if held is None:
@@ -169,7 +172,7 @@ def clients_of(problem: Problem) -> ClientData:
         data = jax.tree.map(functools.partial(_moved, dtype=task.dtype), task.data)
         held = data, jnp.asarray(task.sizes, dtype=np.int32)
         _on_device[task] = held
-    return ClientData(*held, jnp.asarray(problem.shares.astype(task.dtype)))
+    return ClientData(*held, problem.shares.astype(task.dtype))
 
 
 def _moved(leaf: Any, dtype: np.dtype[Any]) -> Any:
