@@ -8,7 +8,7 @@ import os
 import random
 import stat
 import threading
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
@@ -84,6 +84,32 @@ def test_tools_of_a_strategy_are_left_as_the_code_makes_them(tmp_path, caplog, t
     assert inner.kept is tool
     named = [it for it in caplog.messages if "Keeping.kept" in it]
     assert len(named) == (0 if isinstance(tool, Path) else 2)
+
+
+@pytest.mark.parametrize(
+    ("before", "change"),
+    [
+        (Path("a"), lambda kept: kept / "more"),
+        (None, lambda kept: (kept or Path("b")) / "more"),
+        ([Path("a")], lambda kept: [*kept, kept[-1] / "more"]),
+        (PurePosixPath("a"), lambda kept: kept / "more"),
+    ],
+)
+def test_paths_that_change_during_a_run_come_back(tmp_path, before, change):
+    class Moving(Keeping):
+        def change(self, kept):
+            return change(kept)
+
+    wanted = before
+    for n_rounds in (2, 5):
+        inner = Moving(before)
+        FedAVOT(inner, folder=tmp_path, resume=True).start(
+            federation(2, update), record_of(model()), n_rounds
+        )
+    for _ in range(5):
+        wanted = change(wanted)
+    assert inner.kept == wanted
+    assert type(inner.kept) is type(wanted)
 
 
 def test_what_becomes_unsaveable_is_said_at_once_and_refuses_a_resume(tmp_path, caplog):

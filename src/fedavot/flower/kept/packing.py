@@ -1,4 +1,4 @@
-"""Serialise plain data as JSON and named arrays: numbers, text, arrays, records and containers.
+"""Serialise plain data as JSON and named arrays: numbers, text, paths, arrays, records, containers.
 
 A value comes back as the type it was, such as a Counter, a defaultdict or a random generator. Types
 are compared exactly: an object of a derived class may hold more, and is refused.
@@ -7,6 +7,7 @@ are compared exactly: an object of a derived class may hold more, and is refused
 import random
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from pathlib import Path, PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,10 @@ _KINDS: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     ),
     np.random.Generator: (lambda it: it.bit_generator.state, _generator),
     random.Random: (lambda it: it.getstate(), _random),
+    PosixPath: (str, Path),
+    WindowsPath: (str, Path),
+    PurePosixPath: (str, PurePosixPath),
+    PureWindowsPath: (str, PureWindowsPath),
 }
 """How a value is made of simpler ones, and made again, by its type."""
 

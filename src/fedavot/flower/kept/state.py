@@ -4,7 +4,7 @@ A strategy can say it with ``state_dict()`` and ``load_state_dict(state)``; `FLO
 Flower's own classes keep, also beneath such a strategy. Without these methods the state is every
 attribute that is plain data, or says its state itself, and differs from what it was when the run
 began. Attributes that did not change are settings and come from the code, so that they can be
-changed for the rest of a run; so are tools: functions, paths, locks, trackers and other objects. A
+changed for the rest of a run; so are tools: functions, locks, trackers and other objects. A
 container that holds other objects than these is neither, and is refused before anybody trains. If
 an attribute becomes one during a run, a warning says so, and the checkpoint is refused when the run
 resumes.
@@ -16,7 +16,6 @@ import logging
 import types
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Set
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -52,7 +51,7 @@ before they read it."""
 
 CODE = (
     *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType),
-    *(type, functools.partial, PurePath, enum.Enum),
+    *(type, functools.partial, enum.Enum),
 )
 """Types of values that come from the code."""
 
