@@ -10,7 +10,7 @@ from learnt import Learner
 from fedavot.errors import OptionError
 from fedavot.flower import FedAVOT, correction, introduce
 from fedavot.flower.memory import wire
-from fedavot.flower.memory.correction import SHIFT, SHIFTED, offer
+from fedavot.flower.memory.correction import SHIFT, SHIFTED, _report_no_memory, offer
 from fedavot.flower.memory.layout import Layout
 from fedavot.rules.held import ClientMemory, ServerMemory
 
@@ -158,5 +158,38 @@ def test_arrays_that_are_not_those_of_the_model_are_refused():
     context = Context(1, 1, {}, RecordDict({"other": ConfigRecord({})}), {})
     layout = Layout(record_of({"w": np.zeros(2), "b": np.zeros(1)}))
     offer(context, layout, [np.ones(2), np.ones(1)])
-    with pytest.raises(OptionError, match="1 arrays, and the correction 2"):
+    with pytest.raises(OptionError, match="1 arrays, and the model has 2"):
         correction(context, steps=2)([np.zeros(2)])
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (np.zeros(2), "pass a list of arrays, not one array"),
+        ([np.zeros(2), np.zeros(1)], "2 arrays, and the model has 1"),
+        ({"net.w": np.zeros(2)}, r"'net\.w', and the arrays of the model are 'w'"),
+    ],
+)
+def test_a_model_in_the_wrong_form_is_refused_in_every_round(model, message, first):
+    context = Context(1, 1, {}, RecordDict(), {})
+    layout = Layout(record_of({"w": np.zeros(2)}))
+    offer(context, layout, None if first else [np.ones(2)])
+    with pytest.raises(OptionError, match=message):
+        correction(context, steps=2)(model)
+
+
+def test_one_array_is_refused_without_memory_too():
+    context = Context(1, 1, {}, RecordDict(), {})
+    with pytest.raises(OptionError, match="not one array"):
+        correction(context, steps=2)(np.zeros(2))
+
+
+def test_correction_without_memory_on_clients_is_reported_once(caplog):
+    _report_no_memory.cache_clear()
+    trained(app_of(FORMS["by name"]), memory=None)
+    assert sum("correction() does nothing" in it for it in caplog.messages) == 1
+    caplog.clear()
+    _report_no_memory.cache_clear()
+    trained(app_of(FORMS["by name"]))
+    assert not any("correction() does nothing" in it for it in caplog.messages)

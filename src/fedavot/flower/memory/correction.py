@@ -14,19 +14,25 @@ enter.
 The shift and what was made of it are records in the state of the app while the train function runs.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import functools
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Context
+from flwr.app import ArrayRecord, ConfigRecord, Context
 
-from fedavot._checks import as_size
+from fedavot._checks import as_size, enumerated
 from fedavot.errors import OptionError
 from fedavot.flower.memory.layout import Layout
 from fedavot.rules._held_client import Model, total
 
+_log = logging.getLogger("flwr")
+
 SHIFT = "fedavot.shift"
 SHIFTED = "fedavot.shifted"
+ARRAYS = "arrays"
+"""Key of the names of the model's arrays."""
 
 
 def correction(context: Context, *, steps: int) -> Callable[[Any], None]:
@@ -45,7 +51,9 @@ def correction(context: Context, *, steps: int) -> Callable[[Any], None]:
         To be called after each step with a PyTorch module, or with the parameters by name (an
         iterable of pairs or a mapping), or with a list of NumPy arrays in the order of the model.
         They are changed in place. It does nothing if there is nothing to correct: in a client's
-        first rounds, and if the server keeps no memory on clients.
+        first rounds, and if clients keep no memory, which is logged. If it is called more or less
+        often than ``steps`` times, more or less of the drift is taken out of the path, and as much
+        is added to the update again.
 
     Examples
     --------
@@ -56,17 +64,18 @@ def correction(context: Context, *, steps: int) -> Callable[[Any], None]:
     """
     count = as_size(steps, what="steps", low=1)
     state = context.state
+    done = state.config_records.get(SHIFTED, ConfigRecord())
     if SHIFTED not in state:
-        return lambda model: None
-    done = state.config_records[SHIFTED]
+        _report_no_memory()
     done["corrects"] = True
-    if SHIFT not in state:
-        return lambda model: None
-    parts = {key: array.numpy() / -count for key, array in state.array_records[SHIFT].items()}
+    expected: Any = done.get(ARRAYS)
+    offered = state.array_records.get(SHIFT, ArrayRecord())
+    parts = {key: array.numpy() / -count for key, array in offered.items()}
     ready: dict[str, Any] = {}
 
     def shift(model: Any) -> None:
-        for name, values in _named(model, parts):
+        # In rounds without a shift too, so that a mistake shows in the first one.
+        for name, values in _named(model, expected):
             if name in parts:
                 _add(values, parts[name], ready, name)
                 key = f"part/{name}"
@@ -77,7 +86,7 @@ def correction(context: Context, *, steps: int) -> Callable[[Any], None]:
 
 def offer(context: Context, layout: Layout, path: Model | None) -> None:
     """Put κ (y_i − T) where `correction` finds it."""
-    context.state[SHIFTED] = ConfigRecord({"corrects": False})
+    context.state[SHIFTED] = ConfigRecord({"corrects": False, ARRAYS: list(layout.shapes)})
     if path is not None:
         context.state[SHIFT] = layout.record(path)
 
@@ -95,21 +104,41 @@ def withdraw(context: Context, layout: Layout, path: Model | None) -> tuple[bool
     return corrects, [total((part, [array]))[0] for part, array in zip(parts, path, strict=True)]
 
 
-def _named(model: Any, parts: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    """Return the parameters of a model by name."""
+@functools.cache
+def _report_no_memory() -> None:
+    """Say once in a process that correction does nothing."""
+    _log.warning(
+        "FedAVOT: correction() does nothing, because there is no memory on clients; it needs "
+        "FedAVOT(..., memory='clients') on the server and introduce(app, memory=True) in this app"
+    )
+
+
+def _named(model: Any, expected: Sequence[str] | None) -> Iterable[tuple[str, Any]]:
+    """Return the parameters of a model by name; raise if they are not those of the model."""
     if hasattr(model, "named_parameters"):
-        return [(name, values) for name, values in model.named_parameters()]
-    if isinstance(model, Mapping):
-        return list(model.items())
-    listed = list(model)
-    if all(isinstance(item, tuple) and len(item) == 2 for item in listed):
-        return listed
-    if len(listed) != len(parts):
+        listed = list(model.named_parameters())
+    elif hasattr(model, "shape"):
         raise OptionError(
-            f"the model has {len(listed)} arrays, and the correction {len(parts)}; pass the "
+            f"correction got one array of shape {tuple(model.shape)}; pass a list of arrays, not "
+            "one array"
+        )
+    else:
+        listed = list(model.items() if isinstance(model, Mapping) else model)
+    by_name = all(isinstance(item, tuple) and len(item) == 2 for item in listed)
+    if expected is None:
+        return listed if by_name else []
+    if not by_name and len(listed) != len(expected):
+        raise OptionError(
+            f"correction got {len(listed)} arrays, and the model has {len(expected)}; pass the "
             "parameters by name"
         )
-    return list(zip(parts, listed, strict=True))
+    pairs = listed if by_name else list(zip(expected, listed, strict=True))
+    if not {name for name, _ in pairs} & set(expected):
+        raise OptionError(
+            f"correction got parameters {enumerated((repr(name) for name, _ in pairs), 3)}, and "
+            f"the arrays of the model are {enumerated(map(repr, expected), 3)}; use these names"
+        )
+    return pairs
 
 
 def _add(values: Any, part: Any, ready: dict[str, Any], name: str) -> None:
