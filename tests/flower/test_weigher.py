@@ -95,7 +95,8 @@ def test_uniform_importance_is_over_the_clients_ever_seen():
 @pytest.mark.parametrize(
     ("importance", "message"),
     [
-        ({}, "importance is 0 for all 0 clients"),
+        ({}, "importance is empty"),
+        ({"a": "0.5"}, "importance of client 'a' must be a number, found '0.5'"),
         ({"a": 0, "b": 0}, "importance is 0 for all 2 clients"),
         ({"a": -1, "b": 2}, r"importance of client 'a' is -1\.0"),
         ({"a": float("nan")}, "importance of client 'a' is nan"),
@@ -103,7 +104,7 @@ def test_uniform_importance_is_over_the_clients_ever_seen():
         ({"a": "much"}, "importance of client 'a' must be a number, found 'much'"),
         ({"a": None}, "importance of client 'a' must be a number, found None"),
         ({"": 1}, "client names must be non-empty text, found ''"),
-        ({0: 1}, "client names must be non-empty text, found 0"),
+        ({0: 1}, "client names must be non-empty text, found 0; write '0'"),
         ("unifrom", "importance is 'unifrom'; it must be 'uniform', 'examples', a mapping"),
         ("", "importance is ''; it must be"),
         ([0.5, 0.5], "it must be 'uniform', 'examples', a mapping"),
@@ -120,6 +121,12 @@ def test_bad_importance_is_refused(importance, message):
 def test_a_missing_importance_file_is_named(tmp_path):
     with pytest.raises(OSError, match=r"nowhere\.csv"):
         FedAVOT(everybody(), importance=tmp_path / "nowhere.csv")
+
+
+def test_a_missing_importance_file_is_named_with_where_it_was_looked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OSError, match=rf"{tmp_path}/nowhere\.csv.*begins at {tmp_path}"):
+        FedAVOT(everybody(), importance="nowhere.csv")
 
 
 def test_clients_without_importance_are_refused_by_name_and_not_asked(caplog):
@@ -647,5 +654,5 @@ def test_a_hundred_thousand_clients_are_weighed():
 
 
 def test_errors_of_input_are_all_of_one_kind():
-    with pytest.raises(InputError, match="importance is 0 for all 0 clients"):
+    with pytest.raises(InputError, match="importance is empty"):
         FedAVOT(everybody(), importance={})

@@ -49,6 +49,11 @@ def best_model(folder: PathLike) -> Best:
         Folder of the run.
     """
     path = Path(folder) / FILE
+    if not path.exists():
+        raise FileFormatError(
+            f"{Path(folder).resolve()} has no {FILE}: a run keeps its best model only if "
+            "strategy.keep_best(metric) was called before start(), and evaluation has that metric"
+        )
     try:
         arrays, _ = read_archive(path)
         meta = json.loads(arrays.pop("meta").tobytes())

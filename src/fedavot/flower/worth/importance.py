@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedavot._checks import as_amount
+from fedavot._checks import as_amount, shown
 from fedavot._files import PathLike
 from fedavot.errors import ImportanceError, OptionError
 from fedavot.flower.options import Weighting
@@ -41,7 +41,13 @@ def listed_by(importance: Importance, weighting: Weighting) -> tuple[str, dict[s
             f"importance is {importance!r}; it must be 'uniform', 'examples', a mapping from "
             "client name to number, or a .csv or .json file"
         )
-    return "listed", _relative(read_mapping(importance))
+    path = Path(importance)
+    if not path.exists():
+        start = f"; a relative path begins at {Path.cwd()}, where this process was started"
+        raise FileNotFoundError(
+            f"there is no importance file {path.resolve()}{'' if path.is_absolute() else start}"
+        )
+    return "listed", _relative(read_mapping(path))
 
 
 def is_count(value: Any) -> bool:
@@ -51,11 +57,18 @@ def is_count(value: Any) -> bool:
 
 def _checked(mapping: Mapping[str, float]) -> dict[str, float]:
     amounts = {}
+    if not mapping:
+        raise ImportanceError("importance is empty; give a number for every client")
     for name, value in mapping.items():
         if not isinstance(name, str) or not name:
-            raise ImportanceError(f"client names must be non-empty text, found {name!r}")
+            write = f"; write {str(name)!r}" if isinstance(name, int | np.integer) else ""
+            raise ImportanceError(f"client names must be non-empty text, found {name!r}{write}")
         if wrong := too_long(name):
             raise ImportanceError(wrong)
+        if isinstance(value, str | bytes):
+            raise ImportanceError(
+                f"importance of client {name!r} must be a number, found {shown(value)}"
+            )
         try:
             amounts[name] = as_amount(value, what=f"importance of client {name!r}")
         except OptionError as cause:
