@@ -10,7 +10,7 @@ from grid import LocalGrid, Node, app_of, everybody, record_of
 from watched import APP, Watched, mute, named, registered
 
 from fedavot.errors import OptionError
-from fedavot.flower import FedAVOT, Weighting
+from fedavot.flower import Admission, FedAVOT, Weighting
 
 
 class Restless:
@@ -201,6 +201,73 @@ def test_waiting_for_nodes_that_stay_refused_ends_with_the_reason(monkeypatch, c
     with pytest.raises(OptionError, match="node 8 gave no name"):
         run.run(1)
     assert 15 <= len(waits) <= 25
+
+
+@pytest.mark.parametrize(
+    ("nodes", "options", "message"),
+    [
+        ({7: mute(), 8: mute()}, {}, r"each of 2 nodes \(7 and 8\) gave no name.*introduce"),
+        (
+            {7: named("a"), 8: named("b")},
+            {"importance": {"c": 1, "d": 1}},
+            r"each of 2 clients \('a' and 'b'\) has no importance.*'c' and 'd'",
+        ),
+        (
+            {7: mute(), 8: named("b")},
+            {"admission": Admission(identity="registered")},
+            "each of 2 nodes .* no registered name",
+        ),
+        ({7: mute(), 8: named("b")}, {"importance": {"c": 1}}, "node 7 gave no name.*client 'b'"),
+    ],
+)
+@pytest.mark.parametrize("cohort_size", [None, 1])
+def test_waiting_ends_early_if_every_node_said_why_it_cannot_be_asked(
+    monkeypatch, nodes, options, message, cohort_size
+):
+    monkeypatch.setattr("fedavot.flower.who.admission.CACHE_SECONDS", -1.0)
+    waits = []
+    monkeypatch.setattr("flwr.serverapp.strategy.strategy_utils.sleep", waits.append)
+    monkeypatch.setattr("time.sleep", waits.append)
+    run = Watched(nodes)
+    weighting = Weighting(cohort_size=cohort_size)
+    run.strategy = FedAVOT(everybody(min_available_nodes=2), weighting=weighting, **options)
+    with pytest.raises(OptionError, match=message):
+        run.run(1)
+    assert 25 <= len(waits) <= 35
+
+
+@pytest.mark.parametrize("hope", ["too few", "silent", "disputed"])
+def test_waiting_does_not_end_early_while_there_is_hope(monkeypatch, hope):
+    monkeypatch.setattr("fedavot.flower.who.admission.CACHE_SECONDS", -1.0)
+    monkeypatch.setattr("fedavot.flower.who.admission.MOST_LOOKS", 60)
+    run = Watched({7: mute()})
+    if hope != "too few":
+        run.grid.nodes |= {8: named("b"), 9: named("b")}
+    if hope == "silent":
+        del run.grid.nodes[9]
+        answer = run.grid._answer
+
+        def silent(message):
+            return None if message.metadata.dst_node_id == 8 else answer(message)
+
+        run.grid._answer = silent
+    waits = []
+
+    def wait(seconds):
+        waits.append(seconds)
+        if len(waits) == 50:
+            run.grid.nodes |= {10: named("c"), 11: named("d")}
+
+    monkeypatch.setattr("flwr.serverapp.strategy.strategy_utils.sleep", wait)
+    run.strategy = FedAVOT(everybody(min_available_nodes=2), on_round=run.seen.append)
+    assert run.run(1)[0].available == ["c", "d"]
+    assert len(waits) == 50
+
+
+def test_nodes_that_are_refused_for_one_reason_are_one_line_of_the_log(caplog):
+    Watched({7: named("a")} | {i: mute() for i in range(8, 13)}).run(1)
+    (line,) = [it for it in caplog.messages if "gave no name" in it]
+    assert "5 nodes" in line
 
 
 @pytest.mark.parametrize("change", ["joins", "nothing is refused"])

@@ -204,7 +204,8 @@ class Rounds:
 
     def _nodes(self, server_round: int, config: ConfigRecord, grid: Grid) -> AdmittedGrid:
         told = {**config, "server-round": server_round}
-        return AdmittedGrid(grid, self.names, self.weigher, told)
+        least = least_available(self._strategy)
+        return AdmittedGrid(grid, self.names, self.weigher, told, least=least)
 
     def _limited(self, messages: list[Message]) -> list[Message]:
         if self.timeout is not None:

@@ -15,12 +15,15 @@ import numpy as np
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedavot._checks import enumerated
 from fedavot.errors import OptionError
 from fedavot.flower.who.identity import Names
+from fedavot.flower.who.saying import grouped
 from fedavot.flower.worth.weigher import Weigher
 
 _log = logging.getLogger("flwr")
+
+MOST_REASONS = 3
+"""Number of reasons in an error message."""
 
 CACHE_SECONDS = 0.5
 """Seconds for which the node list is cached. Flower counts the nodes and then waits until it sees
@@ -31,6 +34,11 @@ MOST_LOOKS = 600
 """Number of looks in a row that find the same nodes, some of them refused, after which waiting is
 given up; at one look per second, ten minutes, and longer where nodes take their time to answer. If
 no node is refused, the run waits for nodes without a limit, as Flower does."""
+
+
+FEW_LOOKS = 30
+"""The same where every node that is connected said why it cannot be asked, and there are as many as
+the strategy waits for: then there is nothing to wait for."""
 
 
 class AdmittedGrid(Grid):
@@ -46,6 +54,8 @@ class AdmittedGrid(Grid):
         Decides which clients have an importance.
     config : mapping, optional
         The configuration of the round's messages, for the questions to new nodes.
+    least : int
+        Number of nodes that the strategy waits for.
 
     Attributes
     ----------
@@ -63,11 +73,14 @@ class AdmittedGrid(Grid):
         naming: Names,
         weigher: Weigher,
         config: Mapping[str, Any] | None = None,
+        *,
+        least: int = 1,
     ) -> None:
         self._grid = grid
         self._naming = naming
         self._weigher = weigher
         self._config = config
+        self._least = least
         self._chosen: set[str] | None = None
         # A strategy may list the nodes more than once, and other nodes each time.
         self._looks: list[tuple[list[str], list[int]]] = []
@@ -165,14 +178,27 @@ class AdmittedGrid(Grid):
         for reason in self._naming.new_reasons(self.refused):
             _log.warning("FedAVOT: %s", reason)
         self._idle = self._idle + 1 if self._naming.changes == before else 0
-        if self._idle >= MOST_LOOKS and self.refused:
-            reasons = enumerated(self.refused.values(), 3)
-            raise OptionError(
-                f"the strategy waits for more than the {len(self.nodes)} nodes that are admitted; "
-                f"{len(self.refused)} others are refused, which {self._idle} looks at the grid did "
-                f"not change: {reasons}; correct these nodes, or lower min_available_nodes"
-            )
+        self._give_up(len(unlisted))
         return self.nodes
+
+    def _give_up(self, unlisted: int) -> None:
+        """Raise if looks at the grid have not changed for so long that they will not."""
+        count, refused = len(self.nodes), len(self.refused)
+        final = self._naming.hopeless + unlisted == refused >= self._least and not count
+        if not refused or self._idle < (FEW_LOOKS if final else MOST_LOOKS):
+            return
+        found = (
+            f"the strategy waits for nodes, and none of the {refused:,} that are connected can be "
+            "asked"
+            if final
+            else f"the strategy waits for more than the {count:,} nodes that are admitted; "
+            f"{refused:,} more {'is' if refused == 1 else 'are'} refused"
+        )
+        remedy = "" if final else "; correct these nodes, or lower min_available_nodes"
+        reasons = "; ".join(grouped(self.refused)[:MOST_REASONS])
+        raise OptionError(
+            f"{found}, which {self._idle} looks at the grid did not change: {reasons}{remedy}"
+        )
 
     def set_run(self, run: Any) -> None:
         """Set the run of the whole grid."""

@@ -60,6 +60,10 @@ def _answers(
                 errors[node] = too_long(name)
             elif isinstance(name, str) and name:
                 answers[node] = name
+            else:
+                errors[node] = f"its answer has {name!r:.40} as its name, which must be text"
+        else:
+            errors[node] = f"its answer has no record {RECORD!r}"
     return answers, errors
 
 

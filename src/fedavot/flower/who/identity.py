@@ -18,17 +18,17 @@ until only one is left.
 
 import math
 import time
-from bisect import bisect_left
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from flwr.serverapp import Grid
-from numpy.typing import NDArray
 
 from fedavot.flower.kept.names import as_array, packed, unpacked
 from fedavot.flower.who.asking import ask, too_long
+from fedavot.flower.who.ordered import beyond, merged
+from fedavot.flower.who.saying import grouped
 
 RETRY = 60.0
 """Seconds after which a node that gave no name is asked again."""
@@ -88,9 +88,17 @@ class Names:
 
     def new_reasons(self, refused: Mapping[str, str]) -> list[str]:
         """Return the reasons that were not reported before, and mark them as reported."""
-        fresh = sorted(set(refused.values()) - self._reported)
-        self._reported.update(fresh)
-        return fresh
+        fresh = {who: why for who, why in refused.items() if why not in self._reported}
+        self._reported.update(fresh.values())
+        return grouped(fresh)
+
+    @property
+    def hopeless(self) -> int:
+        """Number of nodes without a name that answered, or were not asked; others may yet do."""
+        return sum(
+            not self._asks or node in self._errors or bool(self._registered[node])
+            for node in self._nameless
+        )
 
     def resolve(self, grid: Grid, config: Mapping[str, Any] | None = None) -> None:
         """Look at the grid: update ``nodes`` and ``refused``.
@@ -108,12 +116,12 @@ class Names:
             return
         believed = self._asks
         live = np.sort(np.fromiter(listed, dtype=np.uint64, count=len(listed)))
-        missing = self._without_entry(_beyond(live, self._live), grid)
+        missing = self._without_entry(beyond(live, self._live), grid)
         if missing:
             live = np.array([node for node in live.tolist() if node not in missing], np.uint64)
         if self._asks != believed:
             self._forget()
-        came, went = _beyond(live, self._live), _beyond(self._live, live)
+        came, went = beyond(live, self._live), beyond(self._live, live)
         self._listed, self._live = listed, live
         self._remember(came, went)
         waiting = (self._nameless | came) - went
@@ -243,7 +251,7 @@ class Names:
             self._hold(name, node)
         self.nodes |= new
         self.fresh |= new.keys()
-        self.ordered = _merged(*self.ordered, lost=lost, new=new)
+        self.ordered = merged(*self.ordered, lost=lost, new=new)
         reasons = {node: self._reason(node) for node in sorted(self._nameless)}
         for refusals in self._disputed.values():
             reasons |= refusals
@@ -313,32 +321,3 @@ class Names:
         self._gone = dict.fromkeys(names, time.monotonic())
         self._saved = None
         self._forget()
-
-
-def _beyond(nodes: NDArray[np.uint64], others: NDArray[np.uint64]) -> set[int]:
-    """Return the nodes that are not among others, both in order; sets take several times longer."""
-    if not others.size:
-        return set(nodes.tolist())
-    places = np.minimum(np.searchsorted(others, nodes), others.size - 1)
-    return set(nodes[others[places] != nodes].tolist())
-
-
-def _merged(
-    names: list[str], nodes: list[int], *, lost: set[str], new: Mapping[str, int]
-) -> tuple[list[str], list[int]]:
-    """Return names in order and their nodes, without those lost and with new ones.
-
-    What stays is copied in slices: to look up a hundred thousand names takes longer than to list
-    the nodes.
-    """
-    found: tuple[list[str], list[int]] = ([], [])
-    begin = 0
-    for name in sorted(lost | new.keys()):
-        place = bisect_left(names, name, begin)
-        found[0].extend(names[begin:place])
-        found[1].extend(nodes[begin:place])
-        begin = place + (name in lost)
-        if name in new:
-            found[0].append(name)
-            found[1].append(new[name])
-    return found[0] + names[begin:], found[1] + nodes[begin:]
