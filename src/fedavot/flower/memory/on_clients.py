@@ -23,6 +23,7 @@ from fedavot.flower.memory.layout import minus
 from fedavot.flower.memory.options import Memory
 from fedavot.flower.memory.steady import SteadyMemory
 from fedavot.flower.memory.wire import Told, put_request, take_reply
+from fedavot.flower.who.saying import of_clients
 from fedavot.flower.worth.records import brief
 from fedavot.flower.worth.weigher import Weigher
 from fedavot.rules._held_client import Model, product, reply_of
@@ -35,8 +36,9 @@ AGREE = 1e-3
 
 REMEDY = "call fedavot.flower.introduce(app, memory=True) in the ClientApp, or use memory='server'"
 KEEP = (
-    "give clients a folder, 'fedavot-folder' in the node configuration or, in simulation, in the "
-    "run configuration, or use memory='server' or a half_life"
+    "give clients a folder, as fedavot-folder in the node configuration or, in simulation, as "
+    "fedavot-folder under [tool.flwr.app.config] in pyproject.toml, or use memory='server' or a "
+    "half_life"
 )
 
 
@@ -102,8 +104,12 @@ class OnClients(SteadyMemory):
             )
         if new := silent - self._forgetful:
             _log.warning(
-                "FedAVOT: clients %s keep no memory and count only while they are present; %s",
-                enumerated(map(repr, sorted(new)), 3),
+                "FedAVOT: %s; %s",
+                of_clients(
+                    new,
+                    one="keeps no memory and counts only while it is present",
+                    several="keep no memory and count only while they are present",
+                ),
                 REMEDY,
             )
             self._forgetful |= new
@@ -128,9 +134,12 @@ class OnClients(SteadyMemory):
             )
         elif self._options.half_life is None and (new := lost - self._lost):
             _log.warning(
-                "FedAVOT: clients %s have lost their memory; what they said before stays in the "
-                "mean and biases the model; %s",
-                enumerated(map(repr, sorted(new)), 3),
+                "FedAVOT: %s said before stays in the mean and biases the model; %s",
+                of_clients(
+                    new,
+                    one="has lost its memory; what it",
+                    several="have lost their memories; what they",
+                ),
                 KEEP,
             )
             self._lost |= new

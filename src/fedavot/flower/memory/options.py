@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fedavot._checks import as_amount, one_of
+from fedavot._checks import as_amount, one_of, shown
+from fedavot.errors import OptionError
 from fedavot.rules.steady import constants_of
 
 PLACES = ("server", "clients")
@@ -56,4 +57,8 @@ def as_memory(given: "Memory | str | None") -> Memory | None:
     """Return the options that a word stands for; None for no memory."""
     if given is None or isinstance(given, Memory):
         return given
-    return Memory(one_of(given, PLACES, what="memory"))
+    if not isinstance(given, str) or given not in PLACES:
+        raise OptionError(
+            f"memory is {shown(given)}; it must be 'server', 'clients', Memory(...) or None"
+        )
+    return Memory(given)

@@ -164,8 +164,8 @@ class OnServer(SteadyMemory):
         self._new: dict[int, tuple[Model | None, Model]] = {}
         count, each = len(weigher.clients), self._rows.bytes_for(1)
         self._rows.refuse_without_room(max(count, 1))
-        in_all = f", {count * each / 1e6:.3g} MB in total" if count else ""
-        _log.info("FedAVOT: memory takes %.3g MB per client in %s%s", each / 1e6, folder, in_all)
+        in_all = f", {_size(count * each)} in total" if count else ""
+        _log.info("FedAVOT: memory takes %s per client in %s%s", _size(each), folder, in_all)
 
     def settle(self, *, accepted: bool) -> None:
         """End the round; keep the new rows until `saved`."""
@@ -222,3 +222,10 @@ class OnServer(SteadyMemory):
             self._new[client] = (old, news)
             found.append(reply_of(request, request.accepted, news, old))
         return found
+
+
+def _size(count: int) -> str:
+    """Return a number of bytes with a unit of which there are not few."""
+    units = {"GB": 1e9, "MB": 1e6, "kB": 1e3, "bytes": 1}
+    name, unit = next(it for it in units.items() if count >= it[1] or it[0] == "bytes")
+    return f"{count / unit:.3g} {name}"
