@@ -45,7 +45,6 @@ def introduce(app: ClientApp, *, memory: bool = False) -> ClientApp:
         The same app.
     """
 
-    @app.query(ACTION)
     def answer(message: Message, context: Context) -> Message:
         key = str(message.content.config_records[RECORD]["key"])
         if key not in context.node_config:
@@ -54,7 +53,9 @@ def introduce(app: ClientApp, *, memory: bool = False) -> ClientApp:
         name = ConfigRecord({"name": str(context.node_config[key])})
         return Message(RecordDict({RECORD: name}), reply_to=message)
 
-    if memory:
+    if f"query.{ACTION}" not in app._registered_funcs:  # introduced before, or by its own function
+        app.query(ACTION)(answer)
+    if memory and remember not in app._mods:
         # Train functions may be registered before this line or after it.
         app._mods = [remember, *app._mods]
         for name, call in list(app._registered_funcs.items()):

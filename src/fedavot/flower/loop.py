@@ -83,6 +83,13 @@ class Loop:
         began = time.time()
         if run.number:
             _log.info("FedAVOT: resuming after round %d", run.number)
+            if run.number > self.num_rounds:
+                _log.warning(
+                    "FedAVOT: num_rounds is %d, and %d rounds are done already, so that nothing is "
+                    "trained; num_rounds counts from the first start of the run",
+                    self.num_rounds,
+                    run.number,
+                )
         elif self.evaluate_fn:
             metrics = self.evaluate_fn(0, run.model)
             _log.info("Initial global evaluation results: %s", metrics)

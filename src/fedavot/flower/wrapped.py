@@ -31,6 +31,9 @@ WEIGHTLESS = (
 )
 """Flower's strategies whose result does not depend on weights."""
 
+OLDER = "flwr.server.strategy"
+"""Where Flower has the strategies of its older interface."""
+
 EPSILON = 1e-10
 """Added to losses before they are raised to a power, as in Flower."""
 
@@ -52,6 +55,12 @@ def weighted_by(strategy: Strategy) -> str:
         The wrapped strategy.
     """
     if not isinstance(strategy, Strategy):
+        bases = (it for it in type(strategy).__mro__ if it.__module__.startswith(OLDER))
+        if older := next(bases, None):
+            raise OptionError(
+                f"this is the older {OLDER}.{older.__name__}; import it from "
+                "flwr.serverapp.strategy"
+            )
         raise OptionError(
             f"strategy is {strategy!r}; it must be a flwr.serverapp.strategy.Strategy, such as "
             "FedAvg()"
