@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
-from fedavot._checks import as_amount, as_seed, as_size, one_of
+import numpy as np
+
+from fedavot._checks import as_amount, as_seed, as_size, one_of, shown
 from fedavot._clients import agreed_names
 from fedavot._files import PathLike
 from fedavot.alignment import Alignment, Status
@@ -159,3 +161,30 @@ class Admission:
             as_amount(self.unlisted, what="unlisted")
         if self.norm_limit is not None and as_amount(self.norm_limit, what="norm_limit") <= 1:
             raise OptionError(f"norm_limit is {self.norm_limit}; it must be above 1, or None")
+
+
+def as_weighting(given: Weighting | None) -> Weighting:
+    """Return how weights are found; by default, with no options."""
+    if given is not None and not isinstance(given, Weighting):
+        raise OptionError(
+            f"weighting is {shown(given)}; it must be a Weighting: Weighting(softness=...) has "
+            "options, and Weighting.load('alignment.json') reads an alignment"
+        )
+    return given or Weighting()
+
+
+def as_admission(given: Admission | None) -> Admission:
+    """Return which nodes and updates are accepted; by default, with no options."""
+    if given is not None and not isinstance(given, Admission):
+        raise OptionError(
+            f"admission is {shown(given)}; it must be an Admission, such as "
+            "Admission(identity='registered')"
+        )
+    return given or Admission()
+
+
+def as_switch(given: Any, *, what: str) -> bool:
+    """Return True or False; words such as "false" are refused, because they would count as true."""
+    if not isinstance(given, bool | np.bool_):
+        raise OptionError(f"{what} is {shown(given)}; it must be True or False")
+    return bool(given)

@@ -28,7 +28,7 @@ from fedavot.flower.kept.log import OnRound, Round, as_callbacks
 from fedavot.flower.loop import Loop, loop_class
 from fedavot.flower.memory import memory_of
 from fedavot.flower.memory.options import Memory, as_memory
-from fedavot.flower.options import Admission, Weighting
+from fedavot.flower.options import Admission, Weighting, as_admission, as_switch, as_weighting
 from fedavot.flower.rounds import Aggregate, Rounds
 from fedavot.flower.worth.importance import Importance
 from fedavot.flower.worth.records import refuse_other_kinds
@@ -42,6 +42,17 @@ HOOKS = (
     "summary",
 )
 """Methods of FedAVOT that the facade of the wrapped strategy has in place of its own."""
+
+OPTIONS = ("memory", "weighting", "admission", "folder", "resume", "on_round")
+"""Options of FedAVOT that are set once; a wrapped strategy may have attributes of these names."""
+
+FIXED = {
+    "strategy": "FedAVOT(...)",
+    "importance": "FedAVOT(...)",
+    "weighted_by_key": "the wrapped strategy before FedAVOT(...)",
+    "keep_best": "keep_best(metric)",
+}
+"""Names that FedAVOT has itself, and where they are set."""
 
 
 class FedAVOT(Strategy):
@@ -65,8 +76,8 @@ class FedAVOT(Strategy):
     admission : Admission, optional
         Which nodes are admitted, under which names, and which of their updates are accepted.
     folder : path, optional
-        Folder for the participation log, the checkpoint and the memory; without one, nothing is
-        written.
+        Folder for the participation log, the checkpoint and the memory; without one, or if it is
+        "", nothing is written.
     resume : bool
         Whether to continue from the checkpoint in the folder. If there is none, a new run begins,
         so that the same command starts and restarts a run.
@@ -98,8 +109,7 @@ class FedAVOT(Strategy):
                 "the outer FedAVOT would overwrite the weights of the inner one; use only one"
             )
         self.strategy = strategy
-        self._weighting = weighting or Weighting()
-        self._admission = admission or Admission()
+        self._weighting, self._admission = as_weighting(weighting), as_admission(admission)
         self._weigher = Weigher(importance, self._weighting, unlisted=self._admission.unlisted)
         self._rounds = Rounds(
             strategy,
@@ -111,16 +121,17 @@ class FedAVOT(Strategy):
         hooks = {name: getattr(self, name) for name in HOOKS} | refusing_to_train(strategy)
         self._facade = facade(strategy, loop_class(self._run), **hooks)
         self._memory = as_memory(memory)
-        self._folder = None if folder is None else Path(folder).resolve()
-        self._resume = resume
+        # Run configurations have no None: there "" means that nothing is written.
+        self._folder = None if folder is None or folder == "" else Path(folder).resolve()
+        self._resume = as_switch(resume, what="resume")
         self._best: str | None = None
         self._callbacks = as_callbacks(on_round)
         self._files: RunFolder | None = None
         self._ran = self._weighed = False
         on_server = self._memory is not None and self._memory.where == "server"
-        if (resume or on_server) and folder is None:
+        if (resume or on_server) and self._folder is None:
             needs = "resume" if resume else "memory on the server"
-            raise OptionError(f"{needs} needs a folder; pass folder=...")
+            raise OptionError(f"{needs} needs a folder, and folder is {folder!r}; pass folder=...")
         if memory and noisy_layers(strategy):
             raise OptionError(
                 "memory releases every update again in each round, which the noise of one round "
@@ -135,8 +146,11 @@ class FedAVOT(Strategy):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute of the wrapped strategy, unless it is one of FedAVOT's own."""
-        if name.startswith("_") or name == "strategy":
+        if name.startswith("_") or "_facade" not in vars(self):
             super().__setattr__(name, value)
+        elif name in FIXED or (name in OPTIONS and not hasattr(self.strategy, name)):
+            where = FIXED.get(name, "FedAVOT(...)")
+            raise OptionError(f"{name} is set in {where}, and cannot be changed afterwards")
         else:
             setattr(self.strategy, name, value)
 
@@ -168,14 +182,15 @@ class FedAVOT(Strategy):
     def summary(self) -> None:
         """Log the settings, and those of the wrapped strategy."""
         weighting, admission = self._weighting, self._admission
-        source = "an alignment" if weighting.alignment is not None else "an online aligner"
-        soft = f", softness {weighting.softness:g}" if weighting.softness else ""
+        learnt = f"an online aligner, softness {weighting.price:g}"
+        source = "an alignment" if weighting.alignment is not None else learnt
         size = weighting.cohort_size
         cohort = "sampled by the wrapped strategy" if size is None else f"{size} per round"
-        known = f", {len(self._weigher.clients)} clients listed" if self._weigher.clients else ""
+        count = len(self._weigher.clients)
+        known = f", {count:,} client{'s' * (count > 1)} listed" if count else ""
         _log.info("\t├──> FedAVOT settings:")
         _log.info("\t│\t├── Importance: %s%s", self._weigher.kind, known)
-        _log.info("\t│\t├── Weights from: %s%s", source, soft)
+        _log.info("\t│\t├── Weights from: %s", source)
         _log.info("\t│\t├── Memory: %s", self._memory.where if self._memory else "none")
         _log.info("\t│\t├── Clients asked: %s", cohort)
         _log.info("\t│\t├── Identity: %s (key %r)", admission.identity, admission.key)

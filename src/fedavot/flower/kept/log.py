@@ -158,7 +158,9 @@ OnRound = Callable[[Round], None]
 
 def as_callbacks(on_round: OnRound | Sequence[OnRound] | None) -> list[OnRound]:
     """Return the functions to call after each round."""
-    listed = on_round if isinstance(on_round, Sequence) else [on_round] if on_round else []
+    several = isinstance(on_round, Sequence) and not isinstance(on_round, str)
+    given: Any = on_round if several else [on_round]
+    listed = [] if on_round is None else given
     for callback in listed:
         if not callable(callback):
             raise OptionError(f"on_round is {callback!r}; it must be a function of a Round")
