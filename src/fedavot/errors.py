@@ -12,7 +12,7 @@
     │   ├── ConfigError            a study's configuration file
     │   └── OptionError            an option: a method, a tolerance, a size
     ├── TooLargeError              would not fit in memory (also a MemoryError)
-    ├── AggregateError             what a Flower strategy aggregated is not a model
+    ├── AggregateError             what a Flower strategy aggregated is not a model, or nothing
     ├── InterruptedStudyError      ctrl-C while a study ran; carries what is finished
     ├── FileFormatError            a saved file is truncated, damaged, foreign or too new
     ├── CheckpointError            a checkpoint is of another run, or in the way of a new one

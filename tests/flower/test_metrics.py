@@ -7,6 +7,7 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, QFedAvg
 from grid import arrays_of, everybody, federation, record_of
 from learnt import Learner
 
+from fedavot.errors import AggregateError
 from fedavot.flower import ExactNoise, FedAVOT
 
 MODEL = {"w": np.arange(6, dtype=np.float64).reshape(2, 3)}
@@ -146,7 +147,9 @@ def test_a_loss_that_qfedavg_cannot_use_excludes_its_client_alone(case, q):
 def test_the_metric_that_qfedavg_needs_is_the_configured_one():
     seen = []
     inner = everybody(QFedAvg, client_learning_rate=0.2, train_loss_key="loss")
-    FedAVOT(inner, on_round=seen.append).start(federation(3, losing(None)), record_of(MODEL), 1)
+    strategy = FedAVOT(inner, on_round=seen.append)
+    with pytest.raises(AggregateError, match="'loss' is None"):
+        strategy.start(federation(3, losing(None)), record_of(MODEL), 1)
     assert list(seen[0].excluded) == ["0", "1", "2"]
     assert all("'loss' is None" in reason for reason in seen[0].excluded.values())
 

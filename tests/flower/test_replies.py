@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learnt import Learner
 
-from fedavot.errors import FedavotError
+from fedavot.errors import AggregateError, FedavotError
 from fedavot.flower import Admission, FedAVOT
 
 MODEL: dict[str, np.ndarray] = {
@@ -499,10 +499,15 @@ def test_exclusions_are_logged_as_warnings_by_name(caplog):
 def test_when_every_update_is_unusable_the_model_stays():
     seen = []
     grid = federation(3, lambda a, c, n: ({"w": a["w"] * np.float32(np.nan), "n": a["n"]}, {}))
-    result = FedAVOT(everybody(), on_round=seen.append).start(grid, record_of(MODEL), 2)
+    models = []
+    strategy = FedAVOT(everybody(), on_round=seen.append)
+    with pytest.raises(AggregateError, match=r"no update was usable.*'0': .*not finite"):
+        strategy.start(
+            grid, record_of(MODEL), 2, evaluate_fn=lambda _, it: models.append(arrays_of(it)["w"])
+        )
     assert [sorted(record.excluded) for record in seen] == [["0", "1", "2"]] * 2
     assert [record.weights for record in seen] == [{}, {}]
-    np.testing.assert_array_equal(arrays_of(result.arrays)["w"], MODEL["w"])
+    np.testing.assert_array_equal(models, [MODEL["w"]] * 3)
 
 
 @settings(max_examples=60)

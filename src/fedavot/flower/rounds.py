@@ -78,6 +78,8 @@ class Rounds:
         What is remembered of the clients, if memory is used; set before the first round.
     timeout : float or None
         Seconds after which messages expire, so that a late node works on the current round.
+    any_usable : bool
+        Whether any update of these rounds was usable.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Rounds:
         self.inspector = Inspector(limit, self.key, needed_metric(strategy))
         self.memory: SteadyMemory | None = None
         self.timeout: float | None = None
+        self.any_usable = False
         self._strategy = strategy
         self._inner = weighted(strategy, **({} if weighting.cohort_size is None else EVERYONE))
         self._weighting, self._admission = weighting, admission
@@ -142,6 +145,7 @@ class Rounds:
             raise OptionError("aggregate_train was called without a preceding configure_train")
         found = self._sorted(replies, open_round)
         names = list(found.usable)
+        self.any_usable = self.any_usable or bool(names)
         weights = self._weigh(names, open_round.shares)
         if too_little := missing_noise(self._strategy, max(weights, default=0.0)):
             _log.warning("FedAVOT: %s", too_little)
@@ -219,7 +223,8 @@ class Rounds:
             replies = self.memory.receive(replies)
         found = self.inspector.sort(replies, open_round.asked, open_round.model)
         unusable = self.weigher.count(
-            {name: metrics_of(reply).get(self.key) for name, reply in found.usable.items()}
+            {name: metrics_of(reply).get(self.key) for name, reply in found.usable.items()},
+            self.key,
         )
         if self.memory is not None:
             left = {name: it for name, it in found.usable.items() if name not in unusable}
@@ -283,6 +288,8 @@ class Rounds:
         events, self.weigher.events = self.weigher.events, []
         told: dict[str, Any] = {"gap": self.weigher.gap, "applied": applied, "events": events}
         told["memory"] = "" if self.memory is None else self.memory.where
+        if self.weigher.kind == "examples":
+            told |= {"known": len(self.weigher.amounts), "unknown": self.weigher.unknown}
         record = open_round.record(found, weights, metrics=metrics, **told)
         _log.info("FedAVOT: %s", record.summary())
         if not weights:

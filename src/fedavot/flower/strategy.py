@@ -22,7 +22,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedavot._files import PathLike
-from fedavot.errors import OptionError
+from fedavot.errors import AggregateError, OptionError
 from fedavot.flower.kept.folder import Parts, RunFolder
 from fedavot.flower.kept.log import OnRound, Round, as_callbacks
 from fedavot.flower.loop import Loop, loop_class
@@ -30,6 +30,7 @@ from fedavot.flower.memory import memory_of
 from fedavot.flower.memory.options import Memory, as_memory
 from fedavot.flower.options import Admission, Weighting, as_admission, as_switch, as_weighting
 from fedavot.flower.rounds import Aggregate, Rounds
+from fedavot.flower.worth.closing import nothing_used, warnings_of
 from fedavot.flower.worth.importance import Importance
 from fedavot.flower.worth.records import refuse_other_kinds
 from fedavot.flower.worth.weigher import Weigher
@@ -128,6 +129,7 @@ class FedAVOT(Strategy):
         self._callbacks = as_callbacks(on_round)
         self._files: RunFolder | None = None
         self._ran = self._weighed = False
+        self._asked: Round | None = None
         on_server = self._memory is not None and self._memory.where == "server"
         if (resume or on_server) and self._folder is None:
             needs = "resume" if resume else "memory on the server"
@@ -254,8 +256,12 @@ class FedAVOT(Strategy):
         if not (self._ran or self._weighed):
             name = type(self.strategy).__name__
             _log.warning("FedAVOT: start() of %s did not aggregate; no weights were applied", name)
-        if unseen := self._weigher.unseen_message():
-            _log.warning("FedAVOT: %s", unseen)
+        for warning in warnings_of(self._weigher):
+            _log.warning("FedAVOT: %s", warning)
+        if not (self._rounds.any_usable or self._weigher.rounds):
+            if self._asked is not None:
+                raise AggregateError(nothing_used(self._asked))
+            _log.warning("FedAVOT: no update was used in this run; the model is the first one")
         return result  # type: ignore[no-any-return]  # a user's start may return anything
 
     def _run(self, loop: Loop) -> Result:
@@ -306,6 +312,7 @@ class FedAVOT(Strategy):
     def _record(self, record: Round) -> None:
         """Log a round and call the callbacks."""
         self._weighed = True
+        self._asked = record if record.asked else self._asked  # the last round that asked anybody
         if self._files is not None:
             self._files.log(record)
         for callback in self._callbacks:

@@ -55,7 +55,7 @@ class Round:
     failed : dict of str
         Clients that replied with an error or whose node was found dead, with the reason.
     late : list of str
-        Clients that had not replied when the round timed out.
+        Clients that had not replied when the round timed out, or was closed by enough updates.
     excluded : dict of str
         Clients whose updates were not used, with the reason: not finite, wrong shapes, or a norm
         out of proportion.
@@ -71,6 +71,10 @@ class Round:
         are.
     gap : float
         Total variation distance between the importance and the mean weights so far, as a fraction.
+    known, unknown : int
+        With importance "examples": number of clients whose examples are known, among which the gap
+        is, and of clients that were available and have not sent a usable update yet. A line has
+        them only if there are any of the latter.
     effective_cohort_size : float
         1/Σ w²: number of equally weighted clients whose average has the same variance; 0 if no
         client replied.
@@ -95,6 +99,8 @@ class Round:
     applied: bool = True
     memory: str = ""
     gap: float = 0.0
+    known: int = 0
+    unknown: int = 0
     effective_cohort_size: float = 0.0
     events: list[str] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -103,19 +109,27 @@ class Round:
     def summary(self) -> str:
         """Return one line for the server's log: who replied and failed, the gap, the weights."""
         parts = [f"{len(self.replied)} of {len(self.asked)} clients replied"]
+        if self.excluded:
+            usable = f"{len(self.replied)} of {len(self.asked)} clients sent a usable update"
+            parts = [usable, f"{len(self.excluded)} excluded"]
         if self.failed:
             failed = (f"{name!r} ({reason})" for name, reason in self.failed.items())
             parts.append(f"failed: {enumerated(failed, 1)}")
         parts += [f"{len(self.late)} late"] * bool(self.late)
         parts += [f"{len(self.refused)} refused"] * bool(self.refused)
-        figures = [f"gap {self.gap:.2%}"]
-        if self.weights:
-            figures += [
-                f"effective cohort size {self.effective_cohort_size:.3g}",
-                f"largest weight {max(self.weights.values()):.3g}",
-            ]
+        line = f"round {self.round}: {', '.join(parts)}"
+        if not self.weights:
+            return line
+        # With memory the model has a part of every client, whatever the weights of the replies.
+        what = "gap of the replies' weights" if self.memory else "gap"
+        among = f" among the {self.known} clients whose examples are known ({self.unknown} unknown)"
+        figures = [
+            f"{what} {self.gap:.2%}{among if self.unknown else ''}",
+            f"effective cohort size {self.effective_cohort_size:.3g}",
+            f"largest weight {max(self.weights.values()):.3g}",
+        ]
         figures += ["weights not applied"] * (not self.applied)
-        return f"round {self.round}: {', '.join(parts)}; {', '.join(figures)}"
+        return f"{line}; {', '.join(figures)}"
 
     def line(self, named: set[str] | None = None) -> str:
         """Return the round as one line of the log, without the line break.
@@ -129,6 +143,8 @@ class Round:
         for name in ("memory", "events"):
             if not content[name]:
                 del content[name]
+        if not self.unknown:
+            del content["known"], content["unknown"]
         if len(self.available) > LISTED:
             del content["asked"], content["replied"]
             known = set() if named is None else named

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from flwr.app import ArrayRecord, Metadata, MetricRecord
 
@@ -40,13 +41,10 @@ class OpenRound:
         found: Sorted,
         weights: Mapping[str, float],
         *,
-        gap: float,
         metrics: MetricRecord | None,
-        applied: bool = True,
-        memory: str,
-        events: list[str],
+        **told: Any,
     ) -> Round:
-        """Return the record of the round for the log."""
+        """Return the record of the round for the log, with further fields as they are told."""
         squares = sum(weight**2 for weight in weights.values())
         return Round(
             round=self.number,
@@ -58,10 +56,7 @@ class OpenRound:
             excluded=found.excluded,
             refused=self.refused,
             weights=dict(weights),
-            applied=applied,
-            memory=memory,
-            events=events,
-            gap=gap,
             effective_cohort_size=1.0 / squares if squares else 0.0,
             metrics=dict(metrics or {}),
+            **told,
         )

@@ -19,7 +19,7 @@ State is one number per client and name, in arrays, so that a round costs as muc
 
 import logging
 import reprlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -111,20 +111,20 @@ class Weigher:
         """Return the indices of clients."""
         return [self._indices[name] for name in names]
 
-    def unseen_message(self) -> str | None:
-        """Return a message about clients with importance that were never available, if any."""
-        unseen = [
-            name
-            for name, amount in zip(self._indices, self._amounts.tolist(), strict=True)
-            if amount > 0 and name not in self._seen
-        ]
-        if not unseen:
-            return None
-        share = self._amounts[self.indices(unseen)].sum() / self._total
-        return (
-            f"these clients, with {share:.3g} of the importance, were never available: "
-            f"{enumerated(map(repr, unseen))}"
-        )
+    @property
+    def seen(self) -> Set[str]:
+        """Names of the clients that were available."""
+        return self._seen
+
+    @property
+    def unknown(self) -> int:
+        """Number of clients that were available and whose number of examples is not known."""
+        return len(self._seen) - int(self._was_seen.sum()) if self.kind == "examples" else 0
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds in which weights were applied."""
+        return self._rounds if self._aligner is None else self._aligner.rounds
 
     @property
     def gap(self) -> float:
@@ -151,7 +151,8 @@ class Weigher:
         elif self.kind == "listed" and self._unlisted is not None:
             self._join(dict.fromkeys(new, self._unlisted))
         elif self.kind == "listed":
-            listed = enumerated(map(repr, self._indices), 3) if new else ""
+            present = (it for it in self._indices if it not in self._left)
+            listed = enumerated(map(repr, present), 3) if new else ""
             refused = {
                 name: f"client {name!r} has no importance and is not asked; the clients with "
                 f"importance are {listed}"
@@ -162,14 +163,18 @@ class Weigher:
         self._was_seen[[self._indices[name] for name in unseen if name in self._indices]] = True
         return refused
 
-    def count(self, examples: Mapping[str, Any]) -> dict[str, str]:
+    def count(self, examples: Mapping[str, Any], metric: str = "num-examples") -> dict[str, str]:
         """Accept the example counts of new clients; return why some of them are refused."""
         if self.kind != "examples":
             return {}
         new = {name: value for name, value in examples.items() if name not in self._indices}
         wrong = {
-            name: f"it reports {reprlib.repr(value)} examples; importance 'examples' needs a "
-            f"number above 0 and at most {MOST_EXAMPLES:g}"
+            name: (
+                f"its metrics have no {metric!r}"
+                if value is None
+                else f"its metric {metric!r} is {reprlib.repr(value)}"
+            )
+            + f"; importance 'examples' needs a number above 0 and at most {MOST_EXAMPLES:g}"
             for name, value in new.items()
             if not is_count(value)
         }
@@ -237,6 +242,7 @@ class Weigher:
             "clients": as_array(self._packed),
             "amounts": self._stated,
             "seen": self._was_seen,
+            "uncounted": as_array(packed(sorted(self._seen - self._indices.keys()))),
             "aligner": None if self._aligner is None else self._aligner.state_dict(arrays=True),
             "alignment": fingerprint(self._weighting.alignment),
             "given": self._given,
@@ -253,6 +259,8 @@ class Weigher:
         self._was_seen = np.array(state["seen"], dtype=bool)
         self._seen = {name for name, seen in zip(names, self._was_seen, strict=True) if seen}
         self._resumed = bool(self._seen)
+        if "uncounted" in state:  # earlier checkpoints do not have it
+            self._seen.update(unpacked(state["uncounted"]))
         self._given = np.array(state["given"], dtype=np.float64)
         self._rounds = int(state["rounds"])
         if state["aligner"] is not None:
