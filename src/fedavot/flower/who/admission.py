@@ -187,17 +187,11 @@ class AdmittedGrid(Grid):
         final = self._naming.hopeless + unlisted == refused >= self._least and not count
         if not refused or self._idle < (FEW_LOOKS if final else MOST_LOOKS):
             return
-        found = (
-            f"the strategy waits for nodes, and none of the {refused:,} that are connected can be "
-            "asked"
-            if final
-            else f"the strategy waits for more than the {count:,} nodes that are admitted; "
-            f"{refused:,} more {'is' if refused == 1 else 'are'} refused"
-        )
         remedy = "" if final else "; correct these nodes, or lower min_available_nodes"
-        reasons = "; ".join(grouped(self.refused)[:MOST_REASONS])
         raise OptionError(
-            f"{found}, which {self._idle} looks at the grid did not change: {reasons}{remedy}"
+            f"the strategy waits for nodes: {count:,} of those connected are admitted, and "
+            f"{refused:,} refused, which {self._idle} looks at the grid did not change; "
+            f"{'; '.join(grouped(self.refused)[:MOST_REASONS])}{remedy}"
         )
 
     def set_run(self, run: Any) -> None:

@@ -32,8 +32,11 @@ def nothing_used(last: Round) -> str:
     late = dict.fromkeys(last.late, "no reply in time")
     for name, reason in (last.excluded | last.failed | late).items():
         reasons.setdefault(reason, []).append(name)
-    found = [f"{enumerated(map(repr, names), 3)}: {reason}" for reason, names in reasons.items()]
+    found = [
+        of_clients(names, one=f"({reason})", several=f"({reason})")
+        for reason, names in reasons.items()
+    ]
     return (
         f"no update was usable in any round up to round {last.round}, so that the model is still "
-        f"the first one; clients in that round, {'; '.join(found[:3])}"
+        f"the first one; nothing usable came from {enumerated(found, 3)}"
     )

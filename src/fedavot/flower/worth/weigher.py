@@ -237,12 +237,13 @@ class Weigher:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a checkpoint: plain data and arrays."""
+        uncounted = sorted(self._seen - self._indices.keys()) if self.unknown else []
         return {
             "kind": self.kind,
             "clients": as_array(self._packed),
             "amounts": self._stated,
             "seen": self._was_seen,
-            "uncounted": as_array(packed(sorted(self._seen - self._indices.keys()))),
+            "uncounted": as_array(packed(uncounted)),
             "aligner": None if self._aligner is None else self._aligner.state_dict(arrays=True),
             "alignment": fingerprint(self._weighting.alignment),
             "given": self._given,
