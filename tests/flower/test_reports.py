@@ -80,6 +80,7 @@ def test_with_memory_the_gap_is_said_to_be_of_the_replies(tmp_path, caplog):
     strategy = FedAVOT(everybody(), memory="server", folder=tmp_path)
     strategy.start(federation(2, update), record_of(MODEL), 1)
     assert "gap of the replies' weights" in line_of(caplog)
+    assert any("8 bytes per client" in it for it in caplog.messages)
 
 
 def test_excluded_updates_are_counted_and_a_round_without_weights_has_no_gap(caplog):
