@@ -9,6 +9,8 @@ from fedavot._checks import Floats, Integers
 
 _NEGLIGIBLE = 1e-4
 """Share of every client's curvature below which a column is left out of a factor."""
+_BLOCK_CLIENTS = 1 << 12
+"""Clients that are judged at a time."""
 
 
 class Factor(NamedTuple):
@@ -48,7 +50,12 @@ def product(factors: list[Factor], direction: Floats) -> Floats:
 
 def significant(columns: Floats) -> NDArray[np.bool_]:
     """Say which columns of a `Factor` matter to some client's curvature, shape (rank,)."""
-    # What each column adds to Σ_{j≠i} E[Y_i Y_j], compared with the sum over all columns.
-    added = np.abs(columns * (columns.sum(axis=0) - columns))
-    whole = np.maximum(added.sum(axis=1, keepdims=True), 1e-300)
-    return np.asarray(np.any(added > _NEGLIGIBLE * whole, axis=0))
+    totals, found = columns.sum(axis=0), np.zeros(columns.shape[1], dtype=bool)
+    # In blocks of clients, so that a factor is not held several times over.
+    for first in range(0, columns.shape[0], _BLOCK_CLIENTS):
+        block = columns[first : first + _BLOCK_CLIENTS]
+        # What each column adds to Σ_{j≠i} E[Y_i Y_j], compared with the sum over all columns.
+        added = np.abs(block * (totals - block))
+        whole = np.maximum(added.sum(axis=1, keepdims=True), 1e-300)
+        found |= np.any(added > _NEGLIGIBLE * whole, axis=0)
+    return found

@@ -292,6 +292,11 @@ class _IndependentTilt:
 
     def factor(self) -> tuple[Floats, Floats]:
         """Return a column √dΩ a for each node that matters to some client, all of sign 1."""
-        columns = self._masses(slice(None))[1] * np.sqrt(self.weights)
-        columns = columns[:, significant(columns)]
+        shape = (self.potentials.size, self.nodes.steps.size)
+        columns, roots = np.empty(shape), np.sqrt(self.weights)
+        for block in client_blocks(*shape):
+            np.multiply(self._masses(block)[1], roots, out=columns[block])
+        matters = significant(columns)
+        if not matters.all():
+            columns = np.compress(matters, columns, axis=1)
         return columns, np.ones(columns.shape[1])

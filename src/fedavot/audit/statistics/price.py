@@ -105,9 +105,14 @@ def curve(fitting: Fitting) -> tuple[Point, ...]:
     points = []
     for softness in (0.0, *(SOFTNESS if name == "explicit" else SOFTNESS[2::4])):
         aligned = fitting.align(name, softness=softness)
-        weights = weights_of(aligned, window)
-        points.append(Point(softness, gap(window, weights), effective(window, weights)))
+        points.append(_point(aligned, window))
     return tuple(points)
+
+
+def _point(aligned: Alignment, window: Window) -> Point:
+    """Return where an alignment stands; its weights, one per entry, are not kept."""
+    weights = weights_of(aligned, window)
+    return Point(aligned.softness, gap(window, weights), effective(window, weights))
 
 
 def choose_softness(points: tuple[Point, ...], tolerance: float) -> float:
