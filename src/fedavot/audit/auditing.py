@@ -24,6 +24,13 @@ from fedavot.audit.recommending import (
 from fedavot.audit.replay.scene import Scene, scene_of
 from fedavot.audit.statistics.behaviour import behave
 from fedavot.audit.statistics.case import Case, opened
+from fedavot.audit.statistics.counted import (
+    exact_gap,
+    exact_shares,
+    extent_of,
+    hidden,
+    without_hidden,
+)
 from fedavot.audit.statistics.estimates import Weighted, distance, drift
 from fedavot.audit.statistics.price import choose_softness, curve, judge, price, split_of
 from fedavot.audit.statistics.reach import grouped, reach, shares_of
@@ -136,12 +143,13 @@ def audit(
 
     case = opened(federation, source, rng)
     under_way(0)
-    gap = distance(Weighted(case.window, case.window.plain(), case.blocks))
+    gap = exact_gap(case, distance(Weighted(case.window, case.window.plain(), case.blocks)))
     under_way(1)
     behaviour = _behaviour(case)
     under_way(2)
     available = case.available(case.window)
-    reached, shortfall = reach(case.whole, case.blocks, available=available, rng=case.rng)
+    rounds = without_hidden(case)
+    reached, shortfall = reach(rounds, case.blocks, available=available, rng=case.rng)
     under_way(3)
     split = split_of(case)
     fit = judge(split)
@@ -255,17 +263,18 @@ def _findings(case: Case, found: _Found, *, source: str) -> Findings:
     delivered = found.shortfall.delivered()
     if delivered is None:
         delivered = window.mean_weights(weights_of(alignment, window))
-    shares = shares_of(window, delivered)
+    shares = exact_shares(case, shares_of(window, delivered))
+    extent = extent_of(case)
     pairs = log.n_rounds * log.n_clients
     return Findings(
         source=source,
         clients=log.clients,
         groups=federation.groups,
         group_of=federation.group_of,
-        rounds=window.n_rounds,
-        empty_rounds=log.n_rounds - window.n_rounds,
-        entries=window.incidence.members.size,
-        span=None if log.times is None else (float(log.times.min()), float(log.times.max())),
+        rounds=extent.rounds,
+        empty_rounds=extent.empty_rounds,
+        entries=extent.entries,
+        span=extent.span,
         unknown_share=0.0 if log.unknown is None else log.unknown.members.size / pairs,
         tolerance=found.tolerance,
         by_client=shares,
@@ -295,6 +304,11 @@ def _notes(case: Case, shortfall: Shortfall) -> list[str]:
         )
         if shortfall.nearest is None:
             notes.append("whether alignment is possible was tested on some sets of clients only")
+    if unseen := hidden(case).size:
+        notes.append(
+            f"clients that took part in none of the rounds that are kept: {unseen:,}, left out of "
+            "whether alignment is possible"
+        )
     if first := first_replayed(window):
         notes.append(
             f"online weights were replayed over the last {window.n_rounds - first:,} rounds"

@@ -328,8 +328,10 @@ class Findings:
 
         Enough for chance alone to leave a held-out gap of half the tolerance, to two digits.
         """
-        needed = self.rounds * (2 * self.fit.oracle_gap / self.tolerance) ** 2
-        if not needed > self.rounds:
+        # Of a very large log only some rounds are fitted to and held out.
+        judged = self.fit.fitted_rounds + self.fit.held_out_rounds
+        needed = judged * (2 * self.fit.oracle_gap / self.tolerance) ** 2
+        if not needed > judged:
             return None
         digits: int = 10 ** max(0, len(str(ceil(needed))) - 2)
         return ceil(needed / digits) * digits

@@ -8,6 +8,7 @@ checks the files.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,38 @@ this length keep their draws; those after them are drawn all at once."""
 SLAB = 1 << 20
 """About how many entries are sorted at a time, to save memory."""
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+
+
+@dataclass(frozen=True, eq=False)
+class Totals:
+    """What was counted over all rounds of a log of which only some are kept.
+
+    Attributes
+    ----------
+    n_rounds, n_filled : int
+        Number of rounds, and of those with participants.
+    n_entries : int
+        Sum of the cohorts' sizes.
+    taken : int64 array, shape (n_clients,)
+        Number of rounds in which each client took part.
+    implied : float array, shape (n_clients,)
+        Each client's mean weight in the plain average, over the rounds with participants.
+    span : pair of float, or None
+        Times of the earliest and the latest round.
+    """
+
+    n_rounds: int
+    n_filled: int
+    n_entries: int
+    taken: Integers
+    implied: Floats
+    span: tuple[float, float] | None
+
+    def moved(self, place: NDArray[np.int32], n_clients: int) -> "Totals":
+        """Return the totals with each client at its new place among more clients."""
+        taken, implied = np.zeros(n_clients, dtype=np.int64), np.zeros(n_clients)
+        taken[place], implied[place] = self.taken, self.implied
+        return replace(self, taken=taken, implied=implied)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +88,8 @@ class Participation:
         What was unusual in the log, and how it was read.
     all_available : bool
         Whether ``available`` has all clients that could have been asked.
+    totals : Totals or None
+        For a log so large that only some of its rounds are kept here: what was counted over all.
     """
 
     clients: tuple[str, ...]
@@ -68,6 +103,7 @@ class Participation:
     remembers: bool = False
     notes: tuple[str, ...] = ()
     all_available: bool = False
+    totals: Totals | None = None
 
     @property
     def eligible(self) -> Incidence | None:
@@ -130,6 +166,7 @@ class Participation:
             unknown=None if self.unknown is None else self.unknown.between(low, high),
             applied=None if self.applied is None else self.applied[entries],
             examples=None if self.examples is None else self.examples[entries],
+            totals=None,
         )
 
     def with_clients(self, added: Sequence[str]) -> "Participation":
@@ -151,6 +188,7 @@ class Participation:
             unknown=self.unknown and _moved(self.unknown, place, len(clients))[0],
             applied=None if self.applied is None else self.applied[order],
             examples=None if self.examples is None else self.examples[order],
+            totals=self.totals and self.totals.moved(place, len(clients)),
         )
 
 
@@ -179,7 +217,7 @@ def ordered(names: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
     return tuple(names[i] for i in order), place
 
 
-def keys(rounds: NDArray[np.int32], clients: NDArray[np.int32], n_clients: int) -> Integers:
+def keys(rounds: NDArray[Any], clients: NDArray[np.int32], n_clients: int) -> Integers:
     """Return ``round * n_clients + client`` for each row, shape (n_rows,)."""
     key = rounds.astype(np.int64)
     key *= n_clients

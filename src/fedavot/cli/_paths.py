@@ -28,5 +28,16 @@ class _Folder(click.Path):
         return super().convert(value, param, ctx)
 
 
+class _Log(_File):
+    """An existing file, or a folder with the parts of one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Check a path."""
+        if Path(value).is_dir():
+            return click.Path.convert(self, value, param, ctx)
+        return super().convert(value, param, ctx)
+
+
 FILE = _File(exists=True, dir_okay=False, path_type=Path)
 FOLDER = _Folder(file_okay=False, path_type=Path)
+LOG = _Log(exists=True, path_type=Path)

@@ -18,7 +18,7 @@ from fedavot.cli._audit_options import (
     parse_where,
 )
 from fedavot.cli._group import Refusal, ending, orderly
-from fedavot.cli._paths import FILE, FOLDER
+from fedavot.cli._paths import FILE, FOLDER, LOG
 from fedavot.cli._progress import of_bytes, of_stages
 from fedavot.cli._terms import typed
 from fedavot.errors import FedavotError
@@ -33,7 +33,7 @@ ABOVE_0 = click.FloatRange(min=0, min_open=True)
 
 
 @click.command("audit")
-@click.argument("log", type=FILE)
+@click.argument("log", type=LOG)
 @click.option(
     "--importance",
     default="uniform",
@@ -161,10 +161,11 @@ ABOVE_0 = click.FloatRange(min=0, min_open=True)
 def audit_command(log: Path, out: Path | None, compare: Path | None, **chosen: Any) -> None:
     """Report what a federation really optimises, from its LOG.
 
-    LOG, a log of participation, is a CSV, JSON lines (either may be gzipped) or Parquet file. It
-    has one row per round and client, optionally with status and time; or one line per round with
-    all its clients; or one row per interval in which a client was available, with client, start
-    and end; or it is the log that fedavot.flower writes.
+    LOG, a log of participation, is a CSV, JSON lines (either may be gzipped) or Parquet file, or a
+    folder of Parquet files: the parts of one log, which may be larger than memory. It has one row
+    per round and client, optionally with status and time; or one line per round with all its
+    clients; or one row per interval in which a client was available, with client, start and end;
+    or it is the log that fedavot.flower writes.
 
     \b
     Try it on a sample:
@@ -236,20 +237,26 @@ def _find(
     if weights not in (None, "equal", "examples"):
         chosen["columns"], options["weights"] = {**chosen["columns"], "weight": weights}, "applied"
     old = None if compare is None else read_findings(compare)
-    with of_bytes(f"reading {log.name}") as read:
+    name = _name(log)
+    with of_bytes(f"reading {name}") as read:
         participation = read_log(log, **chosen, progress=read)
     federation = federation_of(participation, **wanted, columns=chosen["columns"])
     with of_stages() as told:
         findings = auditing.audit(
-            federation, source=log.name, seed=chosen["seed"], progress=told, **options
+            federation, source=name, seed=chosen["seed"], progress=told, **options
         )
     return findings, None if old is None else comparison.compare(old, findings)
 
 
+def _name(log: Path) -> str:
+    """Return a log's name; the folder . has one as well."""
+    return log.name or log.resolve().name
+
+
 def _stem(log: Path) -> str:
-    """Return a log's name without its suffixes."""
+    """Return a log's name without its suffixes, a folder's as it is."""
     name = Path(log.name.removesuffix(".gz"))
-    return name.stem or log.name
+    return _name(log) if log.is_dir() else name.stem or log.name
 
 
 @click.command("sample-log")

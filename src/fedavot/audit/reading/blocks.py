@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 from fedavot._reading import decoded
 from fedavot.audit.reading.columns import Layout
 from fedavot.errors import FileFormatError
+
+if TYPE_CHECKING:
+    from fedavot.audit.reading.parquet import Child
 
 Report = Callable[[int, int], object]
 """Called with the number of bytes read so far, and the size of the file."""
@@ -96,15 +99,24 @@ class Batch:
 
 
 class Table(NamedTuple):
-    """The names of a table's columns, which are read and as what, and the rows."""
+    """The names of a table's columns, which are read and as what, and the rows.
+
+    ``child`` is the process that reads Parquet, of which more can be asked than the rows.
+    """
 
     header: Sequence[str]
     layout: Layout
     batches: Iterator[Batch]
+    child: "Child | None" = None
 
 
 def kind_of(source: Path) -> str:
-    """Return ``parquet``, ``json`` or ``csv``, according to a file's first bytes."""
+    """Return ``parquet``, ``json`` or ``csv``, according to a file's first bytes.
+
+    A folder is taken to be one of Parquet files, the parts of one log.
+    """
+    if source.is_dir():
+        return "parquet"
     with source.open("rb") as stream:
         raw = stream.read(4096)
     packed = raw.startswith(GZIP)

@@ -85,7 +85,8 @@ def order_rounds(labels: list[str]) -> Order:
         large = any(not -_INT64 <= integer < _INT64 for integer in integers)
         labelled = np.array(integers, dtype=object if large else np.int64)
         numbers, place = np.unique(labelled, return_inverse=True)
-        return Order(place.astype(np.int32), numbers.size, None, unlogged(numbers.tolist()))
+        notes = unlogged(int(numbers[0]), int(numbers[-1]), numbers.size)
+        return Order(place.astype(np.int32), numbers.size, None, notes)
     for read, timed in ((_decimals, False), (as_moments, True)):
         values = read(labels)
         if values is not None:
@@ -104,14 +105,14 @@ def order_rounds(labels: list[str]) -> Order:
     return Order(codes, len(first), None, mixed if any(whole) else [])
 
 
-def unlogged(values: list[int]) -> list[str]:
-    """Return a note on whole numbers, ascending and distinct, that no round has."""
-    missing = values[-1] - values[0] + 1 - len(values)
+def unlogged(low: int, high: int, n_rounds: int) -> list[str]:
+    """Return a note on the whole numbers from ``low`` to ``high`` that no round has."""
+    missing = high - low + 1 - n_rounds
     if not missing:
         return []
     words = "number" if missing == 1 else "numbers"
     return [
-        f"{shown(missing)} round {words} between {shown(values[0])} and {shown(values[-1])} "
+        f"{shown(missing)} round {words} between {shown(low)} and {shown(high)} "
         f"{'does' if missing == 1 else 'do'} not appear: taken as not logged, not as rounds in "
         "which nobody took part"
     ]

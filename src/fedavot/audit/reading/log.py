@@ -31,6 +31,7 @@ from fedavot.audit.reading.labels import Codes, unlogged
 from fedavot.audit.reading.moments import Clock, as_moments
 from fedavot.audit.reading.rows import Read, read_rows
 from fedavot.audit.reading.statuses import check_statuses
+from fedavot.audit.reading.streaming import stream_rows, streams
 from fedavot.audit.reading.tables import open_table, rows_by_name
 from fedavot.errors import FileFormatError, Option, OptionError
 
@@ -72,7 +73,7 @@ def read_flower_log(source: Path, blocks: Iterator[Objects], notes: list[str]) -
     if again:
         occur = "round occurs" if again == 1 else "rounds occur"
         notes.append(f"{again} {occur} more than once: the later line counts")
-    notes += unlogged(sorted(rounds))
+    notes += unlogged(min(rounds), max(rounds), len(rounds))
     return _joined([rounds[number] for number in sorted(rounds)], codes, notes)
 
 
@@ -180,8 +181,9 @@ def read_log(  # noqa: PLR0913 (an option for each thing that a file may leave o
     ----------
     path : path
         CSV (separated by commas, semicolons, tabs, vertical bars or spaces), JSON lines, either
-        compressed by gzip, or Parquet. Rows of (round, client), (round, client, status), both with
-        or without time; one line per round with all its clients; availability intervals (client,
+        compressed by gzip, or Parquet, or a folder of Parquet files with the same columns, which
+        are read as one log. Rows of (round, client), (round, client, status), both with or without
+        time; one line per round with all its clients; availability intervals (client,
         start, end), with or without state; or the Flower strategy's participation log.
     columns : mapping of str, optional
         Names of columns that are not recognised, by their meaning, such as
@@ -234,7 +236,12 @@ def read_log(  # noqa: PLR0913 (an option for each thing that a file may leave o
     notes += unread(table.header, table.layout)
     if table.layout.kind == "rows":
         _refuse_draw(draw, source)
-        return read_rows(table.batches, Read(source, _names(table), told, clock), notes)
+        how = Read(source, _names(table), told, clock)
+        if table.child is not None and streams(table):
+            streamed = stream_rows(table.child, how, report, notes)
+            if streamed is not None:
+                return streamed
+        return read_rows(table.batches, how, notes)
     if draw is None:
         raise OptionError(
             f"{source} has availability intervals; give the seconds between rounds, as in ",

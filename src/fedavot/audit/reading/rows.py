@@ -17,10 +17,10 @@ from fedavot.audit.participation import Participation, keys, ordered
 from fedavot.audit.reading.blocks import Batch, cut_off
 from fedavot.audit.reading.labels import Codes, Order, counted, gathered, lookalikes, order_rounds
 from fedavot.audit.reading.moments import Clock
+from fedavot.audit.reading.pairs import distinct, repeated
 from fedavot.audit.reading.statuses import (
     FAILED,
     IDLE,
-    SAID,
     TOOK_PART,
     UNKNOWN,
     is_status,
@@ -94,6 +94,15 @@ def has_all(batch: Batch, roles: tuple[str, ...], event: str = "") -> None:
         raise FileFormatError(f"{place}: no {role}; fill it in, or ", *remedy)
 
 
+def meanings_of(
+    counts: Mapping[str, int], role: str, how: Read, notes: list[str]
+) -> dict[str, int]:
+    """Return what the words of a column say about clients, with a note on how they were read."""
+    meanings = read_statuses(counts, how.names[role], how.statuses, how.source)
+    notes.append(note_on(meanings, counts))
+    return meanings
+
+
 class _Rows:
     def __init__(self, how: Read) -> None:
         self._how = how
@@ -153,7 +162,9 @@ class _Rows:
             len(names),
         )
         idle = status is not None and bool(np.any(status == IDLE))
-        key, status, at = self._distinct(key, status, notes)
+        n_rows = key.size
+        key, status, at = distinct(key, status, rows=bool(self._amounts))
+        notes += repeated(n_rows - key.size)
         n_rounds, n_clients = order.n_rounds, len(names)
         available, unknown = None, None
         if status is not None:
@@ -166,7 +177,8 @@ class _Rows:
         cohorts = Incidence.of_keys(key, n_rounds, n_clients)
         amounts = {} if at is None else self._amounts_of(cohorts, at, notes)
         times = self._round_times(order)
-        notes += [*lookalikes(names), *order.notes, *self._how.clock.notes(), *_backwards(times)]
+        notes += [*lookalikes(names), *order.notes, *self._how.clock.notes()]
+        notes += [] if times is None else backwards(int(np.count_nonzero(np.diff(times) < 0)))
         return Participation(
             names,
             cohorts.offsets,
@@ -191,10 +203,7 @@ class _Rows:
                 raise self._which_events(events)
         if role not in counts:
             return None
-        meanings = read_statuses(
-            counts[role], self._how.names[role], self._how.statuses, self._how.source
-        )
-        notes.append(note_on(meanings, counts[role]))
+        meanings = meanings_of(counts[role], role, self._how, notes)
         codes = gathered(self._word_parts[role])
         return np.array([meanings[word] for word in self._words[role].names], dtype=np.int8)[codes]
 
@@ -215,32 +224,6 @@ class _Rows:
             ", or read all with ",
             Option("columns", {"event": ""}),
         )
-
-    def _distinct(
-        self, key: Integers, status: NDArray[np.int8] | None, notes: list[str]
-    ) -> tuple[Integers, NDArray[np.int8] | None, Integers | None]:
-        """Return each round and client once, with its status and, if asked for, its row."""
-        n_rows = key.size
-        if status is not None:
-            key *= len(SAID)
-            key += status
-        at = None
-        if self._amounts:
-            at = np.argsort(key, kind="stable")
-            key = key[at]
-        else:
-            key.sort()
-        both = key
-        if status is not None:
-            key = both // len(SAID)
-        last = np.append(key[1:] != key[:-1], True)
-        if not last.all():
-            key, both, at = key[last], both[last], None if at is None else at[last]
-            repeats = n_rows - key.size
-            words = "repeats" if repeats == 1 else "repeat"
-            notes.append(f"{counted(repeats, 'row')} {words} a round and client: dropped")
-        found = None if status is None else (both % len(SAID)).astype(np.int8)
-        return key, found, at
 
     def _amounts_of(
         self, cohorts: Incidence, rows: Integers, notes: list[str]
@@ -286,10 +269,8 @@ def _likely(events: list[str]) -> str:
     return next(by_name, named[0] if named else "")
 
 
-def _backwards(times: Floats | None) -> list[str]:
-    if times is None:
-        return []
-    count = int(np.count_nonzero(np.diff(times) < 0))
+def backwards(count: int) -> list[str]:
+    """Return a note on rounds that begin before the round that precedes them, if there are any."""
     if count == 1:
         return ["1 round begins before the round that precedes it"]
     return [f"{count} rounds begin before the round that precedes them"] if count else []

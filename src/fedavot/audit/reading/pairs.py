@@ -1,0 +1,51 @@
+"""Each pair of round and client once, whatever rows repeat it."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedavot._checks import Integers
+from fedavot.audit.reading.labels import counted
+from fedavot.audit.reading.statuses import SAID
+
+Statuses = NDArray[np.int8]
+
+
+def distinct(
+    key: Integers, status: Statuses | None, *, rows: bool = False
+) -> tuple[Integers, Statuses | None, Integers | None]:
+    """Return each pair once, in ascending order, with its status and, if asked for, its row.
+
+    Of several rows of a pair the one counts whose status is the largest.
+
+    Parameters
+    ----------
+    key : int array, shape (n_rows,)
+        ``round * n_clients + client`` for each row; it is overwritten.
+    status : int8 array, shape (n_rows,), or None
+        What each row says about its client.
+    rows : bool
+        Whether to return from which row each pair comes.
+    """
+    if status is not None:
+        key *= len(SAID)
+        key += status
+    at = None
+    if rows:
+        at = np.argsort(key, kind="stable")
+        key = key[at]
+    else:
+        key.sort()
+    both = key
+    if status is not None:
+        key = both // len(SAID)
+    last = np.append(key[1:] != key[:-1], True)
+    if not last.all():
+        key, both, at = key[last], both[last], None if at is None else at[last]
+    found = None if status is None else (both % len(SAID)).astype(np.int8)
+    return key, found, at
+
+
+def repeated(count: int) -> list[str]:
+    """Return a note on rows that were dropped, if there are any."""
+    words = "repeats" if count == 1 else "repeat"
+    return [f"{counted(count, 'row')} {words} a round and client: dropped"] if count else []
