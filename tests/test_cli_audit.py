@@ -418,13 +418,14 @@ def test_times_that_no_calendar_has_are_audited_all_the_same(tmp_path, times):
     assert done.exit_code == 0, done.output
 
 
-def test_a_folder_or_a_pipe_is_not_a_log(tmp_path):
+def test_a_pipe_or_a_folder_of_other_files_is_not_a_log(tmp_path):
     os.mkfifo("pipe")
     assert "pipe is not a file on disk" in refused("audit", "pipe")
     (tmp_path / "log.csv").write_text(LOG)
     for option in ("--importance", "--groups", "--compare"):
         assert "pipe is not a file on disk" in refused("audit", "log.csv", option, "pipe")
-    assert "is a directory" in refused("audit", tmp_path)
+    assert "log.csv is not Parquet" in refused("audit", tmp_path)
+    assert "is a directory" in refused("audit", "log.csv", "--groups", tmp_path)
     assert "does not exist" in refused("audit", "none.csv")
 
 
@@ -553,3 +554,30 @@ def test_a_terminal_without_the_letters_of_a_name_shows_their_codes(tmp_path):
     done = runner.invoke(main, ["audit", "log.csv"])
     assert done.exit_code == 0, done.exception
     assert "Zo\\xeb" in done.stdout
+
+
+@pytest.mark.usefixtures("_unillustrated")
+def test_a_folder_of_parts_is_audited_as_one_log(tmp_path, monkeypatch):
+    folder = tmp_path / "log.parts"
+    folder.mkdir()
+    for part in range(3):
+        rows = [(t, client) for t in range(part, 60, 3) for client in "abc"[: 1 + t % 3]]
+        frame = pl.DataFrame(rows, schema=["round", "client"], orient="row")
+        frame.write_parquet(folder / f"{part}.parquet")
+    done = run("audit", folder)
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "audit-log.parts" / "findings.json").read_text())
+    assert (found["source"], found["rounds"], found["entries"]) == ("log.parts", 60, 120)
+    monkeypatch.chdir(folder)
+    assert run("audit", ".", "--out", tmp_path / "here").exit_code == 0
+    again = json.loads((tmp_path / "here" / "findings.json").read_text())
+    assert again["gap"] == found["gap"]
+    assert again["source"] == "log.parts"
+
+
+def test_a_folder_without_a_log_is_refused_in_one_line(tmp_path):
+    (tmp_path / "empty").mkdir()
+    done = run("audit", "empty")
+    assert done.exit_code == 2
+    assert "empty is an empty folder" in words(done.output)
+    assert not (tmp_path / "audit-empty").exists()
