@@ -294,7 +294,8 @@ def test_a_streamed_row_with_an_empty_field_is_refused(small, tmp_path, change, 
     folder = parts(rows().select("round", "client", "time"), tmp_path / "log")
     part = folder / "part-1.parquet"
     frame = pl.read_parquet(part)
-    (name, value), first = *change.items(), pl.int_range(pl.len()) == 3
+    ((name, value),) = change.items()
+    first = pl.int_range(pl.len()) == 3
     frame.with_columns(
         pl.when(first).then(pl.lit(value)).otherwise(pl.col(name)).alias(name)
     ).write_parquet(part)

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
@@ -20,9 +20,6 @@ from numpy.typing import NDArray
 from fedavot._reading import decoded
 from fedavot.audit.reading.columns import Layout
 from fedavot.errors import FileFormatError
-
-if TYPE_CHECKING:
-    from fedavot.audit.reading.parquet import Child
 
 Report = Callable[[int, int], object]
 """Called with the number of bytes read so far, and the size of the file."""
@@ -98,16 +95,36 @@ class Batch:
         return replace(self, columns=columns, places=[self.places[i] for i in at.tolist()])
 
 
+class Parts(Protocol):
+    """The parts of a stored log, of which more can be asked than the rows one after the other.
+
+    ``part`` is the one being read, ``n_rows`` and ``n_bytes`` are of all parts.
+    """
+
+    part: Path
+    n_rows: int
+    n_bytes: int
+
+    def kind_of(self, column: str) -> str:
+        """Return the type of a column."""
+
+    def ask(self, request: dict[str, Any]) -> Iterator[pl.DataFrame]:
+        """Yield the answer to a query."""
+
+    def close(self) -> None:
+        """End reading."""
+
+
 class Table(NamedTuple):
     """The names of a table's columns, which are read and as what, and the rows.
 
-    ``child`` is the process that reads Parquet, of which more can be asked than the rows.
+    ``parts`` is what a table of Parquet lies in.
     """
 
     header: Sequence[str]
     layout: Layout
     batches: Iterator[Batch]
-    child: "Child | None" = None
+    parts: Parts | None = None
 
 
 def kind_of(source: Path) -> str:

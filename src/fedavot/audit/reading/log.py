@@ -237,8 +237,8 @@ def read_log(  # noqa: PLR0913 (an option for each thing that a file may leave o
     if table.layout.kind == "rows":
         _refuse_draw(draw, source)
         how = Read(source, _names(table), told, clock)
-        if table.child is not None and streams(table):
-            streamed = stream_rows(table.child, how, report, notes)
+        if table.parts is not None and streams(table):
+            streamed = stream_rows(table.parts, how, report, notes)
             if streamed is not None:
                 return streamed
         return read_rows(table.batches, how, notes)

@@ -41,7 +41,7 @@ def parts_in(path: str) -> list[str]:
     return [os.path.join(path, name) for name in names]
 
 
-class Parts:
+class Files:
     """The parts of one log, and what queries on them find."""
 
     def __init__(self, paths: list[str]) -> None:
@@ -154,7 +154,7 @@ def main(path: str) -> None:
     import polars as pl
 
     try:
-        parts = Parts(parts_in(path))
+        parts = Files(parts_in(path))
         parts.headers()
         for line in iter(sys.stdin.readline, ""):
             asked = json.loads(line)

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
 from fedavot.audit.participation import keys
-from fedavot.audit.reading.blocks import Batch
+from fedavot.audit.reading.blocks import Batch, Parts
 from fedavot.audit.reading.labels import gathered
 from fedavot.audit.reading.pairs import Statuses, distinct
-from fedavot.audit.reading.parquet import Child
 from fedavot.audit.reading.rows import Read
 from fedavot.audit.reading.statuses import SAID
 
@@ -64,14 +63,14 @@ class Slab:
         return before[ends] - before[self.starts], self.clients[chosen]
 
 
-def bounds_of(child: Child, column: str, low: int, high: int) -> Iterator[tuple[int, int]]:
+def bounds_of(parts: Parts, column: str, low: int, high: int) -> Iterator[tuple[int, int]]:
     """Cut the rounds from ``low`` to ``high`` into runs of about `SLAB` rows: first and last.
 
     A range of numbers with more rows than that is cut again, down to single rounds.
     """
     width = -(-(high - low + 1) // BINS)
     request = {"what": "bins", "column": column, "low": low, "high": high, "width": width}
-    (found,) = child.ask(request)
+    (found,) = parts.ask(request)
     first, rows = low, 0
     for at, count in found.sort("bin").iter_rows():
         begin, end = low + at * width, min(low + (at + 1) * width - 1, high)
@@ -79,7 +78,7 @@ def bounds_of(child: Child, column: str, low: int, high: int) -> Iterator[tuple[
             yield first, begin - 1
             first, rows = begin, 0
         if count > SLAB and width > 1:
-            yield from bounds_of(child, column, begin, end)
+            yield from bounds_of(parts, column, begin, end)
             first = end + 1
         else:
             rows += count
@@ -93,17 +92,17 @@ class Slabs:
 
     Attributes
     ----------
-    child : Child
-        The process that reads the log; it has counted the clients, and the statuses if there are.
+    parts : Parts
+        The log; it has counted the clients, and the statuses if there are.
     how : Read
         What columns mean.
     place : int32 array, shape (n_clients,)
-        The client of each of the child's codes.
+        The client of each of the codes.
     meanings : int8 array, shape (n_words,), or None
-        What each of the child's codes for statuses means.
+        What each of the codes for statuses means.
     """
 
-    child: Child
+    parts: Parts
     how: Read
     place: NDArray[np.int32]
     meanings: Statuses | None
@@ -122,7 +121,7 @@ class Slabs:
         }
         rounds, clients = list[Integers](), list[NDArray[np.int32]]()
         statuses, moments = list[Statuses](), list[NDArray[Any]]()
-        for frame in self.child.ask(request):
+        for frame in self.parts.ask(request):
             rounds.append(frame["number"].to_numpy() - low)
             clients.append(self.place[frame["code 0"].to_numpy()])
             if self.meanings is not None:
@@ -144,7 +143,7 @@ class Slabs:
     def _earliest(self, rounds: Integers, moments: NDArray[Any]) -> Floats:
         frame = pl.DataFrame({"round": rounds, "time": moments})
         values = frame.group_by("round").min().sort("round")["time"]
-        if self.child.kind_of(self.how.names["time"]) in DATES:
+        if self.parts.kind_of(self.how.names["time"]) in DATES:
             values = values / 1e6
         text = {"time": values.cast(pl.String)}
         batch = Batch(self.how.source, text, range(1, values.len() + 1), unit="round")

@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence, total_by
 from fedavot.audit.participation import Participation, Totals, ordered
-from fedavot.audit.reading.blocks import Report, Table
+from fedavot.audit.reading.blocks import Parts, Report, Table
 from fedavot.audit.reading.labels import counted, lookalikes, unlogged
 from fedavot.audit.reading.pairs import repeated
-from fedavot.audit.reading.parquet import Child
 from fedavot.audit.reading.rows import Read, backwards, meanings_of
 from fedavot.audit.reading.slabs import DATES, Slab, Slabs, bounds_of
 from fedavot.audit.reading.statuses import FAILED, IDLE, TOOK_PART, UNKNOWN
@@ -42,61 +41,61 @@ TYPES = {"round": WHOLE, "client": NAMES, "status": NAMES, "time": TIMES}
 
 def streams(table: Table) -> bool:
     """Return whether a log is so large that it is streamed, and has only what can be streamed."""
-    child, places = table.child, table.layout.places
-    if child is None or child.n_rows <= MOST_ROWS or table.layout.kind != "rows":
+    parts, places = table.parts, table.layout.places
+    if parts is None or parts.n_rows <= MOST_ROWS or table.layout.kind != "rows":
         return False
     return all(
-        child.kind_of(table.header[place]) in TYPES.get(role, ()) for role, place in places.items()
+        parts.kind_of(table.header[place]) in TYPES.get(role, ()) for role, place in places.items()
     )
 
 
-def stream_rows(child: Child, how: Read, report: Report, notes: list[str]) -> Participation | None:
+def stream_rows(parts: Parts, how: Read, report: Report, notes: list[str]) -> Participation | None:
     """Read a log with one row for each round and client, in bounded memory.
 
     Returns
     -------
     Participation or None
-        The rounds that are kept, and the totals of all; the child is closed. None, and the child
-        goes on, if a status means that a client's state is unknown: what is owed then depends on
+        The rounds that are kept, and the totals of all; the parts are closed. None, and they
+        stay open, if a status means that a client's state is unknown: what is owed then depends on
         each round and on the importance.
     """
     try:
-        found = _streamed(child, how, report, notes)
+        found = _streamed(parts, how, report, notes)
     except BaseException:
-        child.close()
+        parts.close()
         raise
     if found is not None:
-        child.close()
+        parts.close()
     return found
 
 
-def _streamed(child: Child, how: Read, report: Report, notes: list[str]) -> Participation | None:
+def _streamed(parts: Parts, how: Read, report: Report, notes: list[str]) -> Participation | None:
     meanings = None
     if "status" in how.names:
-        words, said = _counts(child, how, "status"), list[str]()
+        words, said = _counts(parts, how, "status"), list[str]()
         told = meanings_of(words, "status", how, said)
         if UNKNOWN in told.values():
             return None
         notes += said
         meanings = np.array([told[word] for word in words], dtype=np.int8)
-    names, place = ordered(list(_counts(child, how, "client")))
-    low, high = _bounds(child, how, "round")
+    names, place = ordered(list(_counts(parts, how, "client")))
+    low, high = _bounds(parts, how, "round")
     if "time" in how.names:
-        _bounds(child, how, "time")
-    slabs = Slabs(child, how, place, meanings)
-    tally = _Tally(len(names), child.n_rows, meanings is not None and IDLE in meanings)
-    for first, last in list(bounds_of(child, how.names["round"], low, high)):
+        _bounds(parts, how, "time")
+    slabs = Slabs(parts, how, place, meanings)
+    tally = _Tally(len(names), parts.n_rows, meanings is not None and IDLE in meanings)
+    for first, last in list(bounds_of(parts, how.names["round"], low, high)):
         tally.add(slabs.read(first, last))
-        report(child.n_bytes * tally.n_read // child.n_rows, child.n_bytes)
-    notes += repeated(child.n_rows - tally.n_pairs)
+        report(parts.n_bytes * tally.n_read // parts.n_rows, parts.n_bytes)
+    notes += repeated(parts.n_rows - tally.n_pairs)
     notes += [*lookalikes(names), *unlogged(low, high, tally.n_rounds), *how.clock.notes()]
     notes += backwards(tally.n_backwards)
     return tally.finish(names, notes)
 
 
-def _counts(child: Child, how: Read, role: str) -> dict[str, int]:
+def _counts(parts: Parts, how: Read, role: str) -> dict[str, int]:
     """Return how many rows each value of a column has, as text, in the order of their codes."""
-    (found,) = child.ask({"what": "count", "column": how.names[role]})
+    (found,) = parts.ask({"what": "count", "column": how.names[role]})
     values = found["value"].cast(pl.String).fill_null("")
     if role == "client" and (values.str.strip_chars() == "").any():
         raise FileFormatError(
@@ -105,14 +104,14 @@ def _counts(child: Child, how: Read, role: str) -> dict[str, int]:
     return dict(zip(values.to_list(), found["len"].to_list(), strict=True))
 
 
-def _bounds(child: Child, how: Read, role: str) -> tuple[int, int]:
+def _bounds(parts: Parts, how: Read, role: str) -> tuple[int, int]:
     """Return the extremes of a column of numbers; a row without one is refused."""
     lows, highs = [], []
-    for found in child.ask({"what": "bounds", "column": how.names[role]}):
+    for found in parts.ask({"what": "bounds", "column": how.names[role]}):
         low, high, missing = found.row(0)
         if missing:
             raise FileFormatError(
-                f"{child.part}: {counted(missing, 'row')} with no {role}; fill it in, or remove "
+                f"{parts.part}: {counted(missing, 'row')} with no {role}; fill it in, or remove "
                 f"{'it' if missing == 1 else 'them'}"
             )
         lows += [] if low is None else [low]
