@@ -215,7 +215,8 @@ def read_log(  # noqa: PLR0913 (an option for each thing that a file may leave o
     Returns
     -------
     Participation
-        The cohort of each round, and notes on what was unusual.
+        The cohort of each round, and notes on what was unusual. Of a Parquet log with more than
+        10,000,000 rows these are some of the rounds, with totals over all of them.
     """
     source, notes = Path(path), list[str]()
     named, clock, told = check_columns(columns), Clock(dates), check_statuses(statuses)
