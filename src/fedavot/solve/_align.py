@@ -137,7 +137,8 @@ def _on_host(
 
 def _refuse_combinations(objective: str, softness: float, method: str, law: SolvableLaw) -> None:
     if objective == "variance" and not isinstance(law, Cohorts | SuccessiveDraws):
-        names = "" if law.clients is None else ", clients=law.clients"
+        named = getattr(law, "clients", None) is not None
+        names = ", clients=law.clients" if named else ""
         raise OptionError(
             f"objective 'variance' needs explicit cohorts, found {law!r}; align a sample of the "
             f"law: Cohorts(law.sample(rng, rounds), n_clients=law.n_clients{names})"
