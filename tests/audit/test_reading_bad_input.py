@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedavot.audit import read_log
-from fedavot.audit.reading import blocks
+from fedavot.audit.reading.files import blocks
 from fedavot.errors import FedavotError, FileFormatError, OptionError
 
 HEAD = b"round,client\n"

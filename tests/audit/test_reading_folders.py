@@ -5,7 +5,8 @@ import polars as pl
 import pytest
 
 from fedavot.audit import audit, federation_of, read_log
-from fedavot.audit.reading import parquet, slabs, streaming
+from fedavot.audit.reading import slabs, streaming
+from fedavot.audit.reading.files import parquet
 from fedavot.audit.statistics.window import whole as window_of
 from fedavot.errors import FileFormatError
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from fedavot._reading import SEPARATORS
 from fedavot.audit import federation_of, read_log
-from fedavot.audit.reading import blocks
 from fedavot.audit.reading.columns import plain
+from fedavot.audit.reading.files import blocks
 from fedavot.errors import FedavotError, FileFormatError, Option, OptionError
 
 NOON = datetime(2024, 5, 17, 12, tzinfo=UTC).timestamp()

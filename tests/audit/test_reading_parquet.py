@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from fedavot.audit import read_log
-from fedavot.audit.reading import parquet
+from fedavot.audit.reading.files import parquet
 from fedavot.errors import FileFormatError, TooLargeError
 
 ABORTING = sorted(Path(__file__).parents[3].glob("shared/attacks/parquet/*.parquet"))

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedavot.audit import read_log
-from fedavot.audit.reading import blocks
+from fedavot.audit.reading.files import blocks
 from fedavot.errors import FileFormatError, OptionError
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=5)

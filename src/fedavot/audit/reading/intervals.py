@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats, Integers, enumerated, quoted, refuse_if_too_large
 from fedavot._incidence import Incidence
 from fedavot.audit.participation import Participation, drawn, ordered
-from fedavot.audit.reading.blocks import Batch, cut_off
+from fedavot.audit.reading.files.blocks import Batch, cut_off
 from fedavot.audit.reading.labels import Codes, counted, gathered, lookalikes
 from fedavot.audit.reading.moments import Clock
 from fedavot.audit.reading.rows import has_all

@@ -23,16 +23,16 @@ from fedavot._checks import LARGEST_SIZE, Floats, as_amount, as_double, as_seed,
 from fedavot._files import PathLike
 from fedavot._incidence import Incidence
 from fedavot.audit.participation import Participation, ordered
-from fedavot.audit.reading.blocks import Table, kind_of, silent
 from fedavot.audit.reading.columns import Sought, check_columns, check_where, unread
+from fedavot.audit.reading.files.blocks import Table, kind_of, silent
+from fedavot.audit.reading.files.json_lines import Objects, first_of, objects, plain
+from fedavot.audit.reading.files.tables import open_table, rows_by_name
 from fedavot.audit.reading.intervals import Draw, collect, coverage_in, read_intervals
-from fedavot.audit.reading.json_lines import Objects, first_of, objects, plain
 from fedavot.audit.reading.labels import Codes, unlogged
 from fedavot.audit.reading.moments import Clock, as_moments
 from fedavot.audit.reading.rows import Read, read_rows
 from fedavot.audit.reading.statuses import check_statuses
 from fedavot.audit.reading.streaming import stream_rows, streams
-from fedavot.audit.reading.tables import open_table, rows_by_name
 from fedavot.errors import FileFormatError, Option, OptionError
 
 FORMAT = "fedavot-participation"

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from fedavot._checks import Floats
-from fedavot.audit.reading.blocks import Batch
+from fedavot.audit.reading.files.blocks import Batch
 from fedavot.errors import FileFormatError, Option, OptionError
 
 NUMBER, LOCAL, ZONED = "a number of seconds", "a date without an offset", "a date with an offset"

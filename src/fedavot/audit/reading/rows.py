@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats, Integers, enumerated, quoted
 from fedavot._incidence import Incidence, total_by
 from fedavot.audit.participation import Participation, keys, ordered
-from fedavot.audit.reading.blocks import Batch, cut_off
+from fedavot.audit.reading.files.blocks import Batch, cut_off
 from fedavot.audit.reading.labels import Codes, Order, counted, gathered, lookalikes, order_rounds
 from fedavot.audit.reading.moments import Clock
 from fedavot.audit.reading.pairs import distinct, repeated

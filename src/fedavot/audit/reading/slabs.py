@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
 from fedavot.audit.participation import keys
-from fedavot.audit.reading.blocks import Batch, Parts
+from fedavot.audit.reading.files.blocks import Batch, Parts
 from fedavot.audit.reading.labels import gathered
 from fedavot.audit.reading.pairs import Statuses, distinct
 from fedavot.audit.reading.rows import Read

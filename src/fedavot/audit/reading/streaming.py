@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence, total_by
 from fedavot.audit.participation import Participation, Totals, ordered
-from fedavot.audit.reading.blocks import Parts, Report, Table
+from fedavot.audit.reading.files.blocks import Parts, Report, Table
 from fedavot.audit.reading.labels import counted, lookalikes, unlogged
 from fedavot.audit.reading.pairs import repeated
 from fedavot.audit.reading.rows import Read, backwards, meanings_of

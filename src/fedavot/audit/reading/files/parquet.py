@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from fedavot.audit.reading.blocks import PARQUET, Batch, Report, Table, kind_of
 from fedavot.audit.reading.columns import Sought
-from fedavot.audit.reading.parquet_child import parts_in
+from fedavot.audit.reading.files.blocks import PARQUET, Batch, Report, Table, kind_of
+from fedavot.audit.reading.files.parquet_child import parts_in
 from fedavot.errors import FedavotError, FileFormatError, TooLargeError
 
 TIMES = ("time", "start", "end", "known_from", "known_until")

@@ -26,16 +26,6 @@ from fedavot._reading import (
     csv_rows,
     refuse_width,
 )
-from fedavot.audit.reading.blocks import (
-    Batch,
-    Block,
-    Report,
-    Table,
-    cut_off,
-    kind_of,
-    silent,
-    text_blocks,
-)
 from fedavot.audit.reading.columns import (
     KINDS,
     LISTS,
@@ -46,8 +36,18 @@ from fedavot.audit.reading.columns import (
     plain,
     sought_in,
 )
-from fedavot.audit.reading.json_lines import open_json
-from fedavot.audit.reading.parquet import open_parquet
+from fedavot.audit.reading.files.blocks import (
+    Batch,
+    Block,
+    Report,
+    Table,
+    cut_off,
+    kind_of,
+    silent,
+    text_blocks,
+)
+from fedavot.audit.reading.files.json_lines import open_json
+from fedavot.audit.reading.files.parquet import open_parquet
 from fedavot.errors import FileFormatError, Option, OptionError
 
 _LIST = re.compile(r"[;,|]")
