@@ -183,6 +183,40 @@ def test_only_an_infinite_ratio_verifies_for_a_wanted_client_that_never_takes_pa
         assert not replace(certificate, hall_ratio=ratio).verify(importance, law, exact=exact)
 
 
+VANISHING = [
+    # The weight that 1e-300 asks for is so small that potentials cannot be so far apart.
+    fa.Mixture([fa.UniformCohorts(3, 3), fa.Cohorts([[1]], n_clients=3)], [1e-12, 1 - 1e-12]),
+    fa.Mixture([fa.UniformCohorts(3, 3), fa.Cohorts([[0], [1]], n_clients=3)], [0.5, 0.5]),
+]
+
+
+@pytest.mark.parametrize("law", VANISHING)
+def test_a_share_of_importance_whose_weight_vanishes_does_not_keep_a_claim_from_its_proof(law):
+    importance = [1 - 1e-12, 1e-12, 1e-300]
+    certificate = fa.certify(importance, law)
+    assert certificate.proven
+    assert not certificate.feasible
+    assert law.expected_weights(certificate.potentials, certificate.levels)[2] == 0.0
+    ratio = importance[0] / law.coverage([0, 2])
+    assert certificate.hall_ratio == pytest.approx(ratio, rel=1e-9)
+    for factor in (1 - TAMPERED, 1 + TAMPERED):
+        other = replace(certificate, hall_ratio=factor * certificate.hall_ratio)
+        assert not other.verify(importance, law)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize(("share", "proves"), [(1e-300, True), (1e-3, False)])
+def test_clients_without_weight_count_by_how_often_they_take_part(share, proves, exact):
+    # Client 1 comes once in 2,000 rounds, with client 0, and the evidence gives it nothing: for a
+    # share of 1e-3 it is the worst set, with a ratio of 2 and not 1.5.
+    law = fa.Cohorts([[0, 1], [0], [2]], [0.0005, 0.4995, 0.5])
+    importance = np.array([0.75 - share, share, 0.25])
+    ratio = importance[:2].sum() / 0.5
+    potentials, levels = np.array([0.0, -1e4, 0.0]), np.array([0, 0, 1])
+    claim = fa.Certificate(False, np.array([0, 1]), 0.25, ratio, potentials, levels)
+    assert claim.verify(importance, law, exact=exact) == proves
+
+
 def test_a_set_that_names_a_client_twice_does_not_count_it_twice():
     importance, law = [0.5, 0.25, 0.25], fa.UniformCohorts(3, 1)
     certificate = fa.certify(importance, law)

@@ -45,7 +45,7 @@ class Bounds(NamedTuple):
     share : Fraction
         The least f(J)/p(J) over the sets J that were tried.
     least : Fraction
-        At most f(J)/p(J) for every set J, such as min m_i/p_i.
+        At most f(J)/p(J) for every set J: min m_i/p_i, or what is left of it where some m_i is 0.
     """
 
     violation: Fraction
@@ -96,7 +96,11 @@ def exact_bounds(
         Fraction(sum(abs(each) for each in differences), whole),
         _least_ratio(_covered(law, chances, order), prefixes)
         * Fraction(wanted_total, chance_total),
-        _least_ratio(attained, wanted) * Fraction(of_attained, of_wanted),
+        _least_attained(
+            [given * wanted_total for given in attained],
+            [mine * of_wanted for mine in wanted],
+            [chance * wanted_total << shift for chance in _included(law, chances)],
+        ),
     )
 
 
@@ -135,6 +139,31 @@ def _covered(law: Cohorts, chances: list[int], order: Integers) -> Iterable[int]
     for first, chance in zip(law.incidence.minimum(rank).tolist(), chances, strict=True):
         gained[first] += chance
     return accumulate(gained)
+
+
+def _included(law: Cohorts, chances: list[int]) -> list[int]:
+    """Return the inclusion probability of each client, times the total of the chances."""
+    included = [0] * law.n_clients
+    sizes = np.diff(law.incidence.offsets)
+    cohorts = np.repeat(np.arange(sizes.size), sizes).tolist()
+    for client, cohort in zip(law.incidence.members.tolist(), cohorts, strict=True):
+        included[client] += chances[cohort]
+    return included
+
+
+def _least_attained(attained: list[int], wanted: list[int], included: list[int]) -> Fraction:
+    """Return a bound on all ratios from m, p and the inclusion probabilities, at one scale.
+
+    Clients that get nothing add p_i/f({i}) to the largest p_i/m_i of the others.
+    """
+    nothing = [i for i, given in enumerate(attained) if given == 0 < wanted[i]]
+    if not nothing:
+        return _least_ratio(attained, wanted)
+    if any(included[i] == 0 for i in nothing):
+        return Fraction(0)
+    pairs = zip(wanted, attained, strict=True)
+    most = max(Fraction(mine, given) for mine, given in pairs if given > 0)
+    return 1 / (most + sum(Fraction(wanted[i], included[i]) for i in nothing))
 
 
 def _least_ratio(above: Iterable[int], below: Iterable[int]) -> Fraction:

@@ -17,6 +17,11 @@ no matter how its evidence was found. They do agree for the nearest attainable i
 constant on each level and rises from level to level, the clients with m < p are the deficient set
 I, and the first level is the worst set B. If m = p, no set is deficient.
 
+Importance may be so small that the weight it asks for vanishes in floating point. For the clients T
+with m_i = 0 < p_i, coverage itself bounds the ratio, because f(J) ≥ f({i}) for every i in J:
+
+    max over J of p(J) / f(J)  ≤  max over i outside T of p_i / m_i  +  Σ_{i∈T} p_i / f({i}).
+
 Verification evaluates the bounds from the law alone; it imports no solver. If a law has a worst
 order (`SolvableLaw.worst_order`), one of its prefixes attains each maximum, and a scan of the
 prefixes replaces the weights. Tolerances are for rounding: absolute for probabilities, relative for
@@ -213,8 +218,19 @@ def _weighed(
         np.maximum(importance - attained, 0.0).sum(),
         np.abs(importance - attained).sum(),
         share,
-        _least_ratio(attained, importance),
+        _least_attained(attained, importance, law),
     )
+
+
+def _least_attained(attained: Floats, importance: Floats, law: SolvableLaw) -> float:
+    """Return a lower bound on f(J)/p(J) for every set J, from attainable expected weights."""
+    nothing = (importance > 0) & (attained <= 0)
+    if not nothing.any():
+        return _least_ratio(attained, importance)
+    given = attained > 0
+    with np.errstate(over="ignore", divide="ignore"):
+        most = np.max(importance[given] / attained[given], initial=0.0)
+        return float(1.0 / (most + (importance[nothing] / law.inclusion()[nothing]).sum()))
 
 
 def _scanned(importance: Floats, law: SolvableLaw, claim: _Claim) -> Bounds | None:
