@@ -5,13 +5,18 @@ for its name, to a request to train, or to one to evaluate. Whatever it sends, b
 the weights must be a distribution over those who replied, the model finite and of its own shapes,
 and the other clients' updates used. Where nothing is remembered, the model must be the mean of the
 replies by these weights.
+
+A run may end with an error of Flower's only if Flower ends with the same error by itself: the
+wrapped strategy, without FedAVOT, gets the same reply to the same model (`flowers_own`).
 """
 
 import contextlib
+import copy
 import functools
 import io
 import logging
 import pickle
+import traceback
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -41,7 +46,7 @@ from attacks.clients import (
 from attacks.isolation import Fault
 from attacks.log_forms import some
 from fedavot.errors import FedavotError
-from fedavot.flower import FedAVOT
+from fedavot.flower import ExactNoise, FedAVOT
 
 N_ROUNDS, LIAR = 2, 101
 SUM_SLACK = 1e-9
@@ -54,11 +59,16 @@ ODD = (
 WORDS = ("", "a", "0", "\ud800", "é🐝", "x" * 400, b"", b"\xff\x00", True, ["a", "b"], [b""])
 KEYS = ("num-examples", "loss", "train_loss", "w", "", "round", "since", "products", "name", "🐝")
 NAMES = ("arrays", "metrics", "fedavot", "fedavot.memory", "fedavot.held", "fedavot.mean", "x")
+FORM = {name: (values.shape, values.dtype.kind) for name, values in MODEL.items()}
 TYPES = ("float64", "int64", "float16", "bool", "complex64", "uint8", "<U3", "datetime64[s]")
 
 
 def _clipped():
     return DifferentialPrivacyServerSideFixedClipping(everybody(), 0.1, 0.5, N_CLIENTS)
+
+
+def _exactly_noisy():
+    return ExactNoise(everybody(), noise_multiplier=0.1, clipping_norm=0.5)
 
 
 SETUPS = (
@@ -68,6 +78,7 @@ SETUPS = (
     (functools.partial(everybody, FedAvgM, server_momentum=0.9), {"importance": "uniform"}),
     (functools.partial(everybody, QFedAvg, client_learning_rate=0.3), {"importance": "uniform"}),
     (_clipped, {"importance": "uniform"}),
+    (_exactly_noisy, {"importance": "examples"}),
     (everybody, {"importance": "uniform", "memory": "clients"}),
     (everybody, {"importance": "examples", "memory": "clients"}),
     (functools.partial(FedAvg, min_available_nodes=1), {"importance": "uniform"}),
@@ -80,8 +91,10 @@ class LyingGrid(LocalGrid):
     def __init__(self, nodes, lie, kinds):
         super().__init__(nodes)
         self._lie, self._kinds = lie, kinds
+        self.model = None
+        """The model that the last round's requests to train had."""
         self.trained = {}
-        """The replies to the last round's requests to train, as they were sent."""
+        """The replies to these requests, as they were sent."""
 
     def _answer(self, message):
         reply = super()._answer(message)
@@ -89,7 +102,22 @@ class LyingGrid(LocalGrid):
         if node == LIAR and kind.partition(".")[0] in self._kinds and not reply.has_error():
             reply = self._lie(reply)
         if kind == "train" and not reply.has_error():
-            self.trained[node] = reply
+            self.model = copy.deepcopy(next(iter(message.content.array_records.values())))
+            self.trained[node] = copy.deepcopy(reply)
+        return reply
+
+
+class _Replaying(LocalGrid):
+    """A grid that answers requests to train with a reply from before."""
+
+    def __init__(self, nodes, trained):
+        super().__init__(nodes)
+        self._trained = trained
+
+    def _answer(self, message):
+        reply = super()._answer(message)
+        if message.metadata.message_type == "train":
+            reply.content = self._trained.content
         return reply
 
 
@@ -110,12 +138,53 @@ def replies(folder):
             result = strategy.start(grid, record_of(MODEL), N_ROUNDS)
         except FedavotError as error:
             return Fault(f"one client stopped the run: {str(error)[:100]}")
+        except Exception as error:
+            if flowers_own(error, make, grid):
+                return "failed in Flower, with FedAvg as well"
+            raise
         averages = make is everybody and "memory" not in options
         return _wrong(seen, arrays_of(result.arrays), grid if averages else None) or (
             "excluded" if any(one.excluded or one.refused for one in seen) else "used"
         )
 
     return judge
+
+
+def flowers_own(error, make, grid):
+    """Return whether a strategy without FedAVOT fails in the same place, given the same reply.
+
+    A reply that is not in order, which FedAVOT has to exclude, is no excuse.
+    """
+    reply = grid.trained.get(LIAR)
+    if reply is None or not _in_order(reply):
+        return False
+    # By itself: Flower cannot clip the integer arrays of the others, which FedAVOT converts.
+    alone = _Replaying({LIAR: Node(app_of(update), {"partition-id": LIAR - 100})}, reply)
+    try:
+        make().start(alone, grid.model, 1)
+    except Exception as other:
+        return _place(other) == _place(error)
+    return False
+
+
+def _in_order(reply):
+    """Return whether a reply has the model's arrays, finite, and a number of examples."""
+    records = (*reply.content.array_records.values(), *reply.content.metric_records.values())
+    if [type(record) for record in records] != [ArrayRecord, MetricRecord]:
+        return False
+    try:
+        found, count = arrays_of(records[0]), records[1].get("num-examples")
+    except Exception:
+        return False  # bytes that are no array
+    alike = {name: (it.shape, it.dtype.kind) for name, it in found.items()} == FORM
+    finite = alike and all(np.all(np.isfinite(values)) for values in found.values())
+    return finite and isinstance(count, int | float) and 0 < count < np.inf
+
+
+def _place(error):
+    """Return what an error says, and where it was raised."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return type(error), str(error), last.filename, last.lineno
 
 
 def _wrong(seen, model, grid):

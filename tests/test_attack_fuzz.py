@@ -4,10 +4,12 @@ import multiprocessing
 from collections import Counter
 
 import pytest
-from attacks import fuzz, isolation
+from attacks import fuzz, isolation, replies
+from attacks.clients import MODEL, N_CLIENTS, Node, app_of, record_of, update
 from attacks.isolation import Fault, settled
 
 from fedavot.errors import FileFormatError
+from fedavot.flower import FedAVOT
 
 INPUTS = {"config": 60, "reply": 60, "folder": 60}
 OTHERWISE = 150
@@ -28,6 +30,45 @@ def test_checkpoints_that_were_edited_and_sealed_again_are_refused_or_proper(tmp
     once = (1101, 1412, 2280, 2471, 2570, 3916, 5199, 5587, 5701, 9153, 9523, 10503)
     outcomes = {number: settled(judge, 0, number) for number in once}
     assert {number: it for number, it in outcomes.items() if isinstance(it, Fault)} == {}
+
+
+def train(make, lie):
+    """Train while one client lies; return what the judge asks when it fails, and the error."""
+    nodes = {100 + i: Node(app_of(update), {"partition-id": i}) for i in range(N_CLIENTS)}
+    grid = replies.LyingGrid(nodes, lie, ("train",))
+    try:
+        FedAVOT(make(), importance="uniform").start(grid, record_of(MODEL), 1)
+    except ZeroDivisionError as error:
+        return grid, error
+    return grid, None
+
+
+def unchanged(reply):
+    reply.content["arrays"] = record_of(MODEL)
+    return reply
+
+
+def test_a_client_that_returns_the_model_ends_flowers_clipping_and_not_exact_noise():
+    grid, error = train(replies._clipped, unchanged)
+    assert error is not None
+    assert replies.flowers_own(error, replies._clipped, grid)
+    assert train(replies._exactly_noisy, unchanged)[1] is None
+
+
+def test_an_error_that_flower_does_not_make_by_itself_is_a_fault():
+    grid, error = train(replies._clipped, unchanged)
+    assert not replies.flowers_own(error, replies._exactly_noisy, grid)
+    with pytest.raises(ZeroDivisionError, match="division") as elsewhere:
+        raise ZeroDivisionError(*error.args)
+    assert not replies.flowers_own(elsewhere.value, replies._clipped, grid)
+
+
+@pytest.mark.parametrize("change", [{"w": MODEL["w"] * float("nan")}, {"w": MODEL["w"][:1]}, {}])
+def test_a_reply_that_has_to_be_excluded_is_no_excuse(change):
+    grid, error = train(replies._clipped, unchanged)
+    arrays = {**MODEL, **change} if change else {"w": MODEL["w"]}
+    grid.trained[replies.LIAR].content["arrays"] = record_of(arrays)
+    assert not replies.flowers_own(error, replies._clipped, grid)
 
 
 def refuses(seed, number):
