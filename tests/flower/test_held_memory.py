@@ -173,6 +173,47 @@ def test_either_side_may_be_restarted_if_clients_have_a_folder(tmp_path, caplog,
         assert np.isfinite(end["w"]).all()
 
 
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_run_stopped_before_its_first_checkpoint_leaves_no_files_of_clients(tmp_path, resume):
+    whole, _ = run("clients", grid=calm_grid(), folder=tmp_path / "whole")
+    grid = calm_grid()
+    for node in grid.nodes.values():
+        node.config["fedavot-folder"] = str(tmp_path / "clients")
+    options = {"grid": grid, "folder": tmp_path / "server"}
+    with pytest.raises(KeyboardInterrupt):
+        run("clients", inner=everybody(Stopping, after=0), resume=True, **options)
+    before = {path.name for path in (tmp_path / "clients").iterdir()}
+    end, _ = run("clients", inner=everybody(Stopping), resume=resume, **options)
+    assert_same(end, whole)
+    after = {path.name for path in (tmp_path / "clients").iterdir()}
+    assert before
+    # A run that does not resume is another training, and shares nothing with the one before.
+    assert len(after) == (N if resume else N + len(before))
+
+
+@pytest.mark.parametrize("damage", ["", "0123", "g" * 32, "\xe9" * 32])
+def test_the_name_of_a_training_that_cannot_be_read_is_drawn_anew(tmp_path, damage):
+    run("clients", grid=calm_grid(), folder=tmp_path, n_rounds=2)
+    (tmp_path / "checkpoint.npz").unlink()
+    path = tmp_path / "training.txt"
+    path.write_bytes(damage.encode("latin-1"))
+    whole, _ = run("clients", grid=calm_grid(), folder=tmp_path / "whole")
+    end, _ = run("clients", grid=calm_grid(), folder=tmp_path, resume=True)
+    assert_same(end, whole)
+    assert len(bytes.fromhex(path.read_text())) == 16
+
+
+def test_clients_forget_a_training_whose_checkpoint_was_removed(tmp_path):
+    whole, _ = run("clients", grid=calm_grid(), folder=tmp_path / "whole")
+    grid = calm_grid()
+    for node in grid.nodes.values():
+        node.config["fedavot-folder"] = str(tmp_path / "clients")
+    options = {"grid": grid, "folder": tmp_path / "server", "resume": True}
+    run("clients", n_rounds=7, **options)
+    (tmp_path / "server" / "checkpoint.npz").unlink()
+    assert_same(run("clients", **options)[0], whole)
+
+
 @pytest.mark.parametrize("half_life", [None, 5.0])
 def test_who_lost_its_memory_is_named_once_unless_memories_fade(caplog, half_life):
     grid = calm_grid()

@@ -150,7 +150,8 @@ class RunFolder:
         if self._checkpoints:
             self._state = StrategyState(self._parts.strategy)
         if memory is not None:
-            self.memory = memory_of(model, memory, self._parts.weigher, self._folder)
+            known = self._parts.weigher
+            self.memory = memory_of(model, memory, known, self._folder, resume=resume)
         self._log = ParticipationLog(self._folder / LOG)
 
     def close(self) -> None:

@@ -11,7 +11,12 @@ from fedavot.flower.worth.weigher import Weigher
 
 
 def memory_of(
-    model: ArrayRecord, options: Memory, weigher: Weigher, folder: Path | None
+    model: ArrayRecord,
+    options: Memory,
+    weigher: Weigher,
+    folder: Path | None,
+    *,
+    resume: bool = False,
 ) -> SteadyMemory:
     """Return the memory of a run.
 
@@ -24,8 +29,10 @@ def memory_of(
     weigher : Weigher
         The clients, their indices and their importance.
     folder : Path or None
-        Folder for memories on the server.
+        Folder for memories on the server, or for the name under which clients keep theirs.
+    resume : bool
+        Whether clients go on with what they have under that name.
     """
     if folder is None or options.where == "clients":
-        return OnClients(model, options, weigher)
+        return OnClients(model, options, weigher, folder, resume=resume)
     return OnServer(model, options, weigher, folder)

@@ -9,15 +9,19 @@ arrays are there; otherwise they have to agree with the innovation. A memory is 
 that were accepted, so one that is larger than any of them excludes the reply, as damage does.
 """
 
+import contextlib
 import logging
+import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Message
 
 from fedavot._checks import enumerated
+from fedavot._files import write_whole
 from fedavot.errors import OptionError
 from fedavot.flower.memory.layout import minus
 from fedavot.flower.memory.options import Memory
@@ -31,6 +35,8 @@ from fedavot.rules.held import Reply
 
 _log = logging.getLogger("flwr")
 
+TRAINING = "training.txt"
+"""File with the name of the training, under which clients keep their memories."""
 AGREE = 1e-3
 """Relative room for sums of squares in single precision, on two machines."""
 
@@ -49,11 +55,23 @@ class OnClients(SteadyMemory):
     ----------
     model, options, weigher
         As for `SteadyMemory`.
+    folder : Path or None
+        Folder of the run, if it has one.
+    resume : bool
+        Whether clients go on with what they have of a run that was begun in this folder.
     """
 
-    def __init__(self, model: ArrayRecord, options: Memory, weigher: Weigher) -> None:
+    def __init__(
+        self,
+        model: ArrayRecord,
+        options: Memory,
+        weigher: Weigher,
+        folder: Path | None = None,
+        *,
+        resume: bool = False,
+    ) -> None:
         super().__init__(model, options, weigher)
-        self._training = uuid.uuid4().hex
+        self._training = _name(folder, resume=resume)
         self._corrects = np.zeros(0, np.bool_)
         self._told: dict[int, Told | str | None] = {}
         self._forgetful: set[str] = set()
@@ -240,3 +258,21 @@ class OnClients(SteadyMemory):
         apart = abs(new - 2.0 * mixed + old - product(sent, sent))
         fits = min(new, old) >= 0 and mixed**2 <= new * old * (1 + AGREE)
         return (mixed, new, old) if fits and apart <= AGREE * (new + old) else (0.0, 0.0, 0.0)
+
+
+def _name(folder: Path | None, *, resume: bool) -> str:
+    """Return the name of a training; it is on the disk before any client is asked.
+
+    So a run that is killed before its first checkpoint goes on with the files that its clients
+    have, and leaves none behind.
+    """
+    drawn = uuid.uuid4().hex
+    if folder is None:
+        return drawn
+    path = folder / TRAINING
+    if resume:
+        with contextlib.suppress(OSError, ValueError):
+            if re.fullmatch("[0-9a-f]{32}", found := path.read_text("ascii")):
+                return found
+    write_whole(path, lambda stream: stream.write(drawn.encode()))
+    return drawn
