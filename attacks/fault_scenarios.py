@@ -5,8 +5,6 @@ end with the same result. `sound` looks at what is there right after the failure
 before must be there still, or what was to come, whole.
 """
 
-import contextlib
-import io
 import json
 import logging
 import re
@@ -15,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
 import fedavot as fa
+from attacks.pictures import drawn_once, rendered_once
 from attacks.saved_archives import IMPORTANCE, NAMES
 
 _TOKEN = re.compile("[0-9a-f]{16}")
@@ -41,8 +39,6 @@ class Scenario:
         Whether what a failure left may be there.
     plain : function of (name, bytes)
         The part of a file that must be equal.
-    transient : function of a name
-        Whether a file may be left behind.
     absorbs : str
         A way to fail that the program goes on after, with another result.
     """
@@ -51,18 +47,16 @@ class Scenario:
     prepare: Callable[[Path], Any] = lambda folder: None
     sound: Callable[[Path, str], bool] = lambda folder, kind: True
     plain: Callable[[str, bytes], Any] = field(default=lambda name, data: data)
-    transient: Callable[[str], bool] = lambda name: False
     absorbs: str = ""
 
     def result(self, folder, returned):
         """Return all that must be equal after a failure and another run."""
-        files = {
-            _TOKEN.sub("*", path.relative_to(folder).as_posix()): self.plain(
-                path.name, path.read_bytes()
-            )
-            for path in sorted(folder.rglob("*"))
-            if path.is_file() and not self.transient(path.name)
-        }
+        files = {}
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                # Several files may differ only in what is drawn.
+                name = _TOKEN.sub("*", path.relative_to(folder).as_posix())
+                files.setdefault(name, []).append(self.plain(path.name, path.read_bytes()))
         return files, returned
 
 
@@ -144,46 +138,10 @@ def _findings(n_rounds):
     return audit.audit(audit.federation_of(log))
 
 
-def _drawn_once(write_audit):
-    """Return a function that writes audits, and draws each picture and each page only once."""
-    from fedavot.audit.report import drawing, figures, page
-
-    kept = {}
-
-    def once(function, key):
-        def call(*given, **options):
-            name = (function.__name__, key(*given))
-            if name not in kept:
-                kept[name] = function(*given, **options)
-            return kept[name]
-
-        return call
-
-    def png(picture):
-        stream = io.BytesIO()
-        write(picture, stream)
-        return stream.getvalue()
-
-    write, pictured = drawing.write_png, once(png, id)
-    replaced = (
-        (figures, "draw", once(figures.draw, id)),
-        (page, "page", once(page.page, lambda findings, *_: id(findings))),
-        (drawing, "write_png", lambda picture, stream: stream.write(pictured(picture))),
-    )
-
-    def write_again(findings, folder):
-        with contextlib.ExitStack() as patches:
-            for module, name, function in replaced:
-                patches.enter_context(mock.patch.object(module, name, function))
-            write_audit(findings, folder)
-
-    return write_again
-
-
 def _auditing(*, over):
     from fedavot.audit.report.outputs import write_audit as write_all
 
-    write_audit = _drawn_once(write_all)
+    write_audit = drawn_once(write_all)
     old, new = _findings(30), _findings(40)
     folders = {}
 
@@ -248,12 +206,15 @@ def study():
     from attacks.configs import DRAWN
     from fedavot.cli import main
 
+    rendering = rendered_once()
+
     def prepare(folder):
         (folder / "study.toml").write_text(DRAWN)
 
     def act(folder):
         arguments = ["simulate", str(folder / "study.toml"), "--out", str(folder / "results")]
-        done = CliRunner().invoke(main, arguments, catch_exceptions=False)
+        with rendering:
+            done = CliRunner().invoke(main, arguments, catch_exceptions=False)
         if done.exit_code:
             raise SystemExit(done.exit_code)
 
@@ -282,6 +243,7 @@ def _flower(memory):
     from attacks.clients import update as step
     from attacks.folders import _norm
     from fedavot.flower import FedAVOT
+    from fedavot.flower.memory.on_clients import TRAINING
 
     def act(folder):
         grid = federation(N_CLIENTS, step, memory=memory == "clients")
@@ -296,16 +258,13 @@ def _flower(memory):
     def plain(name, data):
         if name.endswith(".jsonl"):
             return [json.loads(line) | {"time": ""} for line in data.splitlines()]
-        return None if name.endswith(".npz") else data
+        return len(data) if name == TRAINING else None if name.endswith(".npz") else data
 
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
     if memory == "server":
         return Scenario(act, plain=plain)
-    # A client whose disk is full fails in that round, and the others go on. A run that is killed
-    # before its first checkpoint begins anew, and its clients' files have other names.
-    return Scenario(
-        act, plain=plain, transient=lambda name: name.startswith(".memory-"), absorbs="full"
-    )
+    # A client whose disk is full fails in that round, and the others go on.
+    return Scenario(act, plain=plain, absorbs="full")
 
 
 def flower_server():
