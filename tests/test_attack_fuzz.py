@@ -3,6 +3,7 @@
 import multiprocessing
 from collections import Counter
 
+import numpy as np
 import pytest
 from attacks import fuzz, isolation, replies
 from attacks.clients import MODEL, N_CLIENTS, Node, app_of, record_of, update
@@ -63,11 +64,23 @@ def test_an_error_that_flower_does_not_make_by_itself_is_a_fault():
     assert not replies.flowers_own(elsewhere.value, replies._clipped, grid)
 
 
-@pytest.mark.parametrize("change", [{"w": MODEL["w"] * float("nan")}, {"w": MODEL["w"][:1]}, {}])
+def renamed(content):
+    content["arrays"] = record_of({"v": MODEL["w"], "n": MODEL["n"]})
+
+
+def reshaped(content):
+    content["arrays"] = record_of({**MODEL, "w": np.expand_dims(np.asarray(MODEL["w"]), 0)})
+
+
+def uncounted(content):
+    del content["metrics"]["num-examples"]
+
+
+@pytest.mark.parametrize("change", [renamed, reshaped, uncounted])
 def test_a_reply_that_has_to_be_excluded_is_no_excuse(change):
+    """Flower, which does not look, divides by zero for each of them."""
     grid, error = train(replies._clipped, unchanged)
-    arrays = {**MODEL, **change} if change else {"w": MODEL["w"]}
-    grid.trained[replies.LIAR].content["arrays"] = record_of(arrays)
+    change(grid.trained[replies.LIAR].content)
     assert not replies.flowers_own(error, replies._clipped, grid)
 
 
