@@ -7,7 +7,7 @@ from attacks.disk import Disk, Killed
 from attacks.fault_scenarios import SCENARIOS, Scenario
 from attacks.faults import campaign
 
-EVERY = {"alignment": 1, "columns": 2, "aligner": 2, "sample-log": 13, "audit": 31, "study": 151}
+EVERY = {"alignment": 1, "columns": 2, "aligner": 2, "sample-log": 13, "audit": 31, "study": 61}
 OTHERWISE = 83
 """How many points there are for each one that is tried; no multiple of the three ways to fail."""
 
@@ -44,6 +44,17 @@ def test_a_program_that_writes_carelessly_is_found_out(act, kinds, tmp_path):
     careless = Scenario(act, lambda folder: (folder / "file").write_bytes(b"old"), is_old_or_new)
     _, found = campaign(careless, tmp_path / "work")
     assert {line.split()[0] for line in found if "neither" in line} == kinds
+
+
+def write_under_a_drawn_name(folder):
+    (folder / os.urandom(8).hex()).write_bytes(b"x")
+    (folder / "done").write_bytes(b"x")
+
+
+def test_a_program_that_leaves_a_file_under_a_drawn_name_is_found_out(tmp_path):
+    _, found = campaign(Scenario(write_under_a_drawn_name), tmp_path / "work")
+    kinds = {line.split()[0] for line in found if "another result: ['*']" in line}
+    assert kinds == {"full", "killed", "power"}
 
 
 def test_nothing_can_be_tidied_up_after_the_process_is_killed(tmp_path):
