@@ -30,6 +30,7 @@ def test_checkpoints_that_were_edited_and_sealed_again_are_refused_or_proper(tmp
     judge = fuzz.ENTRIES["folder"][0](tmp_path)
     once = (1101, 1412, 2280, 2471, 2570, 3916, 5199, 5587, 5701, 9153, 9523, 10503)
     outcomes = {number: settled(judge, 0, number) for number in once}
+    outcomes |= {number: settled(judge, 1, number) for number in (3373, 4910, 10417)}
     assert {number: it for number, it in outcomes.items() if isinstance(it, Fault)} == {}
 
 

@@ -594,6 +594,31 @@ def test_an_edited_checkpoint_with_a_fitting_checksum_is_refused(tmp_path, chang
         resumed(tmp_path, importance=LISTED)
 
 
+@pytest.mark.parametrize("kind", ["weigher", "memory"])
+def test_complex_numbers_in_the_place_of_ours_are_refused(tmp_path, kind):
+    Run("memory", tmp_path).start(2)
+    path = tmp_path / "checkpoint.npz"
+    with np.load(path) as archive:
+        held = dict(archive)
+    names = [name for name in held if name.startswith(f"{kind}/")]
+    assert names
+    for name in names:
+        seal_archive(path, held | {name: held[name].astype(np.complex128)})
+        with pytest.raises(CheckpointError, match="the checkpoint in "):
+            Run("memory", tmp_path, resume=True).start(3)
+
+
+def test_with_memory_a_checkpoint_whose_model_has_other_arrays_is_refused(tmp_path):
+    Run("memory", tmp_path).start(2)
+    path, meta = tmp_path / "checkpoint.npz", meta_of(tmp_path)
+    with np.load(path) as archive:
+        held = dict(archive)
+    names = ["other", *meta["model"][1:]]
+    seal_archive(path, held | {"meta": as_array(meta | {"model": names})})
+    with pytest.raises(CheckpointError, match="array 'other' is in its model"):
+        Run("memory", tmp_path, resume=True).start(3)
+
+
 def test_a_log_that_lacks_rounds_of_the_checkpoint_is_refused(tmp_path):
     Run("FedAvg", tmp_path).start(3)
     path = tmp_path / "participation.jsonl"

@@ -89,8 +89,16 @@ def refuse_other_form(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> No
             )
 
 
-def refuse_unusable(model: ArrayRecord, form: Mapping[str, Any]) -> None:
-    """Raise if a model in a checkpoint is not finite, or has an array in another form."""
+def refuse_unusable(model: ArrayRecord, form: Mapping[str, Any], *, exact: bool) -> None:
+    """Raise if a model in a checkpoint is not finite, or has an array in another form.
+
+    If ``exact``, it must have the arrays of that form, and no others.
+    """
+    if exact and (odd := sorted(model.keys() ^ form.keys())):
+        raise CheckpointError(
+            f"the checkpoint was damaged or edited: array {odd[0]!r} is in its model or in this "
+            "run's, and not in both; start in another folder"
+        )
     for key, found in form_of(model).items():
         values = view(model[key])
         if form.get(key, found) != found or not (

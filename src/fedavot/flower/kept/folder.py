@@ -228,7 +228,9 @@ class RunFolder:
         assert self._log is not None
         assert self._state is not None
         meta = checkpoint.meta
-        weighed = unpack(meta["weigher"], checkpoint.arrays)
+        # What is ours has numbers and text; other arrays are missing, wherever they are named.
+        own = {name: it for name, it in checkpoint.arrays.items() if it.dtype.kind in "biufU"}
+        weighed = unpack(meta["weigher"], own)
         difference = self._parts.weigher.differs(weighed)
         remembered = meta["memory"] is not None
         if difference is None and remembered != (self.memory is not None):
@@ -239,16 +241,16 @@ class RunFolder:
             )
         saved.refuse_other_form(meta["form"], self._form)
         run.model = saved.unpack_model(meta["model"], checkpoint.arrays)
-        saved.refuse_unusable(run.model, self._form)
+        saved.refuse_unusable(run.model, self._form, exact=self.memory is not None)
         self._state.load(meta["strategy"], checkpoint.arrays)
         self._parts.weigher.load_state_dict(weighed)
         for event in self._parts.weigher.events:
             _log.warning("FedAVOT: since the checkpoint was written, %s", event)
-        self._parts.names.load_state_dict(unpack(meta["names"], checkpoint.arrays))
-        self._parts.inspector.load_state_dict(unpack(meta["inspector"], checkpoint.arrays))
+        self._parts.names.load_state_dict(unpack(meta["names"], own))
+        self._parts.inspector.load_state_dict(unpack(meta["inspector"], own))
         run.number, run.evaluated = int(meta["round"]), bool(meta["evaluated"])
         if self.memory is not None:
-            self.memory.load_state_dict(unpack(meta["memory"], checkpoint.arrays))
+            self.memory.load_state_dict(unpack(meta["memory"], own))
         self._log.cut(run.number)
         saved.set_rng_states(meta["random"])
         for kind in _HISTORIES:
