@@ -11,6 +11,7 @@ from fedavot.audit.findings import Reached
 from fedavot.audit.recommending import Estimate
 from fedavot.audit.report.comparison import compare
 from fedavot.audit.report.document import findings_document, read_findings, write_findings
+from fedavot.errors import FileFormatError
 
 
 def changed(before, after):
@@ -164,3 +165,21 @@ def test_new_and_missing_groups_are_named():
     assert (
         change["groups"].words == "Now among the groups: labs. No longer among the groups: clinics."
     )
+
+
+@pytest.mark.parametrize("name", [-1, 5e-324, None, ["fedavg"]])
+@pytest.mark.parametrize("place", ["in use", "best"])
+def test_a_rule_that_is_no_name_is_refused(place, name):
+    before = json.loads(json.dumps(findings_document(made.findings())))
+    if place == "best":
+        before["recommendation"]["best"] = {"rule": name}
+    else:
+        before["in_use"] = name
+    with pytest.raises(FileFormatError, match="is not a name"):
+        compare(before, made.findings())
+
+
+def test_a_recommendation_of_no_rule_names_none():
+    advice = replace(made.findings().recommendation, best=None)
+    change = changed(made.findings(), made.findings(recommendation=advice))
+    assert change["recommendation"].after == advice.action

@@ -81,13 +81,19 @@ def _advice(old: _Document, new: _Document) -> Iterator[Change]:
             "different objectives, so the federation itself need not have changed.",
         )
     yield from _told("recommendation", old, new, _action)
-    yield from _told("rule in use", old, new, lambda one: label(one["in_use"]))
+    yield from _told("rule in use", old, new, lambda one: _rule(one["in_use"]))
 
 
 def _action(document: _Document) -> str:
     advice = document["recommendation"]
-    rule = f", with {label(advice['best']['rule'])}" if advice["best"] else ""
-    return f"{shown(advice['action'])}{shown(rule)}"
+    rule = f", with {_rule(advice['best']['rule'])}" if advice["best"] else ""
+    return f"{shown(advice['action'])}{rule}"
+
+
+def _rule(name: Any) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"the rule {name!r} is not a name")
+    return shown(label(name))
 
 
 def _told(
