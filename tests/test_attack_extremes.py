@@ -1,6 +1,7 @@
 """A few problems at the edge of what numbers can say, and that wrong answers would be found."""
 
 import dataclasses
+import warnings
 
 import numpy as np
 import pytest
@@ -16,6 +17,14 @@ def test_what_must_hold_holds_for_tiny_shares_certain_clients_and_cohorts_of_one
     outcomes = {number: extremes.judged(3, number) for number in range(PROBLEMS)}
     assert {n: it for n, it in outcomes.items() if isinstance(it, Fault)} == {}
     assert set(outcomes.values()) == {"feasible", "infeasible"}
+
+
+@pytest.mark.parametrize(("seed", "number"), [(0, 67), (0, 278), (1, 586), (1, 723), (1, 1921)])
+def test_what_was_wrong_once_is_right(seed, number):
+    """Weights that vanish in mixtures, and levels that are reached with probability 1e-300."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert extremes.judged(seed, number) in ("feasible", "infeasible")
 
 
 @pytest.mark.parametrize(

@@ -112,13 +112,14 @@ def _refine(
     wanted = np.bincount(levels, importance, minlength=count)
     open_levels = (covered > 0) & (wanted > 0)
     open_levels[levels[settled]] = False
-    ratios = np.divide(covered, wanted, out=np.zeros(count), where=open_levels)
-    # Levels do not share cohorts, so each has units of its own, as fine as can be.
-    units = np.divide(UNITS / count, covered, out=np.zeros(count), where=open_levels)
     kept = open_levels[lowest]
     reduced = cohorts.incidence.within(levels).chosen(kept)
-    supply = np.round(ratios[levels] * importance * units[levels])
-    demand = np.round(cohorts.probabilities[kept] * units[lowest[kept]])
+    # Levels do not share cohorts, so each has units of its own, as fine as can be: shares of the
+    # level's importance and coverage, either of which may be 1e-300.
+    shares = np.zeros_like(importance)
+    np.divide(importance, wanted[levels], out=shares, where=open_levels[levels])
+    supply = np.round(shares * (UNITS / count))
+    demand = np.round(cohorts.probabilities[kept] / covered[lowest[kept]] * (UNITS / count))
     flow = maximum_flow(reduced, supply, demand)
     unmet = np.bincount(levels, supply - flow.sent, minlength=count)
     sizes = np.bincount(levels, minlength=count)
