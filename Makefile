@@ -7,9 +7,11 @@ BIN := .venv/bin
 demo: .venv/ready
 	$(BIN)/fedavot reproduce regression
 
-# One process per core: threads of BLAS beside them would wait for one another. Files keep their
-# order, because the default puts files of few tests last, and those are the deployments.
-PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+# One process per core, and one more because deployments mostly wait; threads of BLAS beside them
+# would wait for one another. Files keep their order: the default puts files of few tests last, and
+# those are the deployments.
+WORKERS = $(shell $(BIN)/python -c "import os; print(os.cpu_count() + 1)")
+PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: .venv/ready .venv/ready-flower .venv/ready-adapters
 	$(PYTEST)
 
