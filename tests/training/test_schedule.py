@@ -284,3 +284,19 @@ def test_a_rule_that_chooses_no_asked_is_refused(chosen):
     rule = dataclasses.replace(small.SHARES, choose=lambda cohorts, rng: chosen)
     with pytest.raises(RuleError, match="'importance-average' must choose a list of Asked"):
         train(small.PROBLEM, rule, training.Training(1, small.STEP))
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32])
+def test_cohorts_may_come_as_the_rows_of_one_array(dtype):
+    rows = np.array([[2, 0], [1, 3], [0, 1]], dtype=dtype)
+    problems = [
+        dataclasses.replace(small.PROBLEM, availability=lambda rng, rounds, given=given: given)
+        for given in (rows, list(rows))
+    ]
+    as_rows, as_list = (schedule(one, small.SHARES, (3, 11), 3) for one in problems)
+    assert np.array_equal(as_rows.members, as_list.members)
+    assert np.array_equal(as_rows.weights, as_list.weights)
+    twice = np.array([[2, 0], [1, 1], [0, 1]], dtype=dtype)
+    problem = dataclasses.replace(small.PROBLEM, availability=lambda rng, rounds: twice)
+    with pytest.raises(CohortError, match="client 1 twice in round 2"):
+        schedule(problem, small.SHARES, (3,), 3)

@@ -99,14 +99,17 @@ def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) ->
     given: list[Any] = []
     for seed in seeds:
         source = f"the availability of seed {seed}"
-        cohorts = _cohorts(problem.availability(np.random.default_rng([seed, 0]), rounds), source)
+        drawn = problem.availability(np.random.default_rng([seed, 0]), rounds)
+        table = drawn if isinstance(drawn, np.ndarray) and drawn.ndim == 2 else None
+        cohorts = _cohorts(drawn, source) if table is None else list(table)
         if len(cohorts) != rounds:
             raise CohortError(
                 f"the availability gave {len(cohorts)} cohorts for {rounds} rounds of seed {seed}"
             )
-        flat = _checked(cohorts, task, source)
+        flat = _checked(cohorts, task, source, table)
+        types = {one.dtype for one in (cohorts if table is None else [table])}
         # All of one type, also empty ones: rules index by cohorts, and cache by their bytes.
-        if {cohort.dtype for cohort in cohorts} != {np.dtype(np.int64)}:
+        if types != {np.dtype(np.int64)}:
             cohorts = [cohort.astype(np.int64) for cohort in cohorts]
         chosen = rule.choose(cohorts, np.random.default_rng([seed, 1]))
         if not (isinstance(chosen, list) and set(map(type, chosen)) <= {Asked}):
@@ -182,19 +185,27 @@ def _rectangle(
     return Schedule(members.reshape(cut), weights.reshape(cut), task.n_clients)
 
 
-def _checked(cohorts: Sequence[Integers], task: Task, source: str) -> _Flat:
-    """Return the members of all rounds; refuse those that are not distinct known clients."""
+def _checked(
+    cohorts: Sequence[Integers], task: Task, source: str, table: Integers | None = None
+) -> _Flat:
+    """Return the members of all rounds; refuse those that are not distinct known clients.
+
+    The table has the cohorts as its rows, if they came as one array.
+    """
     n_clients = task.n_clients
-    if {cohort.ndim for cohort in cohorts} - {1}:
+    if table is None and {cohort.ndim for cohort in cohorts} - {1}:
         deep = [number for number, cohort in enumerate(cohorts) if cohort.ndim != 1]
         raise CohortError(
             f"{source} has a cohort of shape {cohorts[deep[0]].shape} in round {deep[0] + 1}; "
             "it must be a flat sequence of client indices"
         )
-    sizes = _sizes(cohorts)
+    sizes = _sizes(cohorts) if table is None else np.full(len(table), table.shape[1])
     if not sizes.any():
         raise CohortError(f"{source} has no participants in any of {len(cohorts)} rounds")
-    members = np.concatenate(cohorts if sizes.all() else [one for one in cohorts if one.size])
+    if table is None:
+        members = np.concatenate(cohorts if sizes.all() else [one for one in cohorts if one.size])
+    else:
+        members = table.flatten()
     if not np.issubdtype(members.dtype, np.integer):
         raise CohortError(
             f"{source} gave members of type {members.dtype}, not client indices from 0 to "
