@@ -288,15 +288,13 @@ def test_a_rule_that_chooses_no_asked_is_refused(chosen):
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32])
 def test_cohorts_may_come_as_the_rows_of_one_array(dtype):
+    def planned(given):
+        problem = dataclasses.replace(small.PROBLEM, availability=lambda rng, rounds: given)
+        return schedule(problem, small.SHARES, (3, 11), 3)
+
     rows = np.array([[2, 0], [1, 3], [0, 1]], dtype=dtype)
-    problems = [
-        dataclasses.replace(small.PROBLEM, availability=lambda rng, rounds, given=given: given)
-        for given in (rows, list(rows))
-    ]
-    as_rows, as_list = (schedule(one, small.SHARES, (3, 11), 3) for one in problems)
+    as_rows, as_list = planned(rows), planned(list(rows))
     assert np.array_equal(as_rows.members, as_list.members)
     assert np.array_equal(as_rows.weights, as_list.weights)
-    twice = np.array([[2, 0], [1, 1], [0, 1]], dtype=dtype)
-    problem = dataclasses.replace(small.PROBLEM, availability=lambda rng, rounds: twice)
     with pytest.raises(CohortError, match="client 1 twice in round 2"):
-        schedule(problem, small.SHARES, (3,), 3)
+        planned(np.array([[2, 0], [1, 1], [0, 1]], dtype=dtype))

@@ -19,7 +19,7 @@ from fedavot.errors import TaskError
 
 Params = Any
 Batch = Any
-Availability = Callable[[np.random.Generator, int], Sequence[Integers]]
+Availability = Callable[[np.random.Generator, int], Sequence[Integers] | Integers]
 """A function of (rng, rounds) that gives one cohort per round, such as a law's ``sample``."""
 
 
