@@ -88,9 +88,11 @@ oldest: .venv/ready-oldest
 	.venv/peers/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt \
 		&& touch $@ || echo "frameworks not installed; P6 and P7 will say so"
 
+# The metadata that hatchling writes needs a newer packaging than MLflow allows.
 .venv/ready-release: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv/release
-	.venv/release/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build hatchling twine
+	grep -v '^packaging==' constraints.txt > .venv/release/constraints.txt
+	.venv/release/bin/python -m pip install --quiet --disable-pip-version-check -c .venv/release/constraints.txt build hatchling twine
 	touch $@
 
 .venv/ready-oldest: pyproject.toml oldest.txt
