@@ -119,7 +119,7 @@ class Sum(StatefulModel):
 
     def get_model_difference(self, *_: object) -> MappedVectorStatistics:
         """Raise: pfl requires this method and the next two, but does not call them here."""
-        raise NotImplementedError
+        raise NotImplementedError("pfl requires this method, and does not call it here")
 
     save = load = get_model_difference
 

@@ -79,7 +79,8 @@ def correction(context: Context, *, steps: int) -> Callable[[Any], None]:
             if name in parts:
                 _add(values, parts[name], ready, name)
                 key = f"part/{name}"
-                done[key] = float(done.get(key, 0.0)) + 1.0 / count  # type: ignore[arg-type]
+                before: Any = done.get(key, 0.0)
+                done[key] = float(before) + 1.0 / count
 
     return shift
 
