@@ -26,7 +26,7 @@ from fedavot.rules import Known, build
 from fedavot.rules.held import ClientMemory, ServerMemory
 from fedavot.training import Problem, Run, Task, Training, constant, train
 from fedavot.training.tasks.linear import iid_regression
-from fedavot.training.tasks.softmax import softmax_task
+from fedavot.training.tasks.softmax import heterogeneous_softmax
 
 SEEDS, ROUNDS = 1_000, 2_000
 N_CLIENTS, COHORT, EXAMPLES, FEATURES, CLASSES = 1_000_000, 1_000, 10, 64, 10
@@ -77,13 +77,11 @@ def _error(task: Task, rule: Any, given: Any, run: Run, seed: int) -> float:
 
 
 def federation(n_clients: int) -> tuple[Task, Floats]:
-    """Return softmax regression whose clients have inputs and labels of their own."""
-    rng = np.random.default_rng(0)
-    features = rng.standard_normal((n_clients, EXAMPLES, FEATURES), dtype=np.float32)
-    truth = rng.standard_normal((FEATURES, CLASSES), dtype=np.float32)
-    own = rng.standard_normal((n_clients, 1, CLASSES), dtype=np.float32)
-    labels = (features @ truth + 4.0 * own).argmax(axis=2)
-    task = softmax_task("many", list(zip(features, labels, strict=True)), CLASSES)
+    """Return softmax regression of clients that differ, and how much each counts."""
+    task = heterogeneous_softmax(
+        n_clients=n_clients, n_features=FEATURES, n_examples=EXAMPLES, n_classes=CLASSES
+    )
+    rng = np.random.default_rng(1)
     return task, rng.permutation(np.exp(np.linspace(-1.0, 1.0, n_clients)))
 
 
@@ -100,12 +98,19 @@ def many_clients(n_clients: int) -> None:
 
     problem = Problem(task, importance, cohorts)
     rule = rules.steady(importance)
-    for rounds in (500, 500, 1_000):
-        training = Training(rounds, constant(STEP), local_steps=LOCAL_STEPS, record_every=rounds)
+    for rounds, tables in ((500, "device"), (500, "device"), (1_000, "device"), (1_000, "host")):
+        every = rounds // 20 if tables == "host" else rounds
+        training = Training(
+            *(rounds, constant(STEP)), local_steps=LOCAL_STEPS, record_every=every, tables=tables
+        )
         begin = time.perf_counter()
         run = train(problem, rule, training)
         seconds = time.perf_counter() - begin
-        print(f"    {rounds:,} rounds: {rounds / seconds:.0f} per second, loss {run.losses[0, -1]}")
+        print(
+            f"    {rounds:,} rounds, memories on the {tables}: {rounds / seconds:.0f} per second, "
+            f"loss {run.losses[0, -1]}",
+            flush=True,
+        )
     short = Training(CHECKED, constant(STEP), local_steps=LOCAL_STEPS, record_every=CHECKED)
     found = train(problem, rule, short).params
     wanted = held(task, importance, cohorts(np.random.default_rng([0, 0]), CHECKED))

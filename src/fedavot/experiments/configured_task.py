@@ -31,7 +31,7 @@ from fedavot.training.tasks.linear import (
     mean_square,
 )
 from fedavot.training.tasks.mlp import mlp_task
-from fedavot.training.tasks.softmax import softmax_task
+from fedavot.training.tasks.softmax import heterogeneous_softmax, softmax_task
 
 N_CLIENTS = 100
 """Number of clients where neither the configuration nor a log gives it."""
@@ -39,11 +39,14 @@ _DRAWN: dict[str, Any] = {
     "heterogeneous-regression": heterogeneous_regression,
     "absolute-deviations": functools.partial(heterogeneous_regression, loss=mean_deviation),
     "hinge": heterogeneous_classification,
+    "heterogeneous-softmax": heterogeneous_softmax,
 }
 _LOSSES = {"squares": mean_square, "absolute": mean_deviation, "hinge": mean_hinge}
 _CLASSIFIERS: dict[str, Any] = {"softmax": softmax_task, "mlp": mlp_task}
 _DIGITS = {f"mnist-{name}": make for name, make in (_CLASSIFIERS | {"cnn": cnn_task}).items()}
-_BYTES_PER_NUMBER = 24
+_BYTES_PER_NUMBER = {"heterogeneous-softmax": 8}
+"""A feature in single precision, and a copy of it on the device."""
+_DOUBLE = 24
 """A feature in double precision, and two temporary copies of it."""
 
 
@@ -92,7 +95,7 @@ def _drawn(options: Table, otherwise: int) -> Task:
     sizes = ("n_clients", "n_features", "n_examples")
     numbers = math.prod(as_size(own[name], what=name, low=1) for name in sizes)
     refuse_if_too_large(
-        _BYTES_PER_NUMBER * numbers,
+        _BYTES_PER_NUMBER.get(options["kind"], _DOUBLE) * numbers,
         what=f"data of {numbers:,} numbers",
         remedy="lower n_clients, examples or n_features",
     )

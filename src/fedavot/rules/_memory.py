@@ -43,6 +43,7 @@ from fedavot.rules._rule import (
     Rule,
     State,
     along,
+    marked,
     minus,
     one_each,
     pick,
@@ -97,7 +98,15 @@ def remembering(
         correct=correct if corrects else None,
         remembers=True,
         n_clients=importance.size,
+        rows=rows,
     )
+
+
+def rows(state: Memory) -> Memory:
+    """Return which leaves of the state have one row per client."""
+    marks: Memory = marked(state, False)
+    evidence = marks.evidence._replace(seen=True, written=True)
+    return marks._replace(importance=True, evidence=evidence, last=marked(state.last, True))
 
 
 def empty_memory(

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedavot._checks import Floats
@@ -98,9 +97,7 @@ class Checkpoint:
             raise self._refusal("holds arrays that this run cannot have saved")
         if not sealed:
             note_unsealed(self._path, stacklevel=3)
-        carry = jax.tree.unflatten(
-            self._structure, [jnp.asarray(held[name]) for name in self._like]
-        )
+        carry = jax.tree.unflatten(self._structure, [held[name] for name in self._like])
         return Piece(carry, losses, recorded.tolist())
 
     def _fits(self, held: dict[str, Any], recorded: Any, losses: Any) -> bool:

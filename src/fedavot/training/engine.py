@@ -89,7 +89,7 @@ def finish(
             saved = Checkpoint(checkpoint, run.fingerprint, run.carry)
             found = saved.load()
         if found is not None:
-            run.keep(found)
+            run.resume(found)
     ending, message = _run_pieces(run, progress, saved)
     return run.result(ending, message, run.seconds + time.perf_counter() - begin)
 

@@ -4,14 +4,20 @@ Convex, and zero before training. A model is a dict of ``weights``, shape (n_fea
 and ``bias``, shape (n_classes,).
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fedavot._checks import Floats
+from fedavot._checks import Floats, as_seed, as_size
 from fedavot.training.task import Task
-from fedavot.training.tasks._classification import affine, classification_task
+from fedavot.training.tasks._classification import (
+    Accuracy,
+    CrossEntropy,
+    affine,
+    classification_task,
+)
 from fedavot.training.tasks._examples import Examples
 
 
@@ -43,4 +49,41 @@ def softmax_task(
     """
     return classification_task(
         name, data, n_classes, scores=affine, model=zero_model, clients=clients
+    )
+
+
+def heterogeneous_softmax(
+    *,
+    n_clients: int = 100,
+    n_features: int = 10,
+    n_examples: int = 30,
+    n_classes: int = 10,
+    seed: int = 0,
+) -> Task:
+    """Return multinomial logistic regression on clients with different mixes of classes.
+
+    Features are standard normal, and labels have the largest of the scores Wᵀx + 4 b_i, where W is
+    common to all clients and b_i is the client's own; both are standard normal. All of it is drawn
+    at once in single precision, so that a million clients take seconds.
+
+    Parameters
+    ----------
+    n_clients, n_features, n_examples, n_classes : int
+        Number of clients, of features, of examples per client, and of classes, at least 2.
+    seed : int
+        Seed for drawing the data.
+    """
+    clients = as_size(n_clients, what="n_clients", low=1)
+    width = as_size(n_features, what="n_features", low=1)
+    examples = as_size(n_examples, what="n_examples", low=1)
+    classes = as_size(n_classes, what="n_classes", low=2)
+    rng = np.random.default_rng(as_seed(seed))
+    features = rng.standard_normal((clients, examples, width), dtype=np.float32)
+    common = rng.standard_normal((width, classes), dtype=np.float32)
+    own = rng.standard_normal((clients, 1, classes), dtype=np.float32)
+    labels = (features @ common + 4.0 * own).argmax(axis=2).astype(np.int32)
+    init = functools.partial(zero_model, width, classes)
+    loss, accuracy = CrossEntropy(affine), Accuracy(affine)
+    return Task(
+        "heterogeneous softmax regression", (features, labels), loss, init, accuracy=accuracy
     )
