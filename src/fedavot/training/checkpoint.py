@@ -6,6 +6,7 @@ A file with another fingerprint is refused; so is one that is truncated, damaged
 """
 
 import hashlib
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,12 @@ from fedavot.training.task import leaves
 _FORMAT = "fedavot-training-3"
 _UNSEALED = "fedavot-training-2"
 """The format's name before checkpoints had a checksum."""
+PART = 0.1
+"""Largest part of a run's time that goes into saving it, about."""
+MOMENT = 1.0
+"""Seconds of writing that are not worth saving."""
+BYTES_A_SECOND = 3e8
+"""How fast checkpoints are written, before one has been."""
 
 
 def fingerprint(words: Iterable[str], arrays: Iterable[Any]) -> str:
@@ -61,6 +68,17 @@ class Checkpoint:
         self._fingerprint = fingerprint
         self._like = {f"leaf{at}": np.asarray(leaf) for at, leaf in enumerate(leaves(like))}
         self._structure = jax.tree.structure(like)
+        self._cost = sum(leaf.nbytes for leaf in self._like.values()) / BYTES_A_SECOND
+        self._last = time.perf_counter()
+
+    @property
+    def due(self) -> bool:
+        """Whether the run has gone on for long enough since it was last saved.
+
+        Small carries are always due. A table of a million models would be written for longer than
+        the rounds in between take.
+        """
+        return PART * (time.perf_counter() - self._last) >= self._cost - MOMENT
 
     def save(self, carry: Any, recorded: Sequence[int], losses: Floats) -> None:
         """Write the run as it stands, whole or not at all."""
@@ -70,7 +88,10 @@ class Checkpoint:
             "recorded": np.asarray(recorded, dtype=np.int64),
             "losses": losses,
         }
+        begin = time.perf_counter()
         write_archive(self._path, dict(zip(self._like, leaves(carry), strict=True)) | arrays)
+        self._last = time.perf_counter()
+        self._cost = self._last - begin
 
     def load(self) -> Piece | None:
         """Return the rounds that were saved, or None if there is no file yet."""

@@ -53,7 +53,8 @@ def train(
         Called after every piece of the run, about ten times.
     checkpoint : path, optional
         A file that the run is saved to after every piece, and resumed from if it exists. It is
-        refused if it belongs to another run.
+        refused if it belongs to another run. If saving takes more than a second, pieces in between
+        are left out, so that it takes about a tenth of the time.
 
     Returns
     -------
@@ -118,6 +119,7 @@ def _run_pieces(
 ) -> tuple[Ending, str]:
     """Run the pieces that are left; return how it ended."""
     total = run.training.rounds
+    unsaved = False
     try:
         for at, to in run.pieces():
             with precision(run.task):
@@ -133,13 +135,20 @@ def _run_pieces(
                     f"{advice if number == 1 else ''}lower the step size"
                 )
             run.keep(piece)
-            if saved is not None:
-                saved.save(run.carry, run.recorded, np.array(run.losses).T)
+            unsaved = saved is not None and to < total and not saved.due
+            if saved is not None and not unsaved:
+                _save(run, saved)
             if progress is not None:
                 progress(to, total)
     except KeyboardInterrupt:
+        if saved is not None and unsaved:
+            _save(run, saved)
         return Ending.INTERRUPTED, f"interrupted after round {run.done} of {total}"
     return Ending.FINISHED, ""
+
+
+def _save(run: ActiveRun, saved: Checkpoint) -> None:
+    saved.save(run.carry, run.recorded, np.array(run.losses).T)
 
 
 def check_batches(task: Task, size: int | None) -> None:
