@@ -1,7 +1,6 @@
 """A configuration becomes the study it describes."""
 
 import re
-import shutil
 import tomllib
 from pathlib import Path
 
@@ -116,6 +115,7 @@ def test_what_is_not_said_has_the_default_that_is_documented(tmp_path):
     assert (setting.training.local_steps, setting.training.record_every) == (1, 1)
     assert setting.training.batch_size is None
     assert setting.training.projection is None
+    assert setting.training.tables == "device"
     assert setting.target is None
 
 
@@ -140,6 +140,20 @@ def test_a_configured_study_runs_as_train_does(tmp_path):
         assert outcome.metrics["tail_loss"] == run.tail_loss(5).tolist()
         assert outcome.metrics["rounds_to_target"] == [1.0, 1.0]
         assert min(outcome.metrics["excess"]) > 0
+
+
+def test_clients_with_their_own_mixes_of_classes_are_drawn(tmp_path):
+    task = "kind = 'heterogeneous-softmax'\nn_clients = 5\nn_features = 3\nexamples = 400"
+    setting = configured(
+        *(tmp_path,), task=f"{task}\nn_classes = 4", training=f"{TINY['training']}\ntables = 'host'"
+    )
+    drawn = setting.instances[0].problem.task
+    features, labels = drawn.data
+    assert (features.shape, features.dtype) == ((5, 400, 3), np.float32)
+    mixes = np.array([np.bincount(own, minlength=4) for own in labels]) / 400
+    assert np.ptp(mixes, axis=0).max() > 0.3
+    assert setting.training.tables == "host"
+    assert drawn.accuracy is not None
 
 
 @pytest.fixture
@@ -175,9 +189,11 @@ def test_digits_have_no_groups(tmp_path):
 @pytest.mark.parametrize("path", [*EXAMPLES.glob("*.toml"), EXPLAINED], ids=lambda path: path.stem)
 def test_the_examples_are_read_and_built(path, tmp_path):
     write_sample(tmp_path / "sample")
-    shutil.copy(path, tmp_path)
+    # A million clients would be drawn in earnest.
+    text = path.read_text(encoding="utf-8").replace("1_000_000", "2_000")
+    (tmp_path / path.name).write_text(text, encoding="utf-8")
     setting = setting_of(read_config(tmp_path / path.name))
-    written = tomllib.loads(path.read_text(encoding="utf-8"))
+    written = tomllib.loads(text)
     assert setting.name == written["name"]
     assert setting.training.rounds == written["training"]["rounds"]
     assert len(setting.rules) == len(written["rules"])
