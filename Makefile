@@ -11,7 +11,10 @@ demo: .venv/ready
 # would wait for one another. Files keep their order: the default puts files of few tests last, and
 # those are the deployments.
 WORKERS = $(shell $(BIN)/python -c "import os; print(os.cpu_count() + 1)")
-PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# What JAX compiled is kept: many tests and programs compile the same, and a second run little.
+CACHED = JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.venv/jax JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 \
+	JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
+PYTEST = $(CACHED) OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: .venv/ready .venv/ready-flower .venv/ready-adapters
 	$(PYTEST)
 

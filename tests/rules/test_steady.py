@@ -1,5 +1,6 @@
 """The steady rule: its fixed point, what it learns, and what it is given."""
 
+import functools
 import itertools
 
 import jax
@@ -34,6 +35,10 @@ def double_precision():
         yield
 
 
+compiled = functools.cache(jax.jit)
+"""A rule's function, compiled once for all rules that share it."""
+
+
 class Player:
     """Rounds of a rule in which clients say what they are told to, per unit of step."""
 
@@ -50,13 +55,13 @@ class Player:
         updates = jnp.stack([*rows, jnp.zeros_like(self.model)])
         report = Report(members, jnp.asarray([*asked.weights, 0.0]), updates, None, step, 2)
         before = self.model
-        self.model, self.state = self.rule.aggregate(before, self.state, report)
+        self.model, self.state = compiled(self.rule.aggregate)(before, self.state, report)
         return np.asarray(self.model - before) / (2 * step if step else 1.0)
 
     def correction(self, client):
         if self.rule.correct is None:
             return 0.0
-        return self.rule.correct(self.model, self.state, client)
+        return compiled(self.rule.correct)(self.model, self.state, client)
 
 
 def words(seed):
