@@ -7,11 +7,11 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
-from grid import Node, record_of
+from grid import Node, everybody, record_of
 from watched import APP, MODEL, Watched, mute, named, registered
 
 from fedavot.errors import ImportanceError, OptionError
-from fedavot.flower import Admission, Weighting, introduce
+from fedavot.flower import Admission, FedAVOT, Weighting, introduce
 from fedavot.flower.who import identity
 
 
@@ -213,7 +213,55 @@ def test_a_node_without_introduce_is_refused_with_the_remedy(caplog):
 
 def test_a_node_without_the_key_is_refused_with_the_remedy():
     run = Watched({7: named("a"), 8: Node(APP, {"site": "x"})})
-    assert "'partition-id'" in run.run(1)[0].refused["node 8"]
+    refusal = run.run(1)[0].refused["node 8"]
+    assert "'partition-id', but 'site'" in refusal
+    assert "Admission(key=...)" in refusal
+    admitted = Watched({7: Node(APP, {"site": "x"})}, admission=Admission(key="site"))
+    assert admitted.run(1)[0].replied == ["x"]
+
+
+def needing_arrays(message, context, call_next):
+    """A mod that expects a model in every message."""
+    assert "arrays" in message.content.array_records
+    return call_next(message, context)
+
+
+def test_mods_are_not_asked_for_the_name():
+    app = ClientApp(mods=[needing_arrays])
+    introduce(app)
+
+    @app.train()
+    def train(message, context):
+        metrics = MetricRecord({"num-examples": 1})
+        content = RecordDict({"arrays": record_of(MODEL), "metrics": metrics})
+        return Message(content, reply_to=message)
+
+    assert Watched({7: Node(app, {"partition-id": "a"})}).run(1)[0].replied == ["a"]
+
+
+def test_an_apps_own_query_function_finds_the_configuration_where_the_strategy_sends_it():
+    seen = []
+
+    def reading(message, context, call_next):
+        seen.append(message.content["settings"]["server-round"])
+        return call_next(message, context)
+
+    app = ClientApp(mods=[reading])
+
+    @app.query("fedavot")
+    def say_name(message, context):
+        return Message(RecordDict({"fedavot": ConfigRecord({"name": "a"})}), reply_to=message)
+
+    @app.train()
+    def train(message, context):
+        metrics = MetricRecord({"num-examples": 1})
+        content = RecordDict({"arrays": record_of(MODEL), "metrics": metrics})
+        return Message(content, reply_to=message)
+
+    run = Watched({7: Node(app)})
+    run.strategy = FedAVOT(everybody(configrecord_key="settings"), on_round=run.seen.append)
+    assert run.run(1)[0].replied == ["a"]
+    assert seen == [1, 1]
 
 
 def test_node_ids_can_be_the_names():
@@ -389,8 +437,8 @@ def test_introduce_says_what_the_node_configuration_lacks():
     app = introduce(ClientApp())
     question = Message(RecordDict({"fedavot": ConfigRecord({"key": "site"})}), 7, "query.fedavot")
     context = Context(0, 7, {"partition-id": 1}, RecordDict(), {})
-    with pytest.raises(Exception, match="'site'.*'partition-id'"):
-        app(question, context)
+    told = app(question, context).content["fedavot"]
+    assert dict(told) == {"keys": "'partition-id'"}
 
 
 @pytest.mark.parametrize(

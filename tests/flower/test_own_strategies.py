@@ -492,3 +492,89 @@ def test_a_strategy_may_ask_a_fixed_cohort():
     avot(Fixed(fraction_evaluate=0.0), on_round=leave).start(grid, record_of(MODEL), 4)
     assert [it.replied for it in seen] == [["0", "1", "2"]] * 2 + [["0", "1"], ["0", "1", "2"]]
     assert [list(it.refused) for it in seen] == [[], [], ["node 102"], []]
+
+
+class Choosy(FedAvg):
+    """A strategy that averages the replies of some clients only, as Flower's whisper example."""
+
+    def aggregate_train(self, server_round, replies):
+        kept = [it for it in replies if it.content["metrics"]["train_loss"] < 2]
+        return super().aggregate_train(server_round, kept)
+
+
+class Late(FedAvg):
+    """A strategy that reads all arrays before it chooses."""
+
+    def aggregate_train(self, server_round, replies):
+        largest = max(replies, key=lambda it: abs(arrays_of(it.content["arrays"])["w"]).max())
+        return super().aggregate_train(server_round, [it for it in replies if it is not largest])
+
+
+@pytest.mark.parametrize("kind", [Choosy, Late])
+def test_a_reply_that_a_strategy_leaves_out_has_no_weight(tmp_path, kind):
+    seen = []
+    strategy = avot(everybody(kind), folder=tmp_path, on_round=seen.append)
+    end = strategy.start(federation(3, update), record_of(MODEL), 1).arrays
+    (record,), (line,) = seen, rounds_in(tmp_path)
+    (dropped,) = {"0", "1", "2"} - set(record.replied)
+    assert dropped == ("2" if kind is Choosy else "0")
+    assert dropped in record.excluded
+    assert line["applied"]
+    assert sum(record.weights.values()) == pytest.approx(1.0)
+    assert record.gap == pytest.approx(IMPORTANCE[dropped] / 10)
+    models = {name: update(MODEL, {}, {"partition-id": name})[0] for name in record.replied}
+    for key, value in arrays_of(end).items():
+        wanted = sum(record.weights[name] * model[key] for name, model in models.items())
+        np.testing.assert_allclose(value, wanted, atol=AGREE)
+
+
+@pytest.mark.parametrize("where", ["server", "clients"])
+def test_memory_is_of_the_replies_that_a_strategy_keeps(tmp_path, where):
+    """The run is that of a federation in which the client that is left out never replies."""
+    grids = [
+        federation(3, update, memory=where == "clients", fate=fate)
+        for fate in (lambda node, message: "reply", only([[0, 1]] * 4))
+    ]
+    ends, logs = [], []
+    for number, (kind, grid) in enumerate(zip((Choosy, FedAvg), grids, strict=True)):
+        seen = []
+        options = {"memory": where, "folder": tmp_path / str(number), "on_round": seen.append}
+        ends.append(avot(everybody(kind), **options).start(grid, record_of(MODEL), 4).arrays)
+        logs.append([record.weights for record in seen])
+    for key, value in arrays_of(ends[0]).items():
+        np.testing.assert_allclose(value, arrays_of(ends[1])[key], atol=AGREE)
+    assert logs[0] == logs[1]
+    assert set(logs[0][0]) == {"0", "1"}
+
+
+def test_memory_refuses_a_strategy_that_chooses_after_it_read_the_arrays(tmp_path):
+    strategy = avot(everybody(Late), memory="server", folder=tmp_path)
+    with pytest.raises(AggregateError, match="round 1: with memory.*pass only these to super"):
+        strategy.start(federation(3, update), record_of(MODEL), 2)
+
+
+class Meter:
+    """A tool that counts, without methods for a checkpoint."""
+
+    def __init__(self):
+        self.bytes = 0.0
+
+
+class Metered(FedAvg):
+    """A strategy with a meter, as FlowerTune's."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.meter, self.idle = Meter(), Meter()
+
+    def aggregate_train(self, server_round, replies):
+        kept = list(replies)
+        self.meter.bytes += len(kept)
+        return super().aggregate_train(server_round, kept)
+
+
+def test_a_tool_that_changes_is_named_once(tmp_path, caplog):
+    avot(everybody(Metered), folder=tmp_path).start(grid_of(), record_of(MODEL), 3)
+    warned = [it.getMessage() for it in caplog.records if it.levelname == "WARNING"]
+    assert len([it for it in warned if "Metered.meter" in it]) == 1
+    assert not [it for it in warned if "idle" in it]

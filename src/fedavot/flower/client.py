@@ -47,14 +47,15 @@ def introduce(app: ClientApp, *, memory: bool = False) -> ClientApp:
 
     def answer(message: Message, context: Context) -> Message:
         key = str(message.content.config_records[RECORD]["key"])
-        if key not in context.node_config:
-            found = ", ".join(map(repr, context.node_config)) or "nothing"
-            raise KeyError(f"the node configuration has no key {key!r}; it has {found}")
-        name = ConfigRecord({"name": str(context.node_config[key])})
-        return Message(RecordDict({RECORD: name}), reply_to=message)
+        if key in context.node_config:
+            told = ConfigRecord({"name": str(context.node_config[key])})
+        else:
+            told = ConfigRecord({"keys": ", ".join(map(repr, context.node_config))})
+        return Message(RecordDict({RECORD: told}), reply_to=message)
 
-    if f"query.{ACTION}" not in app._registered_funcs:  # introduced before, or by its own function
-        app.query(ACTION)(answer)
+    # Without the app's mods, which may expect a model in every message. An app that was introduced
+    # before, or has a function of its own, keeps it.
+    app._registered_funcs.setdefault(f"query.{ACTION}", answer)
     if memory and remember not in app._mods:
         # Train functions may be registered before this line or after it.
         app._mods = [remember, *app._mods]

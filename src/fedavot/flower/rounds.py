@@ -12,30 +12,33 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedavot._checks import Floats
+from fedavot._checks import Floats, enumerated
 from fedavot.errors import AggregateError, OptionError
 from fedavot.flower.kept.log import Round
 from fedavot.flower.memory.steady import SteadyMemory
 from fedavot.flower.options import Admission, Weighting
 from fedavot.flower.who.admission import AdmittedGrid
 from fedavot.flower.who.identity import Names
-from fedavot.flower.worth.aggregate import WeightWatch, fault_of, sent_arrays
+from fedavot.flower.worth.aggregate import fault_of, sent_arrays
 from fedavot.flower.worth.open_round import OpenRound
 from fedavot.flower.worth.records import (
     brief,
     metrics_of,
     put_weights,
     refuse_other_kinds,
+    shallow,
     typed_as,
 )
 from fedavot.flower.worth.replies import Inspector, Sorted
+from fedavot.flower.worth.watch import Watch
 from fedavot.flower.worth.weigher import Weigher
 from fedavot.flower.wrapped import (
     EVERYONE,
+    config_record,
     is_flowers_own,
     least_available,
     missing_noise,
@@ -93,7 +96,7 @@ class Rounds:
     ) -> None:
         self.key = weighted_by(strategy)
         self.weigher = weigher
-        self.names = Names(admission.identity, admission.key)
+        self.names = Names(admission.identity, admission.key, config_record(strategy))
         # Under differential privacy, weights must not depend on the updates.
         limit = None if noisy_layers(strategy) else admission.norm_limit
         self.inspector = Inspector(limit, self.key, needed_metric(strategy))
@@ -105,7 +108,7 @@ class Rounds:
         self._weighting, self._admission = weighting, admission
         self._finished = finished
         self._copies = not is_flowers_own(strategy)
-        self._watch = WeightWatch(self.key)
+        self._watch = Watch(self.key)
         self._warned = False
         self._open: OpenRound | None = None
         self._usable = 0
@@ -149,10 +152,11 @@ class Rounds:
         weights = self._weigh(names, open_round.shares)
         if too_little := missing_noise(self._strategy, max(weights, default=0.0)):
             _log.warning("FedAVOT: %s", too_little)
-        arrays, metrics = self._aggregate(server_round, found, weights, open_round.model)
+        arrays, metrics = self._aggregate(found, weights, open_round)
         fault = None
         if arrays is not None:
             fault = fault_of(arrays, open_round.model, exact=self.memory is not None)
+            fault = fault or (self._watch.conflict if self._copies else None)
         if self.memory is not None:
             self.memory.settle(accepted=arrays is not None and fault is None)
         if fault is not None:
@@ -165,6 +169,8 @@ class Rounds:
             found.usable.clear()
             self._finish(open_round, found, {}, metrics)
             return None, metrics
+        if self._copies:
+            names, weights = self._kept(found, weights, open_round.shares)
         weights, applied = self._in_effect(arrays, weights)
         self.weigher.observe(names, weights)
         given = dict(zip(names, weights.tolist(), strict=True))
@@ -200,7 +206,7 @@ class Rounds:
         if self._open is None or self._admission.enough is None:
             return False
         # Copies, because norms are learnt and memories taken out when the round is aggregated.
-        inspector, seen = copy.deepcopy(self.inspector), [_copied(reply) for reply in new]
+        inspector, seen = copy.deepcopy(self.inspector), [shallow(reply) for reply in new]
         if self.memory is not None:
             seen = self.memory.receive(seen)
         self._usable += len(inspector.sort(seen, self._open.asked, self._open.model).usable)
@@ -245,25 +251,48 @@ class Rounds:
             return np.asarray(chosen / chosen.sum())
         return self.weigher.weights(names)
 
-    def _aggregate(
-        self, server_round: int, found: Sorted, weights: Floats, model: ArrayRecord
-    ) -> Aggregate:
+    def _aggregate(self, found: Sorted, weights: Floats, open_round: OpenRound) -> Aggregate:
         """Pass the usable replies with their weights to the wrapped strategy."""
         if not found.usable:
             return None, None
         replies: list[Any] = list(found.usable.values())
-        put_weights(replies, weights.tolist(), model, key=self.key, copies=self._copies)
-        if self.memory is not None:
-            combined = self.memory.combine(server_round, found.usable, weights, model)
+        put_weights(replies, weights.tolist(), open_round.model, key=self.key, copies=self._copies)
+        memory, combine = self.memory, None
+        if memory is not None:
+
+            def combine(used: dict[str, Message]) -> ArrayRecord:
+                given = self._weigh(list(used), open_round.shares)
+                return memory.combine(open_round.number, used, given, open_round.model)
+
+        if self._copies:
+            self._watch.before(found.usable, weights, combine)
+        elif combine is not None:
+            combined = combine(found.usable)
             for reply in replies:
                 next(iter(reply.content.array_records.values())).update(combined)
-        elif self._copies:
-            self._watch.before(replies, weights)
-        return self._inner.aggregate_train(server_round, replies)
+        return self._inner.aggregate_train(open_round.number, replies)
+
+    def _kept(
+        self, found: Sorted, weights: Floats, shares: dict[str, float]
+    ) -> tuple[list[str], Floats]:
+        """Return the clients whose updates the wrapped strategy used, and their weights."""
+        names, used = list(found.usable), self._watch.used
+        if used == names:
+            return names, weights
+        dropped = [name for name in names if name not in used]
+        for name in dropped:
+            del found.usable[name]
+            found.excluded[name] = "the wrapped strategy left it out"
+        listed = enumerated(map(repr, dropped))
+        _log.info("FedAVOT: the wrapped strategy left out the updates of clients %s", listed)
+        if self.memory is not None:
+            return used, self._weigh(used, shares)
+        left = weights[[name in used for name in names]]
+        return used, np.asarray(left / (left.sum() or 1.0))
 
     def _in_effect(self, arrays: ArrayRecord, weights: Floats) -> tuple[Floats, bool]:
         """Return the weights that made an aggregate, and whether they are those that were given."""
-        if self.memory is not None or not self._copies or not self._watch.ignored(arrays):
+        if self.memory is not None or not self._copies or not self._watch.ignored(arrays, weights):
             return weights, True
         if not self._warned:
             _log.warning(
@@ -302,11 +331,3 @@ class Rounds:
         if open_round is not None:
             found = Sorted(usable={}, failed={}, late=sorted(open_round.asked), excluded={})
             self._finish(open_round, found, {}, None)
-
-
-def _copied(reply: Message) -> Message:
-    """Return a reply with the same records, from which some can be taken."""
-    copied = copy.copy(reply)
-    if reply.has_content():
-        copied.content = RecordDict(dict(reply.content))
-    return copied

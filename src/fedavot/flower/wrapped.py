@@ -76,6 +76,12 @@ def weighted_by(strategy: Strategy) -> str:
     return str(key)
 
 
+def config_record(strategy: Strategy) -> str:
+    """Return the name of the record in which a strategy sends a round's configuration."""
+    *_, leaf = layers(strategy)
+    return str(getattr(leaf, "configrecord_key", "config"))
+
+
 def is_flowers_own(strategy: Strategy) -> bool:
     """Return whether all layers are Flower's or ours, which do not write to reply arrays."""
     ours = ("flwr.", "fedavot.")

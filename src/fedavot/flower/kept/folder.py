@@ -142,9 +142,10 @@ class RunFolder:
         paths = {name: self._folder / name for name in kept}
         existing = [name for name, at in paths.items() if at.exists() and at.stat().st_size]
         if existing and not resume:
+            or_resume = "continue that run with resume=True, or " if self._checkpoints else ""
             raise CheckpointError(
-                f"{self._folder} holds {existing[0]} of an earlier run; continue that run with "
-                "resume=True, or choose another folder"
+                f"{self._folder} holds {existing[0]} of an earlier run; {or_resume}choose another "
+                "folder"
             )
         self._form = saved.form_of(model)
         if self._checkpoints:

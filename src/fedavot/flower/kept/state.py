@@ -7,7 +7,8 @@ began. Attributes that did not change are settings and come from the code, so th
 changed for the rest of a run; so are tools: functions, locks, trackers and other objects. A
 container that holds other objects than these is neither, and is refused before anybody trains. If
 an attribute becomes one during a run, a warning says so, and the checkpoint is refused when the run
-resumes.
+resumes. A tool whose own attributes are plain data and change, such as a counter, is named in a
+warning: it begins anew when the run resumes.
 """
 
 import enum
@@ -71,7 +72,7 @@ class StrategyState:
     def __init__(self, strategy: Strategy) -> None:
         self._layers = [_Layer(layer) for layer in layers(strategy)]
         self._reported: set[str] = set()
-        tools = sorted(name for layer in self._layers for name in layer.tools)
+        tools = sorted(f"{layer.name}.{tool}" for layer in self._layers for tool in layer.tools)
         if tools:
             _log.info("FedAVOT: objects that checkpoints leave to the code: %s", enumerated(tools))
 
@@ -86,7 +87,15 @@ class StrategyState:
                 "add state_dict() and load_state_dict(state) to the strategy",
                 name,
             )
-        self._reported |= lost
+        changed = {name for layer in self._layers for name in layer.changed_tools()}
+        for name in sorted(changed - self._reported):
+            _log.warning(
+                "FedAVOT: %s changes during training, and checkpoints leave it to the code: in a "
+                "resumed run it begins anew; add state_dict() and load_state_dict(state) to its "
+                "class",
+                name,
+            )
+        self._reported |= lost | changed
         return packed, packer.arrays
 
     def load(self, packed: Any, arrays: Arrays) -> None:
@@ -114,7 +123,7 @@ class _Layer:
     def __init__(self, strategy: Any) -> None:
         self._strategy = strategy
         self.name = type(strategy).__name__
-        self.tools: list[str] = []
+        self.tools: dict[str, Any] = {}
         self._before: dict[str, tuple[Any, list[Any]]] = {}
         self._own = _says_itself(strategy)
         if self._own:
@@ -126,7 +135,8 @@ class _Layer:
             except CheckpointError:
                 if _is_mixed(value):
                     raise
-                self.tools += [] if isinstance(value, CODE) else [f"{self.name}.{name}"]
+                if not isinstance(value, CODE):
+                    self.tools[name] = _held_by(value)
                 continue
             # Copies, because a strategy may write to its arrays in place.
             self._before[name] = packed, [array.copy() for array in packer.arrays.values()]
@@ -155,6 +165,11 @@ class _Layer:
             "objects": into.pack(objects, self.name),
         }
 
+    def changed_tools(self) -> list[str]:
+        """Return the tools that hold other plain data than when the run began."""
+        now = {name: _held_by(getattr(self._strategy, name, None)) for name in self.tools}
+        return [f"{self.name}.{name}" for name, held in self.tools.items() if now[name] != held]
+
     def load(self, state: dict[str, Any]) -> None:
         """Restore what `pack` returned."""
         for name, value in state["data"].items():
@@ -181,6 +196,12 @@ class _Layer:
             one.dtype == other.dtype and np.array_equal(one, other)
             for one, other in zip(copies, arrays, strict=True)
         )
+
+
+def _held_by(tool: Any) -> Any:
+    """Return the numbers and words that are attributes of an object."""
+    held = getattr(tool, "__dict__", {})
+    return {name: it for name, it in held.items() if isinstance(it, bool | int | float | str)}
 
 
 def _says_itself(strategy: Any) -> bool:

@@ -18,7 +18,7 @@ LONGEST_NAME = 255
 
 
 def ask(
-    grid: Grid, nodes: Iterable[int], key: str, config: Mapping[str, Any]
+    grid: Grid, nodes: Iterable[int], key: str, config: Mapping[str, Any], *, record: str
 ) -> tuple[dict[int, str], dict[int, str]]:
     """Ask nodes for their names; return the names, and why other nodes gave none, by node.
 
@@ -31,19 +31,22 @@ def ask(
     key : str
         Key of the node configuration that holds the name.
     config : mapping
-        The configuration of the present round, because mods of a ClientApp may read it.
+        The configuration of the present round: mods of a ClientApp may read it, if the app has a
+        query function of its own.
+    record : str
+        Name of the record in which the strategy sends the configuration.
     """
     # The record that mods look for comes first, in case they take the first one.
-    records = {"config": ConfigRecord(dict(config)), RECORD: ConfigRecord({"key": key})}
+    records = {record: ConfigRecord(dict(config)), RECORD: ConfigRecord({"key": key})}
     questions = [
         Message(RecordDict(dict(records)), node, f"query.{ACTION}", ttl=ASK_TIMEOUT)
         for node in nodes
     ]
-    return _answers(grid.send_and_receive(questions, timeout=ASK_TIMEOUT), questions)
+    return _answers(grid.send_and_receive(questions, timeout=ASK_TIMEOUT), questions, key)
 
 
 def _answers(
-    replies: Iterable[Message], questions: Iterable[Message]
+    replies: Iterable[Message], questions: Iterable[Message], key: str
 ) -> tuple[dict[int, str], dict[int, str]]:
     """Return the names that nodes gave, and the errors that other nodes replied with."""
     asked = {sent.metadata.dst_node_id: sent.metadata.message_id for sent in questions}
@@ -53,10 +56,22 @@ def _answers(
         if node not in asked or asked[node] not in ("", reply.metadata.reply_to_message_id):
             continue
         if reply.has_error():
-            errors[node] = brief(reply.error.reason)
+            errors[node] = (
+                f"its ClientApp failed with {brief(reply.error.reason)!r}; call "
+                f"fedavot.flower.introduce(app) there and set {key!r} in its node configuration; a "
+                "query function of its own, and the app's mods around it, must take a message "
+                "without arrays"
+            )
         elif RECORD in reply.content.config_records:
-            name: Any = reply.content.config_records[RECORD].get("name")
-            if isinstance(name, str) and too_long(name):
+            told = reply.content.config_records[RECORD]
+            name: Any = told.get("name")
+            if name is None and "keys" in told:
+                present = str(told["keys"]) or "no key at all"
+                errors[node] = (
+                    f"its node configuration has no key {key!r}, but {present}; "
+                    "set it, or name the key that has the name with Admission(key=...)"
+                )
+            elif isinstance(name, str) and too_long(name):
                 errors[node] = too_long(name)
             elif isinstance(name, str) and name:
                 answers[node] = name

@@ -50,6 +50,8 @@ class Names:
         "registered", "asked", "node-id" or "auto", as in `Admission`.
     key : str
         Key of the node configuration to ask for.
+    record : str
+        Name of the record in which the strategy sends a round's configuration.
     nodes : dict from client name to node id
         Live nodes by client name.
     ordered : tuple of list of str and list of int
@@ -64,6 +66,7 @@ class Names:
 
     source: str
     key: str
+    record: str = "config"
     nodes: dict[str, int] = field(default_factory=dict)
     ordered: tuple[list[str], list[int]] = ([], [])
     fresh: set[str] = field(default_factory=set)
@@ -197,7 +200,7 @@ class Names:
         ]
         if not unknown or not self._asks:
             return False
-        answers, errors = ask(grid, unknown, self.key, config)
+        answers, errors = ask(grid, unknown, self.key, config, record=self.record)
         for node in unknown:
             self._errors.pop(node, None)
         self._answers |= answers
@@ -213,11 +216,12 @@ class Names:
         """Return why a node has no name."""
         if wrong := too_long(self._registered[node]):
             return f"node {node} is refused: {wrong}; register it under a shorter name"
-        error = f" ({self._errors[node]})" if node in self._errors else ""
+        if self._asks and node in self._errors:
+            return f"node {node} gave no name when asked: {self._errors[node]}"
         if self._asks:
             return (
-                f"node {node} gave no name when asked{error}; call fedavot.flower.introduce(app) "
-                f"in its ClientApp and set {self.key!r} in its node configuration"
+                f"node {node} gave no name when asked; call fedavot.flower.introduce(app) in its "
+                f"ClientApp and set {self.key!r} in its node configuration"
             )
         return (
             f"node {node} has no registered name, and claimed names are not accepted here; "

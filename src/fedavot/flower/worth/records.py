@@ -1,5 +1,6 @@
 """Arrays of Flower's records: read without a copy, and cast to the number types of the model."""
 
+import copy
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -7,7 +8,7 @@ from io import BytesIO
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
@@ -113,6 +114,14 @@ def refuse_other_kinds(model: ArrayRecord) -> None:
 def records_of(reply: Message, kind: type[Record]) -> dict[str, Record]:
     """Return the records of one kind; Flower's own properties make and check a mapping for each."""
     return {name: it for name, it in reply.content.items() if isinstance(it, kind)}
+
+
+def shallow(reply: Message) -> Message:
+    """Return a reply with the same records, from which some can be taken or replaced."""
+    copied = copy.copy(reply)
+    if reply.has_content():
+        copied.content = RecordDict(dict(reply.content))
+    return copied
 
 
 def metrics_of(reply: Message) -> MetricRecord:

@@ -1,0 +1,206 @@
+"""What a strategy of the user's does with the replies: which of them it uses, and by which weights.
+
+Two things are noticed that nothing else would show. A strategy may leave replies out, such as those
+of clients that say they did not train: a reply is used if both its weight and its arrays are read,
+or its arrays if the strategy reads no weight at all. And it may average without looking at weights:
+it never reads the metric that holds them, or its result is the plain mean of replies that differ. A
+result that is neither the plain nor the weighted mean is taken for a step of the strategy's own.
+
+With memory, replies are combined before the strategy averages them. That waits until it reads the
+first array, because by then Flower's own aggregation has read the weights of all replies that it is
+going to use. A strategy that turns out to use others is refused.
+"""
+
+from collections.abc import Callable, ItemsView, Mapping, ValuesView
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, Message, MetricRecord
+
+from fedavot._checks import Floats, enumerated
+from fedavot.flower.worth.records import arrays_of, is_float, view
+
+DIFFERENT = 1e-3
+"""Relative difference of weights, and of means, from which they can be told apart."""
+
+Combine = Callable[[dict[str, Message]], ArrayRecord]
+"""A function of the replies that are used, by client name, to the arrays that all of them get."""
+
+
+class Watch:
+    """Watch a strategy use the replies of a round.
+
+    Parameters
+    ----------
+    key : str
+        Metric that holds the weights.
+    """
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._trusted = False
+        self._plain = False
+        self._replies: dict[str, Message] = {}
+        self._came: dict[str, dict[str, Any]] = {}
+        self._weighed: set[str] = set()
+        self._opened: set[str] = set()
+        self._combine: Combine | None = None
+        self._combined: list[str] | None = None
+        self._means: dict[str, tuple[Floats, Floats]] = {}
+
+    def before(
+        self, replies: Mapping[str, Message], weights: Floats, combine: Combine | None = None
+    ) -> None:
+        """Prepare replies for the strategy, which must not have read them yet.
+
+        Parameters
+        ----------
+        replies : mapping from client name to Message
+            With weights in their metrics; their records are replaced by watched ones.
+        weights : ndarray of shape (n_replies,)
+            Their weights.
+        combine : function, optional
+            With memory, returns what every reply gets in the place of its arrays, from replies as
+            they came.
+        """
+        self._weighed, self._opened, self._means = set(), set(), {}
+        self._combine, self._combined = combine, None
+        self._replies = dict(replies)
+        self._came = {name: dict(reply.content) for name, reply in replies.items()}
+        apart = weights.size > 1 and np.ptp(weights) >= DIFFERENT * weights.max()
+        if apart and combine is None and not self._trusted:
+            self._means = _means([arrays_of(reply) for reply in replies.values()], weights)
+        for name, reply in replies.items():
+            for record_name, record in self._came[name].items():
+                if isinstance(record, MetricRecord):
+                    reply.content[record_name] = _Metrics(record, self._key, self, name)
+                elif isinstance(record, ArrayRecord):
+                    reply.content[record_name] = _Arrays(record, self, name)
+
+    @property
+    def used(self) -> list[str]:
+        """The clients whose replies the strategy used; all if it read no array."""
+        found = self._weighed & self._opened or self._opened
+        return [name for name in self._replies if name in found or not found]
+
+    @property
+    def conflict(self) -> str | None:
+        """Why memory cannot do what the strategy did; None if it can."""
+        if self._combined is None or self._combined == self.used:
+            return None
+        dropped = enumerated(map(repr, [name for name in self._combined if name not in self.used]))
+        return (
+            "with memory, updates are combined before the wrapped strategy averages them, and its "
+            f"aggregate_train then left out those of clients {dropped}; choose the replies first "
+            "and pass only these to super().aggregate_train, or leave out memory"
+        )
+
+    def ignored(self, arrays: ArrayRecord, weights: Floats) -> bool:
+        """Return whether the strategy did not use the weights, given what it returned."""
+        self._plain = False
+        for key, (plain, weighted) in self._means.items():
+            if key in arrays and view(arrays[key]).shape == plain.shape:
+                self._plain = not _apart(view(arrays[key]), plain, weighted)
+                self._trusted = not _apart(view(arrays[key]), weighted, plain)
+        equal = weights.size < 2 or np.ptp(weights) < DIFFERENT * weights.max()
+        return self._plain or not (self._weighed or equal or self._trusted)
+
+    def in_effect(self, weights: Floats) -> Floats:
+        """Return the weights that had an effect, as far as they are known."""
+        return np.full(weights.size, 1 / weights.size) if self._plain else weights
+
+    def weigh(self, name: str) -> None:
+        """Note that the weight of a reply was read."""
+        self._weighed.add(name)
+
+    def open(self, name: str) -> None:
+        """Note that the arrays of a reply are read; with memory, combine the replies first."""
+        self._opened.add(name)
+        if self._combine is None or self._combined is not None:
+            return
+        self._combined = [it for it in self._replies if it in self._weighed or not self._weighed]
+        watched = {it: dict(reply.content) for it, reply in self._replies.items()}
+        for it, reply in self._replies.items():
+            reply.content.update(self._came[it])
+        combined = self._combine({it: self._replies[it] for it in self._combined})
+        for it, reply in self._replies.items():
+            reply.content.update(watched[it])
+            arrays_of(reply).update(combined)
+
+
+def _means(records: list[ArrayRecord], weights: Floats) -> dict[str, tuple[Floats, Floats]]:
+    """Return the plain and the weighted mean of the first array in which they differ."""
+    for key, first in records[0].items():
+        if is_float(view(first)) and first.shape:
+            values = np.stack([view(record[key]).astype(np.float64) for record in records])
+            means = values.mean(axis=0), np.tensordot(weights, values, 1)
+            if _apart(*means):
+                return {key: means}
+    return {}
+
+
+def _apart(one: Any, other: Any, third: Any = None) -> bool:
+    """Return whether two means differ, by the scale of their values or of a third's distance."""
+    scale = np.abs(other).max() if third is None else np.abs(other - third).max()
+    return bool(np.abs(one - other).max(initial=0.0) > DIFFERENT * scale)
+
+
+class _Metrics(MetricRecord):
+    """Metrics that note when the weight among them is read."""
+
+    def __init__(self, record: MetricRecord, key: str, watch: Watch, name: str) -> None:
+        super().__init__(dict(record))
+        self.__dict__["_noted"] = key, watch, name
+
+    def _note(self, item: str | None = None) -> None:
+        key, watch, name = self.__dict__["_noted"]
+        if item in (None, key):
+            watch.weigh(name)
+
+    def __getitem__(self, item: str) -> Any:
+        self._note(item)
+        return super().__getitem__(item)
+
+    def values(self) -> ValuesView[Any]:
+        self._note()
+        return super().values()
+
+    def items(self) -> ItemsView[str, Any]:
+        self._note()
+        return super().items()
+
+    def copy(self) -> Any:
+        return MetricRecord(dict(self))
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.copy()
+
+
+class _Arrays(ArrayRecord):
+    """Arrays that note when one of them is read."""
+
+    def __init__(self, record: ArrayRecord, watch: Watch, name: str) -> None:
+        super().__init__(dict(record))
+        self.__dict__["_noted"] = watch, name
+
+    def _note(self) -> None:
+        watch, name = self.__dict__["_noted"]
+        watch.open(name)
+
+    def __getitem__(self, item: str) -> Any:
+        self._note()
+        return super().__getitem__(item)
+
+    def values(self) -> ValuesView[Any]:
+        self._note()
+        return super().values()
+
+    def items(self) -> ItemsView[str, Any]:
+        self._note()
+        return super().items()
+
+    def copy(self) -> Any:
+        return ArrayRecord(dict(self))
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.copy()
