@@ -11,8 +11,9 @@ first array, because by then Flower's own aggregation has read the weights of al
 going to use. A strategy that turns out to use others is refused.
 """
 
-from collections.abc import Callable, ItemsView, Mapping, ValuesView
-from typing import Any
+from collections.abc import Callable, ItemsView, Mapping, MutableMapping, ValuesView
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
@@ -73,9 +74,9 @@ class Watch:
         for name, reply in replies.items():
             for record_name, record in self._came[name].items():
                 if isinstance(record, MetricRecord):
-                    reply.content[record_name] = _Metrics(record, self._key, self, name)
+                    reply.content[record_name] = _Metrics(record, partial(self._weigh, name))
                 elif isinstance(record, ArrayRecord):
-                    reply.content[record_name] = _Arrays(record, self, name)
+                    reply.content[record_name] = _Arrays(record, partial(self._open, name))
 
     @property
     def used(self) -> list[str]:
@@ -109,11 +110,12 @@ class Watch:
         """Return the weights that had an effect, as far as they are known."""
         return np.full(weights.size, 1 / weights.size) if self._plain else weights
 
-    def weigh(self, name: str) -> None:
+    def _weigh(self, name: str, metric: str | None) -> None:
         """Note that the weight of a reply was read."""
-        self._weighed.add(name)
+        if metric in (None, self._key):
+            self._weighed.add(name)
 
-    def open(self, name: str) -> None:
+    def _open(self, name: str, array: str | None) -> None:
         """Note that the arrays of a reply are read; with memory, combine the replies first."""
         self._opened.add(name)
         if self._combine is None or self._combined is not None:
@@ -145,62 +147,43 @@ def _apart(one: Any, other: Any, third: Any = None) -> bool:
     return bool(np.abs(one - other).max(initial=0.0) > DIFFERENT * scale)
 
 
-class _Metrics(MetricRecord):
-    """Metrics that note when the weight among them is read."""
+class _Noted(MutableMapping[str, Any]):
+    """A record of Flower's that notes which of its items is read; None stands for all of them."""
 
-    def __init__(self, record: MetricRecord, key: str, watch: Watch, name: str) -> None:
-        super().__init__(dict(record))
-        self.__dict__["_noted"] = key, watch, name
+    _plain: ClassVar[Any]
 
-    def _note(self, item: str | None = None) -> None:
-        key, watch, name = self.__dict__["_noted"]
-        if item in (None, key):
-            watch.weigh(name)
+    def __init__(self, record: Any, note: Callable[[str | None], None]) -> None:
+        begin: Any = super().__init__
+        begin(dict(record))
+        self.__dict__["_note"] = note
 
     def __getitem__(self, item: str) -> Any:
-        self._note(item)
+        self.__dict__["_note"](item)
         return super().__getitem__(item)
 
     def values(self) -> ValuesView[Any]:
-        self._note()
+        self.__dict__["_note"](None)
         return super().values()
 
     def items(self) -> ItemsView[str, Any]:
-        self._note()
+        self.__dict__["_note"](None)
         return super().items()
 
     def copy(self) -> Any:
-        return MetricRecord(dict(self))
+        """Return a record of Flower's own class."""
+        return self._plain(dict(self))
 
     def __deepcopy__(self, memo: Any) -> Any:
         return self.copy()
 
 
-class _Arrays(ArrayRecord):
-    """Arrays that note when one of them is read."""
+class _Metrics(_Noted, MetricRecord):
+    """Metrics that note when they are read."""
 
-    def __init__(self, record: ArrayRecord, watch: Watch, name: str) -> None:
-        super().__init__(dict(record))
-        self.__dict__["_noted"] = watch, name
+    _plain = MetricRecord
 
-    def _note(self) -> None:
-        watch, name = self.__dict__["_noted"]
-        watch.open(name)
 
-    def __getitem__(self, item: str) -> Any:
-        self._note()
-        return super().__getitem__(item)
+class _Arrays(_Noted, ArrayRecord):
+    """Arrays that note when they are read."""
 
-    def values(self) -> ValuesView[Any]:
-        self._note()
-        return super().values()
-
-    def items(self) -> ItemsView[str, Any]:
-        self._note()
-        return super().items()
-
-    def copy(self) -> Any:
-        return ArrayRecord(dict(self))
-
-    def __deepcopy__(self, memo: Any) -> Any:
-        return self.copy()
+    _plain = ArrayRecord
