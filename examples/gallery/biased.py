@@ -1,7 +1,7 @@
 """What a plain average really optimises.
 
-Six sites should count by their number of examples. The larger a site, the less often it is there.
-The expected weights of the plain average are the objective that it optimises.
+Six sites should count by their number of examples. The larger a site is, the less often it takes
+part. The expected weights of the plain average define the objective that it optimises.
 """
 
 import numpy as np

@@ -1,7 +1,8 @@
 """Prove that an importance is out of reach.
 
-Each of three hospitals is online often enough by itself, but they share a line: they come together
-or not at all. The certificate names them, and anyone can check it without the solver.
+Each of three hospitals is online often enough by itself, but they share a network connection, so
+they are online together or not at all. The certificate names them, and anyone can check it without
+the solver.
 """
 
 import fedavot as fa
@@ -18,7 +19,7 @@ print(f"deficiency {certificate.deficiency:.2f}, Hall ratio {certificate.hall_ra
 print("verified:", certificate.verify(importance, together))
 print("verified in integers:", certificate.verify(importance, together, exact=True))
 
-# With two lines that fail separately, the same sites can have their importance.
+# If the sites are online independently, the same importance is attainable.
 apart = fa.IndependentClients([0.4, 0.4, 0.4, 0.6, 0.6], clients=clients)
 print("feasible if they come one by one:", fa.certify(importance, apart).feasible)
 

@@ -1,7 +1,8 @@
 """Phones that charge at night, in three time zones.
 
-Availability depends on the hour, and clients of one zone come together. A mixture has one law for
-each part of the day. Weights fitted to the inclusion probabilities alone miss the importance.
+Availability depends on the hour, and clients of one zone are available together. A mixture has one
+law for each part of the day. Weights fitted to the inclusion probabilities alone miss the
+importance.
 """
 
 import numpy as np

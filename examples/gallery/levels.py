@@ -1,7 +1,8 @@
 """The nearest importance, when the one you want is out of reach.
 
-Level 0 gets all the weight of every round that it is in. The next level gets the rounds without
-it, and so on. Within a level everybody attains the same share of what was wanted.
+Clients at level 0 get all the weight of every round that any of them is in. The next level gets
+the weight of the rounds without them, and so on. Within a level, all clients attain the same
+fraction of the importance they should have.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """From a log of who took part to weights, judged on rounds that they have not seen.
 
-The first 100 rounds of a log give two laws: the list of its cohorts, and independent clients that
-come as often. The 900 rounds after them show which weights carry over, and how far.
+The first 100 rounds of a log give two laws: the list of its cohorts, and independent clients with
+the same participation rates. The 900 rounds after them show how well the weights generalise.
 """
 
 import numpy as np

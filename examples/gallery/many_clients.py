@@ -1,7 +1,8 @@
 """Fifty thousand clients.
 
-A law of independent clients has 2^N cohorts, and none of them is ever listed. Certificates take one
-sort, expected weights one quadrature. Weights of a cohort cost what the cohort costs.
+A law of independent clients has 2^N cohorts, and none of them is ever listed. A certificate takes
+one sort, and expected weights take one quadrature. The cost of a cohort's weights depends only on
+the size of the cohort.
 """
 
 import numpy as np

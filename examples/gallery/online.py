@@ -1,9 +1,10 @@
 """Weights without a log and without a law.
 
-An online aligner weights each cohort as it comes, and moves the potentials of those it gave too
-much or too little. The mean of its weights approaches the importance as one over the rounds.
+An online aligner weights each cohort as it arrives, and adjusts the potentials of clients that got
+too much or too little weight. The gap between its mean weights and the importance falls as one over
+the number of rounds.
 
-Needs Matplotlib, which the extra `audit` brings.
+Needs Matplotlib, which the extra `audit` installs.
 """
 
 import matplotlib.pyplot as plt

@@ -1,7 +1,8 @@
 """Train for an importance that no weights can attain.
 
-Clients come one at a time, and one of them has 60 % of the importance. Weights that sum to one can
-give it a fifth at most, whatever the rule. Rules that remember absent clients reach the optimum.
+Clients take part one at a time, and one of them has 60 % of the importance. Weights that sum to one
+can give it at most a fifth, whatever the rule. Rules that remember absent clients reach the
+optimum.
 
 Needs the extra `training`.
 """

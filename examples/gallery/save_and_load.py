@@ -1,7 +1,7 @@
 """Compute weights once, use them on a server.
 
-The file has the clients' names, and numbers come back bit for bit. A file that was damaged or
-edited is refused.
+The file includes the clients' names, and numbers are restored bit for bit. A file that was damaged
+or edited is refused.
 """
 
 import json

@@ -1,7 +1,8 @@
 """Ask three of the clients that are available.
 
-A server that may choose draws clients in proportion to their weights, and weights their answers by
-what the draw has not done already. Every client counts by its importance in expectation.
+A server that may choose draws clients in proportion to their weights. The weights of their updates
+then correct for what the draw has already accounted for. In expectation, every client counts by its
+importance.
 """
 
 import numpy as np

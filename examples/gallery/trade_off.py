@@ -1,9 +1,9 @@
 """Exactness against variance.
 
-Exact weights are uneven, and uneven weights average less noise away. Softness trades one for the
-other. The figure has one curve for each cohort size: as cohorts grow, exactness costs less.
+Exact weights are uneven, and uneven weights average out less noise. Softness trades exactness for
+less variance. The figure has one curve for each cohort size: as cohorts grow, exactness costs less.
 
-Needs Matplotlib, which the extra `audit` brings.
+Needs Matplotlib, which the extra `audit` installs.
 """
 
 import matplotlib.pyplot as plt

@@ -1,6 +1,6 @@
 """Train with several rules on the same absences.
 
-Ten sites fit a line each, and their lines differ. The sites that matter most are there least. All
+Ten sites have linear models that differ. The most important sites are available least often. All
 rules see the same cohorts; only what the server does with them differs.
 
 Needs the extras `training` and `audit`.
