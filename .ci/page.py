@@ -15,6 +15,8 @@ from pathlib import Path
 
 BLOCK = re.compile(r"```python\n(.*?)```(?:\s*```text\n(.*?)```)?", re.DOTALL)
 LACKS_EXTRA = 3
+IMPORTED = {"flwr": "flower", "jax": "training"}
+"""Packages that blocks import themselves, and the extras that bring them."""
 
 
 def run(page):
@@ -31,10 +33,11 @@ def run(page):
             print(f"{page}: {done} blocks give what they show, and the next needs an extra")
             return re.search(r"fedavot\[([a-z]+)\]", str(error))[1]
         except ModuleNotFoundError as error:
-            if not (error.name or "").startswith("flwr"):
+            package = (error.name or "").partition(".")[0]
+            if package not in IMPORTED:
                 raise
-            print(f"{page}: {done} blocks give what they show, and the next imports Flower")
-            return "flower"
+            print(f"{page}: {done} blocks give what they show, and the next imports {package}")
+            return IMPORTED[package]
         if printed.getvalue() != shown:
             sys.exit(f"{page}: this block printed\n{printed.getvalue()}\n\n{code}")
         done += 1
