@@ -348,8 +348,8 @@ def test_two_nested_columns_of_one_name_are_asked_for(folder):
 EVENTS = [
     {"event": "round_start", "round": 1, "sampled": 2},
     {"event": "train_reply", "round": 1, "client": "a", "ok": True},
-    {"event": "eval_reply", "round": 1, "client": "b"},
-    {"event": "train_reply", "round": 2, "client": "c"},
+    {"event": "eval_reply", "round": 1, "client": "b", "ok": True},
+    {"event": "train_reply", "round": 2, "client": "c", "ok": True},
 ]
 
 
@@ -489,3 +489,72 @@ def test_what_a_refusal_suggests_works_when_it_is_done(folder, form):
     log, options = followed(lambda **options: read_log(path, **options), **options)
     assert log.n_clients >= 1
     assert options
+
+
+@pytest.mark.parametrize(
+    ("column", "there", "away"),
+    [
+        ("f_status", "success", "failed"),
+        ("state", "COMPLETED", "timed_out"),
+        ("payload.ok", "true", "false"),
+        ("completed", "1", "0"),
+        ("reply.success", "True", "False"),
+    ],
+)
+def test_a_column_that_says_who_took_part_is_not_left_unread(folder, column, there, away):
+    text = f"round,client,{column}\n1,a,{there}\n1,b,{away}\n2,b,{there}\n"
+    log = read_log(written(folder, text))
+    assert cohorts(log) == [{"a"}, {"b"}]
+    assert cohorts(read_log(folder / "log", columns={"status": ""})) == [{"a", "b"}, {"b"}]
+
+
+def test_codes_that_are_not_certain_are_asked_for_whatever_their_column_is_called(folder):
+    path = written(folder, "round,client,http_status\n1,a,200\n1,b,503\n2,b,200\n")
+    with pytest.raises(FileFormatError, match="'http_status' has '200'.*not certain"):
+        read_log(path)
+    log = read_log(path, statuses={"200": "ok", "503": "failed"})
+    assert cohorts(log) == [{"a"}, {"b"}]
+
+
+def test_of_several_columns_that_may_say_who_took_part_one_is_asked_for(folder):
+    path = written(folder, "round,client,net_state,app_state\n1,a,ok,ok\n1,b,ok,failed\n")
+    with pytest.raises(FileFormatError, match="'net_state' and 'app_state' may each say"):
+        read_log(path)
+    assert cohorts(read_log(path, columns={"status": "app_state"})) == [{"a"}]
+
+
+@pytest.mark.parametrize("column", ["clients", "who", "selected_clients"])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("written_as", ["[{}]", "[{}] "], ids=["list", "padded"])
+@pytest.mark.parametrize("separator", [", ", "; ", " ", ","])
+def test_lists_in_brackets_are_lists_in_any_column(folder, column, kind, written_as, separator):
+    rows = [(1, ["a", "b"]), (2, ["b"]), (3, ["a", "c", "d"])]
+    cells = [written_as.format(separator.join(names)) for _, names in rows]
+    frame = pl.DataFrame({"round": [number for number, _ in rows], column: cells})
+    path = folder / f"lists.{kind}"
+    frame.write_csv(path) if kind == "csv" else frame.write_parquet(path)
+    log = read_log(path, columns={"client": column})
+    assert cohorts(log) == [set(names) for _, names in rows]
+
+
+def test_runs_that_may_have_been_merged_are_named(folder):
+    rows = [f"{run},{number},a" for run in "xy" for number in (1, 2)]
+    path = written(folder, "\n".join(["run_id,round,client", *rows]) + "\n")
+    (note,) = [it for it in read_log(path).notes if "repeat" in it]
+    assert "'run_id'" in note
+    assert not [it for it in read_log(path, where={"run_id": "x"}).notes if "repeat" in it]
+
+
+@pytest.mark.parametrize(
+    ("header", "suggested"),
+    [
+        ("job,f_role,iteration_no,party_code", {"round": "iteration_no", "client": "party_code"}),
+        ("ts,round,a,b", {"client": "NAME"}),
+        ("id,fl_round_no,edge_device", {"round": "fl_round_no", "client": "edge_device"}),
+    ],
+)
+def test_a_suggested_column_is_a_likely_one_or_none(folder, header, suggested):
+    with pytest.raises(FileFormatError) as refused:
+        read_log(written(folder, f"{header}\n{','.join('1' for _ in header.split(','))}\n"))
+    (option,) = [part for part in refused.value.args if isinstance(part, Option)]
+    assert option.value == suggested

@@ -28,14 +28,14 @@ NOTHING = 1e-10
 NO_GROUP = "(no group)"
 """Label of the clients without a group."""
 ALIKE = 0.85
-"""Similarity from which on two names may be two spellings of one."""
+"""Similarity at or above which two names may be two spellings of the same name."""
 TRIED = 5
-"""Missing names that are compared with the others: comparing all of them could take minutes."""
+"""Number of missing names compared with the others: comparing all of them could take minutes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """Who took part, and the importance of each client.
+    """Which clients took part, and the importance of each client.
 
     Attributes
     ----------
@@ -74,11 +74,11 @@ def federation_of(
     Parameters
     ----------
     log : Participation
-        Who took part.
+        Which clients took part in each round.
     importance : "uniform", path or mapping from client to number
         Uniform over the clients of the log and of ``groups``; or a file with the columns client and
-        importance (or examples), of any kind that a log may have, or a JSON object; or a mapping.
-        On any scale. A column ``group`` of the file is used if no groups are given.
+        importance (or examples), in any format that a log may have, or a JSON object; or a mapping.
+        Any scale will do. A column ``group`` of the file is used if no groups are given.
     groups : path or mapping from client to group, optional
         A file with the columns client and group, or a mapping.
     targets : path or mapping from group to number, optional
@@ -90,8 +90,8 @@ def federation_of(
         default such clients are refused.
     columns : mapping of str, optional
         Names of columns that are not recognised, by their meaning, such as
-        ``{"importance": "n_train"}``. ``importance.client`` is that of the file of importance
-        alone, and likewise ``groups.client``, ``groups.group``, ``targets.group``.
+        ``{"importance": "n_train"}``. ``importance.client`` applies only to the importance file,
+        and likewise ``groups.client``, ``groups.group``, ``targets.group``.
 
     Returns
     -------
@@ -102,10 +102,11 @@ def federation_of(
     refuse_contradictions(importance, groups, targets, rest)
     wanted = _wanted(log, (importance, groups, targets), rest, check_columns(columns))
     amounts, notes = _with_unlisted(wanted, log.clients, rest)
-    if targets is None and _is_uniform(importance) and log.applied is not None:
+    recorded = "weights" if log.applied is not None else "numbers of examples"
+    if targets is None and _is_uniform(importance) and not (log.applied is log.examples is None):
         notes.append(
-            "no importance was given, so every client counts the same; the weights in the log may "
-            "have been meant for another importance, such as the clients' numbers of examples"
+            "no importance was given, so every client counts the same; the log has the clients' "
+            f"{recorded}, and if a client should count by its examples, give these as importance"
         )
     known = set(log.clients)
     added = sorted(name for name, amount in amounts.items() if amount > 0 and name not in known)
@@ -236,7 +237,7 @@ def _with_unlisted(
 
 
 def _other_spelling(missing: Sequence[str], listed: Iterable[str], clients: Sequence[str]) -> str:
-    """Point out a name in a file that may be a missing client's; if all names differ, list them."""
+    """Point out a listed name that may be a missing client's; if all names differ, list them."""
     known = set(clients)
     spelling = {name.strip().casefold(): name for name in listed if name not in known}
     folded = {name.strip().casefold(): name for name in missing}

@@ -1,1 +1,1 @@
-"""Participation logs and importance, from files of any kind."""
+"""Participation logs and importance, read from files of any supported format."""

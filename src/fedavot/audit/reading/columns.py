@@ -1,6 +1,6 @@
 """What the columns of a table mean: recognised by their names, or named by the caller.
 
-Names are compared in small letters, with words joined by underscores: ``JOB_STATE``, ``jobState``
+Names are compared in lower case, with words joined by underscores: ``JOB_STATE``, ``jobState``
 and ``job.state`` are all ``job_state``. A nested name, ``result.status``, is also known by its last
 part.
 """
@@ -12,72 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedavot._checks import enumerated, quoted, shown
+from fedavot.audit.reading.names import CALLED, HINTS, KINDS, LISTS, NAMES, OUTCOMES, RUNS
 from fedavot.errors import FileFormatError, Option, OptionError
 
-LISTS = (
-    *("clients", "client_ids", "client_names", "devices", "nodes", "participants", "users"),
-    *("sites", "workers", "hospitals"),
-)
-"""Names of columns that hold all clients of a round: a list, or an object by client."""
-LIKELY = ("replied", "completed", "succeeded", "finished", "reported", "results")
-"""Names that are suggested first for a column of clients; of themselves they may be flags."""
-NAMES = {
-    "round": (
-        *("round", "round_id", "round_number", "round_num", "round_no", "round_idx"),
-        *("round_index", "server_round", "current_round", "global_round", "fl_round", "rnd"),
-        "iteration",
-    ),
-    "client": (
-        *("client", "client_id", "client_name", "cid", "device", "device_id", "node", "node_id"),
-        *("participant", "participant_id", "user", "user_id", "phone", "site", "site_id"),
-        *("site_name", "worker", "worker_id", "hospital", "party", "silo", *LISTS),
-    ),
-    "status": (
-        *("status", "outcome", "result", "job_state", "job_status", "task_status", "task_state"),
-        *("client_status", "client_state", "reply_status", "status_code", "success", "succeeded"),
-        *("successful", "participated", "took_part", "exit_code", "exit_status", "return_code"),
-        *("returncode", "error_code", "failed", "dropped", "timed_out"),
-    ),
-    "event": ("event", "event_type", "event_name", "message_type", "type"),
-    "time": (
-        *("time", "timestamp", "datetime", "time_s", "timestamp_s", "date", "ts", "created_at"),
-        *("created", "logged_at", "event_time", "finished_at", "completed_at", "time_utc"),
-        *("timestamp_ms", "time_ms", "ts_ms", "timestamp_ns", "unix_time", "epoch_time"),
-    ),
-    "weight": ("weight", "applied_weight", "aggregation_weight", "agg_weight"),
-    "examples": (
-        *("num_examples", "n_examples", "examples", "num_samples", "n_samples", "samples"),
-        *("example_count", "sample_count", "n_train", "num_train", "train_size"),
-    ),
-    "start": ("start", "start_s", "start_time", "started_at", "begin", "from"),
-    "end": ("end", "end_s", "end_time", "ended_at", "stop", "until", "to"),
-    "state": ("state",),
-    "known_from": ("known_from", "obs_start_s", "obs_start", "first_event_s", "first_event"),
-    "known_until": ("known_until", "obs_end_s", "obs_end", "last_event_s", "last_event"),
-    "importance": ("importance", "examples", "num_examples", "n_examples", "num_samples"),
-    "group": ("group", "group_name", "group_id"),
-    "share": ("share", "target", "importance"),
-}
-"""Names by which a column is recognised, in order of preference."""
-
-KINDS = {
-    "rows": (("round", "client"), ("status", "event", "time", "weight", "examples")),
-    "intervals": (("client", "start", "end"), ("state",)),
-    "observed": (("client", "known_until"), ("known_from",)),
-    "importance": (("client", "importance"), ("group",)),
-    "groups": (("client", "group"), ()),
-    "targets": (("group", "share"), ()),
-}
-"""The columns that each kind of table must have, and those that it may have."""
-CALLED = {
-    "observed": "a coverage table",
-    "importance": "a table of importance",
-    "groups": "a table of groups",
-    "targets": "a table of shares",
-}
-"""What a table is called in messages; the others are logs."""
 WHERE = "where "
-"""What precedes the name of a column that rows are chosen by, among the meanings of a layout."""
+"""Prefix, among the meanings of a layout, for the name of a column that rows are filtered by."""
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^\w]+|_+")
 
 
@@ -99,9 +38,10 @@ class Sought:
     named : mapping of str
         The caller's names of columns, by meaning; an empty name leaves a column out.
     optional : frozenset of str
-        Meanings whose name may be that of another file: without it, usual names are looked for.
+        Meanings whose given name may refer to another file: if it is absent, the usual names are
+        looked for.
     where : mapping from str to tuple of str
-        Columns by which rows are chosen, and the values that they may have.
+        Columns by which rows are filtered, and the values to keep.
     """
 
     kinds: tuple[str, ...]
@@ -127,7 +67,7 @@ class Sought:
         return last in LISTS or (name != "" and name == self.named.get("client"))
 
     def layout(self, header: Sequence[str], source: Path) -> Layout:
-        """Return the first of the kinds of which the header has all columns."""
+        """Return the layout of the first kind whose required columns are all in the header."""
         found = {role: self._find(role, header, source) for role in self.roles}
         places = {role: place for role, place in found.items() if place is not None}
         for kind in self.kinds:
@@ -157,6 +97,18 @@ class Sought:
                 places = [place for place, column in enumerate(names) if column == known]
                 if places:
                     return _only(places, known, header, source, role)
+        if role == "status" and not set(LISTS).intersection(last):
+            places = [at for at, word in enumerate(full) if word.rpartition("_")[2] in OUTCOMES]
+            if len(places) > 1:
+                names = [header[place] for place in places]
+                raise FileFormatError(
+                    f"{source}, line 1: columns {listed(names)} may each say whether a client took "
+                    "part; name one of them, as in ",
+                    Option("columns", {role: names[0]}),
+                    ", or none with ",
+                    Option("columns", {role: ""}),
+                )
+            return places[0] if places else None
         return None
 
     def _refusal(
@@ -165,6 +117,10 @@ class Sought:
         kind = self.kinds[0]
         wanted = ", or ".join(" and ".join(KINDS[kind][0]) for kind in self.kinds)
         found = f"{source}, line 1: the columns are {listed(header)}; {called(kind)} needs {wanted}"
+        known = [role for role in KINDS[kind][0] if role in places]
+        if known:
+            only = " and ".join(f"{header[places[role]]!r} is the {role}" for role in known)
+            found += f", and only {only}"
         words = {plain(name) for name in header}
         other = "importance" if kind not in CALLED and "importance" in words else "rows"
         if all(words.intersection(NAMES[role]) for role in KINDS[other][0]) and other != kind:
@@ -178,17 +134,20 @@ class Sought:
                 "rows of a round have the same time, ",
                 Option("columns", {"round": header[timed]}),
             )
-        if missing == ["client"]:
-            free.sort(key=lambda name: plain(name) not in LIKELY)
-        wide = missing == ["client"] and len(free) > 1 and plain(free[0]) not in LIKELY
+        before = f"{kind}." if kind in CALLED else ""
+        likely = {role: _likely(role, free) for role in missing}
+        if len(free) == len(missing):
+            likely = dict(zip(missing, free, strict=True))
+        wide = missing == ["client"] and len(free) > 1 and not likely["client"]
         remedy: tuple[object, ...] = ("add them",)
         if len(free) >= len(missing):
-            before = f"{kind}." if kind in CALLED else ""
-            example = {f"{before}{role}": name for role, name in zip(missing, free, strict=False)}
+            example = {f"{before}{role}": name or "NAME" for role, name in likely.items()}
             remedy = ("name them, as in ", Option("columns", example))
+            if not all(likely.values()):
+                remedy = (*remedy, " with the NAME of a column")
         return FileFormatError(
             f"{found}: ",
-            # A column named for the clients would then be that of one client alone.
+            # If every client has a column, any column named as "client" would cover just one.
             "if every client has a column, write one row per round and client; otherwise " * wide,
             *remedy,
             ", or add a header line if there is none",
@@ -212,7 +171,7 @@ def check_columns(columns: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def check_where(where: Mapping[str, Any] | None) -> dict[str, tuple[str, ...]]:
-    """Return the columns that rows are chosen by, each with its values."""
+    """Return the columns that rows are filtered by, each with its accepted values."""
     found = {}
     for name, given in (where or {}).items():
         several = isinstance(given, Sequence) and not isinstance(given, str)
@@ -228,10 +187,10 @@ def check_where(where: Mapping[str, Any] | None) -> dict[str, tuple[str, ...]]:
 
 
 def sought_in(kind: str, columns: Mapping[str, str]) -> Sought:
-    """Return what is looked for in a table beside a log.
+    """Return what is looked for in a table that accompanies a log.
 
-    ``importance.client`` names a column of the file of importance alone. ``client`` may be meant
-    for the log or another table, so that usual names will do where there is no such column.
+    ``importance.client`` names a column of the importance file only. ``client`` may be meant for
+    the log or another table, so the usual names are accepted where there is no such column.
     """
     roles = [role for part in KINDS[kind] for role in part]
     own = {role: columns[f"{kind}.{role}"] for role in roles if f"{kind}.{role}" in columns}
@@ -247,7 +206,7 @@ def unread(header: Sequence[str], layout: Layout) -> list[str]:
 
 
 def plain(name: str) -> str:
-    """Return a column's name in small letters, its words joined by underscores.
+    """Return a column's name in lower case, its words joined by underscores.
 
     >>> plain("JOB_STATE"), plain("clientId"), plain(" num-examples ")
     ('job_state', 'client_id', 'num_examples')
@@ -265,8 +224,20 @@ def listed(header: Sequence[str]) -> str:
     return enumerated(map(quoted, header), 12)
 
 
+def _likely(role: str, names: Sequence[str]) -> str:
+    """Return the column that most likely has a meaning, by its name; "" if none does."""
+    by_name = (name for part in HINTS.get(role, ()) for name in names if part in plain(name))
+    return next(by_name, "")
+
+
+def runs_in(header: Sequence[str], layout: Layout) -> str:
+    """Return the name of an unread column that may distinguish runs; "" if there is none."""
+    rest = [name for place, name in enumerate(header) if place not in layout.places.values()]
+    return next((name for name in rest if plain(name) in RUNS), "")
+
+
 def _in_list(name: str) -> str:
-    """Return "client" if a column is the name within a list of clients: ``clients.id``."""
+    """Return "client" if a column holds the names in a list of clients: ``clients.id``."""
     *_, parent, last = ["", *name.split(".")]
     return "client" if plain(parent) in LISTS and plain(last) in ("id", "name") else ""
 
@@ -284,7 +255,7 @@ def _refuse_shared(places: Mapping[str, int], header: Sequence[str], source: Pat
 
 
 def _places(name: str, header: Sequence[str]) -> list[int]:
-    """Return where a name given by the caller is in the header, to the letter if it is."""
+    """Return the positions of a caller's name in the header; an exact match takes precedence."""
     exact = [place for place, column in enumerate(header) if column == name]
     return exact or [place for place, column in enumerate(header) if plain(column) == plain(name)]
 

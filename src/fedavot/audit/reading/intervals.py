@@ -70,7 +70,7 @@ class Found(NamedTuple):
 def read_intervals(
     found: Found, coverage: Spans | None, draw: Draw, notes: list[str]
 ) -> Participation:
-    """Turn intervals into rounds, with the time in which each client was observed."""
+    """Turn intervals into rounds, given the time in which each client was observed."""
     names, place = ordered(found.codes.names)
     spans = _merged(_placed(found.spans, place), notes)
     told = None if coverage is None else _placed(coverage, place)
@@ -97,7 +97,7 @@ def read_intervals(
 def collect(
     source: Path, batches: Iterator[Batch], state: str | None, clock: Clock, notes: list[str]
 ) -> Found:
-    """Read the intervals of a file, those of one state if it has several."""
+    """Read the intervals of a file; only those of ``state`` if the file has several states."""
     codes = Codes()
     parts: list[NDArray[np.int32]] = []
     starts, ends, states = [np.empty(0)], [np.empty(0)], Counter[str]()
@@ -181,7 +181,7 @@ def _merged(spans: Spans, notes: list[str]) -> Spans:
     """Return the union of each client's intervals, in order."""
     order = np.argsort(spans.clients, kind="stable")
     clients = spans.clients[order]
-    edges = np.searchsorted(clients, clients[::SLAB])  # no client's intervals are torn apart
+    edges = np.searchsorted(clients, clients[::SLAB])  # no client's intervals are split
     parts, counts = [], np.zeros(3, dtype=np.int64)
     for low, high in pairwise(np.unique(np.append(edges, clients.size)).tolist()):
         slab = order[low:high]
@@ -202,7 +202,7 @@ def _merged(spans: Spans, notes: list[str]) -> Spans:
 
 
 def _union(spans: Spans) -> tuple[Spans, tuple[int, int, int]]:
-    """Return merged intervals, and how many were repeated, empty and overlapping."""
+    """Return the merged intervals, and how many were repeated, empty and overlapping."""
     order = np.lexsort((spans.ends, spans.starts, spans.clients))
     clients, starts, ends = (part[order] for part in spans)
     same = np.append(False, clients[1:] == clients[:-1])
@@ -211,7 +211,8 @@ def _union(spans: Spans) -> tuple[Spans, tuple[int, int, int]]:
     keep = ~empty & ~twin
     clients, starts, ends = clients[keep], starts[keep], ends[keep]
     same = np.append(False, clients[1:] == clients[:-1])[: clients.size]
-    # The latest end so far of the same client: ranks of ends, each client's above the one before.
+    # The latest end so far of the same client: ranks of ends, where each client's ranks are above
+    # those of the client before.
     values, rank = np.unique(ends, return_inverse=True)
     base = clients.astype(np.int64) * values.size
     so_far = values[np.maximum.accumulate(base + rank) - base]

@@ -1,8 +1,9 @@
 """Labels as numbers: each distinct text is held once, and rows hold its code.
 
 The order of clients is that of `participation.ordered`. Rounds whose labels are whole numbers are
-ordered by size, and 07 is 7; other numbers likewise; dates by time; any other labels as they first
-appear. A round that no row names was not logged: it is no round, and nobody was absent from it.
+ordered by size, and 07 is 7; other numbers likewise; dates by time; any other labels in order of
+first appearance. A round that no row names was not logged: it does not count as a round, and no
+client counts as absent from it.
 """
 
 import math
@@ -41,7 +42,7 @@ class Codes:
         return list(self._code_of)
 
     def code(self, name: str) -> int:
-        """Return a name's number, a new one if it has none."""
+        """Return a name's number, assigning a new one if it has none."""
         return self._code_of.setdefault(name, len(self._code_of))
 
     def encode(self, values: pl.Series) -> NDArray[np.int32]:
@@ -64,11 +65,11 @@ class Order(NamedTuple):
     place : int32 array, shape (n_labels,)
         The round of each label.
     n_rounds : int
-        How many rounds there are.
+        Number of rounds.
     times : float array, shape (n_rounds,), or None
-        The rounds' times, where the labels are dates.
+        The rounds' times, if the labels are dates.
     notes : list of str
-        What was odd.
+        What was unusual.
     """
 
     place: NDArray[np.int32]
@@ -106,7 +107,7 @@ def order_rounds(labels: list[str]) -> Order:
 
 
 def unlogged(low: int, high: int, n_rounds: int) -> list[str]:
-    """Return a note on the whole numbers from ``low`` to ``high`` that no round has."""
+    """Return a note on the whole numbers from ``low`` to ``high`` that are not rounds."""
     missing = high - low + 1 - n_rounds
     if not missing:
         return []
@@ -119,7 +120,7 @@ def unlogged(low: int, high: int, n_rounds: int) -> list[str]:
 
 
 def counted(number: int, what: str) -> str:
-    """Return how many there are of what, in the singular or the plural.
+    """Return a number with its noun, in the singular or the plural.
 
     >>> counted(1, "row"), counted(2, "row")
     ('1 row', '2 rows')
@@ -128,7 +129,7 @@ def counted(number: int, what: str) -> str:
 
 
 def lookalikes(names: Sequence[str]) -> list[str]:
-    """Return a note on clients whose names only spaces or accents' spelling tell from others'."""
+    """Return a note on clients whose names differ only in spaces or in how accents are encoded."""
     seen = set(names)
     alike = [name for name in names if (other := _spelling(name)) != name and other in seen]
     if not alike:
@@ -140,7 +141,7 @@ def lookalikes(names: Sequence[str]) -> list[str]:
 
 
 def gathered(parts: list[NDArray[_Number]]) -> NDArray[_Number]:
-    """Join arrays, of which there is at least one, and let go of the parts."""
+    """Join arrays, of which there is at least one, and release the parts."""
     whole = np.concatenate(parts)
     parts.clear()
     return whole

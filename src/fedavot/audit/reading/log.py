@@ -2,14 +2,15 @@
 
     file -> table of text columns -> what columns mean -> rows or intervals -> Participation
 
-The first bytes of a file decide which kind of file it is, the columns which kind of log. What
-cannot be read is refused with its line; what is unusual but unambiguous is read, with a note.
+The first bytes of a file determine its format, and its columns determine the kind of log. A line
+that cannot be read is refused, with its number; one that is unusual but unambiguous is read, with a
+note.
 
 The log of the Flower strategy has one JSON object per round. Clients that replied took part, with
 the weights that were used; clients that the server could have asked were available. If a round
-occurs twice, it was run again after a restart: the later line counts. Lines of federations with
-more than a hundred available clients have only the number of these, and the names that no line had
-before: who was available is then known for no round.
+occurs twice, it was run again after a restart: the later line counts. In federations with more than
+a hundred available clients, a line has only their number and the names that are in no earlier line:
+which clients were available is then not known for any round.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from fedavot._checks import LARGEST_SIZE, Floats, as_amount, as_double, as_seed,
 from fedavot._files import PathLike
 from fedavot._incidence import Incidence
 from fedavot.audit.participation import Participation, ordered
-from fedavot.audit.reading.columns import Sought, check_columns, check_where, unread
+from fedavot.audit.reading.columns import Sought, check_columns, check_where, runs_in, unread
 from fedavot.audit.reading.files.blocks import Table, kind_of, silent
 from fedavot.audit.reading.files.json_lines import Objects, first_of, objects, plain
 from fedavot.audit.reading.files.tables import open_table, rows_by_name
@@ -50,7 +51,7 @@ class _Round(NamedTuple):
 
 
 def is_flower_log(source: Path) -> bool:
-    """Return whether the first line of a file is one of such a log."""
+    """Return whether the first line of a file is a line of a Flower strategy's log."""
     blocks = objects(source, lambda done, total: None, [])
     return first_of(blocks, source).found[0].get("format") == FORMAT
 
@@ -175,7 +176,7 @@ def read_log(  # noqa: PLR0913 (an option for each thing that a file may leave o
     seed: int = 0,
     progress: Callable[[int, int], object] | None = None,
 ) -> Participation:
-    """Read who took part in which round.
+    """Read which clients took part in each round.
 
     Parameters
     ----------
@@ -189,11 +190,12 @@ def read_log(  # noqa: PLR0913 (an option for each thing that a file may leave o
         Names of columns that are not recognised, by their meaning, such as
         ``{"client": "device_id"}``. An empty name leaves a column out.
     where : mapping from str to str or to several, optional
-        Read only the rows that have one of these values in the column of this name, such as
+        Read only the rows that have one of these values in the named column, such as
         ``{"event": "train_reply"}``.
     statuses : mapping of str, optional
-        What statuses mean that are not certain, such as ``{"0": "ok", "1": "failed"}``: ``ok``,
-        ``failed``, ``not_asked``, ``offline`` or ``unknown``. The status ``*`` is all others.
+        The meanings of ambiguous statuses, such as ``{"0": "ok", "1": "failed"}``: ``ok``,
+        ``failed``, ``not_asked``, ``offline`` or ``unknown``. The status ``*`` stands for all
+        others.
     dates : "day-first" or "month-first", optional
         How dates such as 03/04/2024 are written, if the log itself does not show it.
     period : float, optional
@@ -215,8 +217,8 @@ def read_log(  # noqa: PLR0913 (an option for each thing that a file may leave o
     Returns
     -------
     Participation
-        The cohort of each round, and notes on what was unusual. Of a Parquet log with more than
-        10,000,000 rows these are some of the rounds, with totals over all of them.
+        The cohort of each round, and notes on what was unusual. For a Parquet log with more than
+        10,000,000 rows, these are some of the rounds, with totals over all of them.
     """
     source, notes = Path(path), list[str]()
     named, clock, told = check_columns(columns), Clock(dates), check_statuses(statuses)
@@ -237,7 +239,7 @@ def read_log(  # noqa: PLR0913 (an option for each thing that a file may leave o
     notes += unread(table.header, table.layout)
     if table.layout.kind == "rows":
         _refuse_draw(draw, source)
-        how = Read(source, _names(table), told, clock)
+        how = Read(source, _names(table), told, clock, runs_in(table.header, table.layout))
         if table.parts is not None and streams(table):
             streamed = stream_rows(table.parts, how, report, notes)
             if streamed is not None:
@@ -256,7 +258,7 @@ def read_log(  # noqa: PLR0913 (an option for each thing that a file may leave o
 
 
 def _names(table: Table) -> dict[str, str]:
-    """Return the names of the columns that are read; one that rows are chosen by has no other."""
+    """Return the names of the columns read; a column that rows are filtered by has no other."""
     places = table.layout.places
     chosen_by = {place for role, place in places.items() if role.startswith("where ")}
     return {

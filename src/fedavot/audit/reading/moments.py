@@ -1,8 +1,9 @@
 """Times in logs: numbers, or dates and times as people and programs write them.
 
-Numbers are seconds, or milliseconds and finer units where their size says so. A log keeps to one
-way of writing. Dates become seconds since 1970 in UTC; those without an offset are taken to be in
-UTC. ``03/04/2024`` is read as the other dates of the log tell, or the caller; it is never guessed.
+Numbers are seconds, or milliseconds or finer units if their size implies it. A log uses one way of
+writing times. Dates become seconds since 1970 in UTC; those without an offset are taken to be in
+UTC. How to read ``03/04/2024`` follows from the other dates of the log or from the caller; it is
+never guessed.
 """
 
 import re
@@ -23,15 +24,15 @@ UNITS = (
     (1e14, "microseconds", 1e6),
     (1e11, "milliseconds", 1e3),
 )
-"""From what size on numbers are taken to be of a unit: seconds since 1970 get to the last in the
-year 5138, milliseconds did in 1973."""
+"""Size from which numbers are taken to be in each unit: seconds since 1970 reach the last threshold
+in the year 5138, and milliseconds reached it in 1973."""
 DAY_FIRST, MONTH_FIRST = "day-first", "month-first"
 COMPACT = re.compile(
     r"((?:19|20)\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])"
     r"(?:([01]\d|2[0-3])([0-5]\d)(?:([0-5]\d)(\d{3})?)?)?"
 )
-"""Digits that are a date. They are 8, 12, 14 or 17; those of seconds since 1970 to nanoseconds, in
-this century, are 10, 13, 16 or 19."""
+"""Digits that form a date. There are 8, 12, 14 or 17 of them; in this century, the time since 1970
+in seconds, milliseconds, microseconds or nanoseconds has 10, 13, 16 or 19."""
 _ZONE = re.compile(
     r"(?P<rest>.*?)\s*(?:(?:UTC|GMT)?(?P<sign>[+-])(?P<hours>\d\d?)(?::?(?P<minutes>\d\d))?|"
     r"(?P<utc>Z|UTC|GMT))?\s*(?:\[?(?P<region>[A-Za-z]+(?:/[A-Za-z_+-]+)+)\]?)?",
@@ -90,14 +91,14 @@ class Clock:
         return np.asarray(found.to_numpy(), dtype=np.float64)
 
     def _is_compact(self, values: pl.Series) -> bool:
-        """Return whether digits are dates; in a log of numbers they are numbers."""
+        """Return whether digits are dates; in a log whose times are numbers, they are numbers."""
         first = COMPACT.fullmatch(values[0].strip())
         if self._written is not None or not first:
             return False
         return bool(values.str.strip_chars().str.contains(f"^(?:{COMPACT.pattern})$").all())
 
     def _seconds(self, numbers: Floats) -> Floats:
-        """Return numbers in seconds; what they count is told by the size of most, once."""
+        """Return numbers in seconds; their unit is inferred once, from the size of most of them."""
         self._written = NUMBER
         sizes = np.abs(numbers)
         self._largest = max(self._largest, float(sizes.max()))
@@ -108,7 +109,7 @@ class Clock:
         return numbers if self._scale == 1.0 else numbers / self._scale
 
     def notes(self) -> list[str]:
-        """Return what should be said about how times were read."""
+        """Return notes on how times were read."""
         notes = []
         if self._dates and not self._told and self._written in (LOCAL, ZONED):
             notes.append(f"dates are written {self._dates.replace('-', ' ')}, as some of them show")
@@ -157,7 +158,7 @@ def as_moments(labels: list[str]) -> Floats | None:
 
 
 def _order_of(texts: list[str]) -> str | None:
-    """Return how dates are written, if one of them can be read in one way only."""
+    """Return how dates are written, if at least one of them can be read in only one way."""
     for text in texts:
         parts = _PARTS.match(text.strip())
         if parts and len(parts["first"]) < 3 and parts["mark"] != ".":
@@ -169,7 +170,7 @@ def _order_of(texts: list[str]) -> str | None:
 
 
 def _moment(text: str, dates: str | None) -> tuple[str | None, float]:
-    """Return how one time is written, None if in no way known, and its seconds."""
+    """Return the format of a time (None if it is not a known one), and its seconds."""
     stripped = text.strip()
     try:
         moment = _date(stripped, dates)
@@ -184,7 +185,7 @@ def _moment(text: str, dates: str | None) -> tuple[str | None, float]:
 
 
 def _date(text: str, dates: str | None) -> datetime | None:
-    """Return a date and time, or None if it may be a number; raise ValueError for what is none."""
+    """Return a date and time, or None if it may be a number; raise ValueError if it is neither."""
     if text.isdecimal():
         if not (digits := COMPACT.fullmatch(text)):
             return None
@@ -240,7 +241,7 @@ def _region(name: str) -> tzinfo:
 
 
 def _with_month(text: str, zone: re.Match[str]) -> datetime:
-    """Read what has a month's name, as mail and web servers and Unix write dates."""
+    """Read a date with the name of a month, as mail and web servers and Unix write it."""
     web = re.sub(r"^(\d+)[/-]([A-Za-z]{3,9})[/-](\d{4})[: ]", r"\1 \2 \3 ", text)
     parsed = parsedate_tz(web) or parsedate_tz(f"{web} 00:00")
     if parsed is None:

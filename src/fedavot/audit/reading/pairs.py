@@ -1,4 +1,4 @@
-"""Each pair of round and client once, whatever rows repeat it."""
+"""Each pair of round and client once, however many rows repeat it."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ def distinct(
 ) -> tuple[Integers, Statuses | None, Integers | None]:
     """Return each pair once, in ascending order, with its status and, if asked for, its row.
 
-    Of several rows of a pair the one counts whose status is the largest.
+    If a pair has several rows, the one with the largest status counts.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def distinct(
     status : int8 array, shape (n_rows,), or None
         What each row says about its client.
     rows : bool
-        Whether to return from which row each pair comes.
+        Whether to return the row that each pair comes from.
     """
     if status is not None:
         key *= len(SAID)
@@ -45,7 +45,15 @@ def distinct(
     return key, found, at
 
 
-def repeated(count: int) -> list[str]:
-    """Return a note on rows that were dropped, if there are any."""
+def repeated(count: int, runs: str = "") -> list[str]:
+    """Return a note on rows that were dropped, if there are any.
+
+    ``runs`` is the name of a column that may distinguish several runs in one log.
+    """
     words = "repeats" if count == 1 else "repeat"
-    return [f"{counted(count, 'row')} {words} a round and client: dropped"] if count else []
+    several = (
+        f"; if column {runs!r} distinguishes several runs, their rounds have been merged: read one "
+        f"run with --where '{runs}=...', or where={{{runs!r}: ...}} in Python"
+    )
+    note = f"{counted(count, 'row')} {words} a round and client: dropped{several if runs else ''}"
+    return [note] if count else []

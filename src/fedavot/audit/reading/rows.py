@@ -30,13 +30,13 @@ from fedavot.audit.reading.statuses import (
 from fedavot.errors import FedavotError, FileFormatError, Option, OptionError
 
 AMOUNTS = {"weight": "the weights that were used", "examples": "the numbers of examples"}
-"""Columns of numbers that go along with a client's part in a round."""
+"""Columns of numbers that describe a client's participation in a round."""
 LARGEST = 1e15
 """Largest number that is accepted in them."""
 SUM_SLACK = 1e-3
-"""Weights that are written with few digits sum to one within this."""
+"""Tolerance within which weights written with few digits sum to one."""
 LIKELY = ("train_reply", "fit_reply", "reply", "result", "update", "complete", "finish", "fit")
-"""Parts of the names of events that a client's taking part may be called, the likeliest first."""
+"""Parts of names of events that may mean that a client took part, the likeliest first."""
 
 NOTHING = pl.Series([""])
 
@@ -51,15 +51,18 @@ class Read(NamedTuple):
     names : mapping from str to str
         The columns' names in the file, by what they mean.
     statuses : mapping from str to int
-        What the caller says that statuses mean.
+        The meanings of statuses that the caller gave.
     clock : Clock
         How times are written.
+    runs : str
+        Name of an unread column that may distinguish several runs; "" if there is none.
     """
 
     source: Path
     names: Mapping[str, str]
     statuses: Mapping[str, int]
     clock: Clock
+    runs: str = ""
 
 
 def read_rows(batches: Iterator[Batch], how: Read, notes: list[str]) -> Participation:
@@ -76,7 +79,7 @@ def read_rows(batches: Iterator[Batch], how: Read, notes: list[str]) -> Particip
 def has_all(batch: Batch, roles: tuple[str, ...], event: str = "") -> None:
     """Refuse a row with an empty field, and name its line.
 
-    ``event`` is the name of a column that tells kinds of rows apart, if there is one.
+    ``event`` is the name of a column that distinguishes kinds of rows, if there is one.
     """
     for role in roles:
         empty = batch.columns[role].str.strip_chars() == ""
@@ -97,7 +100,7 @@ def has_all(batch: Batch, roles: tuple[str, ...], event: str = "") -> None:
 def meanings_of(
     counts: Mapping[str, int], role: str, how: Read, notes: list[str]
 ) -> dict[str, int]:
-    """Return what the words of a column say about clients, with a note on how they were read."""
+    """Return the meanings of the words in a column, and add a note on how they were read."""
     meanings = read_statuses(counts, how.names[role], how.statuses, how.source)
     notes.append(note_on(meanings, counts))
     return meanings
@@ -164,7 +167,7 @@ class _Rows:
         idle = status is not None and bool(np.any(status == IDLE))
         n_rows = key.size
         key, status, at = distinct(key, status, rows=bool(self._amounts))
-        notes += repeated(n_rows - key.size)
+        notes += repeated(n_rows - key.size, self._how.runs)
         n_rounds, n_clients = order.n_rounds, len(names)
         available, unknown = None, None
         if status is not None:
@@ -228,7 +231,7 @@ class _Rows:
     def _amounts_of(
         self, cohorts: Incidence, rows: Integers, notes: list[str]
     ) -> dict[str, Floats]:
-        """Return the numbers that go along with the cohorts, if all of them are there."""
+        """Return the numbers for each entry of the cohorts, if none of them is missing."""
         found = {}
         for role, parts in self._amounts.items():
             values = pl.concat(parts).fill_null(np.nan).to_numpy()[rows]
@@ -263,14 +266,14 @@ def _shares(weights: Floats, cohorts: Incidence, notes: list[str]) -> Floats:
 
 
 def _likely(events: list[str]) -> str:
-    """Return the event that a client's taking part is most likely called, "" if there is none."""
+    """Return the event that most likely means that a client took part, or "" if there is none."""
     named = [event for event in events if event]
     by_name = (event for part in LIKELY for event in named if part in event.lower())
     return next(by_name, named[0] if named else "")
 
 
 def backwards(count: int) -> list[str]:
-    """Return a note on rounds that begin before the round that precedes them, if there are any."""
+    """Return a note on rounds that begin before the preceding round, if there are any."""
     if count == 1:
         return ["1 round begins before the round that precedes it"]
     return [f"{count} rounds begin before the round that precedes them"] if count else []

@@ -21,9 +21,9 @@ from fedavot.audit.reading.rows import Read
 from fedavot.audit.reading.statuses import SAID
 
 SLAB = 1 << 24
-"""About how many rows are held at a time; more only if one round has more."""
+"""Approximate number of rows held at a time; exceeded only if a single round has more."""
 BINS = 1 << 16
-"""Ranges of rounds whose rows are counted, to cut the log into slabs."""
+"""Number of ranges of rounds whose rows are counted in order to cut the log into slabs."""
 LARGEST_KEY = 1 << 62
 DATES = ("Date", "Datetime")
 """Types of times that come in microseconds."""
@@ -54,7 +54,7 @@ class Slab:
     times: Floats | None
 
     def sets(self, least: int) -> tuple[Integers, NDArray[np.int32]]:
-        """Return the sizes and the members of the rounds' sets of clients of at least a status."""
+        """Return the clients of at least this status in each round: set sizes and members."""
         ends = np.append(self.starts[1:], self.clients.size)
         if self.status is None:
             return ends - self.starts, self.clients
@@ -64,7 +64,7 @@ class Slab:
 
 
 def bounds_of(parts: Parts, column: str, low: int, high: int) -> Iterator[tuple[int, int]]:
-    """Cut the rounds from ``low`` to ``high`` into runs of about `SLAB` rows: first and last.
+    """Cut rounds ``low`` to ``high`` into runs of about `SLAB` rows; yield first and last rounds.
 
     A range of numbers with more rows than that is cut again, down to single rounds.
     """
@@ -93,13 +93,13 @@ class Slabs:
     Attributes
     ----------
     parts : Parts
-        The log; it has counted the clients, and the statuses if there are.
+        The log, which has already counted the clients, and the statuses if there are any.
     how : Read
         What columns mean.
     place : int32 array, shape (n_clients,)
-        The client of each of the codes.
+        The client that each code stands for.
     meanings : int8 array, shape (n_words,), or None
-        What each of the codes for statuses means.
+        The meaning of each status code.
     """
 
     parts: Parts

@@ -1,8 +1,9 @@
 """What the words and codes of a status column say about a client in a round.
 
-Words are known, or the caller says what they mean. A code is never guessed: 0 is success for a
-program that ends, and failure for a flag. Only a column's name may decide, such as ``exit_code`` or
-``success``; otherwise the log is refused, with what each reading would make of it.
+Words are known, or the caller says what they mean. The meaning of a code is never guessed: 0 is
+success as an exit code, and failure as a flag. Only a column's name, such as ``exit_code`` or
+``success``, may decide; otherwise the log is refused, and the message gives the consequences of
+each reading.
 """
 
 import re
@@ -55,9 +56,9 @@ MEANINGS = {
     "offline": ABSENT,
     "unknown": UNKNOWN,
 }
-"""What a caller may say that a status means."""
+"""Meanings that a caller may give to a status."""
 OTHER = "*"
-"""Stands for all statuses that have no meaning otherwise."""
+"""Stands for all statuses that have no other meaning."""
 ZERO_IS_SUCCESS = ("exit_code", "exit_status", "return_code", "returncode", "error_code", "errno")
 ONE_IS_SUCCESS = (
     *("success", "succeeded", "successful", "participated", "took_part", "ok", "completed"),
@@ -68,7 +69,7 @@ NEGATIVE = re.compile(
     r"(^|_)(fail|error|exception|drop|miss|lost|late($|_)|timed?_?out|absent|offline|skip|reject|"
     r"refus|crash|abort|cancel|kill|disconnect|invalid|unable|cannot|not_|no_)"
 )
-"""Words, and names of columns, that speak of a failure: there ``true`` does not mean success."""
+"""Words and column names that denote a failure: there ``true`` does not mean success."""
 _CODE = re.compile(r"[+-]?[0-9]+(\.0*)?")
 _QUALIFIED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _FLAGS = ("true", "false", "yes", "no", "t", "f", "y", "n")
@@ -77,7 +78,7 @@ _UNSAID = -1
 
 
 def check_statuses(statuses: Mapping[str, str] | None) -> dict[str, int]:
-    """Return what the caller says that statuses mean."""
+    """Return the meanings of statuses that the caller gave, after checking them."""
     found = {}
     for status, meaning in (statuses or {}).items():
         if not isinstance(status, str) or meaning not in MEANINGS:
@@ -103,7 +104,7 @@ def read_statuses(
     name : str
         The column's name.
     told : mapping from str to int
-        What the caller said.
+        The meanings that the caller gave.
     source : path
         The file, for messages.
     """
@@ -144,7 +145,7 @@ def is_status(word: str) -> bool:
 
 
 def _meaning(status: str, name: str, told: Mapping[str, int]) -> int:
-    """Return what a status means in a column of this name, as far as that is certain."""
+    """Return the meaning of a status in a column of this name, if it is certain."""
     settled = TOOK_PART in told.values()
     if _CODE.fullmatch(status):
         number = int(float(status)) if len(status) < 16 else -1

@@ -1,15 +1,15 @@
 """Parquet logs larger than memory: everything is counted, and some whole rounds are kept.
 
-All rows pass by, a slab of consecutive rounds at a time. So the number of rounds, each client's
-number of rounds and its mean weight in the plain average are exact. What needs whole rounds in
-their order gets those of `STRETCHES` stretches, which begin at equal distances: with r for the rows
-of the log and s for the pairs of round and client before a round, the round is kept if
+All rows are read, one slab of consecutive rounds at a time. So the number of rounds, each client's
+number of rounds and its mean weight in the plain average are exact. Computations that need whole
+rounds in order use those of `STRETCHES` stretches, which begin at equal distances: if the log has r
+rows, and s pairs of round and client come before a round, the round is kept if
 
     s mod ⌈r / STRETCHES⌉  <  MOST_ROWS / STRETCHES.
 
-That depends on the log alone, not on its parts or on how memory is divided. A log of at most
-`MOST_ROWS` rows is not read in this way, and neither is one with anything that could not be
-counted: see `streams`.
+This depends only on the log, not on its parts or on how memory is divided. A log of at most
+`MOST_ROWS` rows is not read in this way, nor is one with columns that cannot be counted like this:
+see `streams`.
 """
 
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ from fedavot.audit.reading.statuses import FAILED, IDLE, TOOK_PART, UNKNOWN
 from fedavot.errors import FileFormatError
 
 MOST_ROWS = 10_000_000
-"""Rows that are kept of a larger log, and at most a round more for each stretch."""
+"""Number of rows kept of a larger log; each stretch may exceed its share by at most one round."""
 STRETCHES = 25
 WHOLE = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32")
 NAMES = (*WHOLE, "String", "Boolean", "Categorical", "Enum")
@@ -40,7 +40,7 @@ TYPES = {"round": WHOLE, "client": NAMES, "status": NAMES, "time": TIMES}
 
 
 def streams(table: Table) -> bool:
-    """Return whether a log is so large that it is streamed, and has only what can be streamed."""
+    """Return whether a log is large enough to be streamed, and has only streamable columns."""
     parts, places = table.parts, table.layout.places
     if parts is None or parts.n_rows <= MOST_ROWS or table.layout.kind != "rows":
         return False
@@ -55,9 +55,9 @@ def stream_rows(parts: Parts, how: Read, report: Report, notes: list[str]) -> Pa
     Returns
     -------
     Participation or None
-        The rounds that are kept, and the totals of all; the parts are closed. None, and they
-        stay open, if a status means that a client's state is unknown: what is owed then depends on
-        each round and on the importance.
+        The rounds that are kept, and the totals over all rounds; the parts are closed. None, with
+        the parts left open, if a status means that a client's state is unknown: the shares that
+        clients should have then depend on each round and on the importance.
     """
     try:
         found = _streamed(parts, how, report, notes)
@@ -94,7 +94,7 @@ def _streamed(parts: Parts, how: Read, report: Report, notes: list[str]) -> Part
 
 
 def _counts(parts: Parts, how: Read, role: str) -> dict[str, int]:
-    """Return how many rows each value of a column has, as text, in the order of their codes."""
+    """Return the number of rows of each value of a column, as text, in the order of the codes."""
     (found,) = parts.ask({"what": "count", "column": how.names[role]})
     values = found["value"].cast(pl.String).fill_null("")
     if role == "client" and (values.str.strip_chars() == "").any():
@@ -120,7 +120,7 @@ def _bounds(parts: Parts, how: Read, role: str) -> tuple[int, int]:
 
 
 def kept(before: Integers, n_rows: int) -> NDArray[np.bool_]:
-    """Say which rounds are kept.
+    """Return which rounds are kept.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def kept(before: Integers, n_rows: int) -> NDArray[np.bool_]:
 
 @dataclass(eq=False)
 class _Kept:
-    """Sets of clients of the rounds that are kept."""
+    """Sets of clients in the rounds that are kept."""
 
     sizes: list[Integers] = field(default_factory=list)
     members: list[NDArray[np.int32]] = field(default_factory=list)
@@ -149,7 +149,7 @@ class _Kept:
 
 
 class _Tally:
-    """What was counted and kept so far."""
+    """The counts and the rounds kept so far."""
 
     def __init__(self, n_clients: int, n_rows: int, idle: bool) -> None:
         self._n_rows, self._idle = n_rows, idle
@@ -186,7 +186,7 @@ class _Tally:
             self._times.append(slab.times[chosen])
 
     def finish(self, names: tuple[str, ...], notes: list[str]) -> Participation:
-        """Return the rounds that are kept, with the totals of all."""
+        """Return the rounds that are kept, with the totals over all rounds."""
         cohorts = self._cohorts.incidence(len(names))
         available = self._available.incidence(len(names)) if self._available.sizes else None
         note = (

@@ -10,12 +10,13 @@ import numpy as np
 from fedavot._checks import SUM_SLACK, as_double, shown
 from fedavot._files import PathLike
 from fedavot._reading import json_in, read_text
-from fedavot.audit.reading.columns import KINDS, NAMES, plain
+from fedavot.audit.reading.columns import plain
 from fedavot.audit.reading.files.blocks import kind_of
 from fedavot.audit.reading.files.json_lines import as_text
 from fedavot.audit.reading.files.json_lines import plain as spelt
 from fedavot.audit.reading.files.tables import rows_by_name
 from fedavot.audit.reading.labels import counted
+from fedavot.audit.reading.names import KINDS, NAMES
 from fedavot.errors import FileFormatError, ImportanceError, OptionError
 
 Columns = Mapping[str, str]
@@ -23,7 +24,7 @@ Columns = Mapping[str, str]
 
 
 class Row(NamedTuple):
-    """What a table says about one client or group: its values by meaning, and where it stands."""
+    """What a table says about one client or group: its values by meaning, and its location."""
 
     values: Mapping[str, Any]
     place: str
@@ -80,7 +81,7 @@ def called(given: object, otherwise: str) -> str:
 
 
 def _rows(given: Any, kind: str, columns: Columns) -> dict[str, Row]:
-    """Return the rows of a mapping or a file by the name that each is about."""
+    """Return the rows of a mapping or a file, keyed by the name of the client or group."""
     key, value = KINDS[kind][0]
     if isinstance(given, Mapping):
         rows: dict[str, Row] = {}
@@ -104,7 +105,7 @@ def _rows(given: Any, kind: str, columns: Columns) -> dict[str, Row]:
 
 
 def _mapping_in(source: Path, kind: str) -> dict[str, Row] | None:
-    """Return the rows of a JSON object from name to value, None for JSON lines of a table."""
+    """Return the rows of a JSON object from name to value, or None if the file is a table."""
     text = read_text(source)
     try:
         content = json_in(text, source)

@@ -1,1 +1,1 @@
-"""Files of tables: opened, told apart by their first bytes, and read block by block."""
+"""Files of tables: opened, recognised by their first bytes, and read block by block."""

@@ -1,6 +1,6 @@
-"""A text file as blocks of whole lines: unpacked, checked to be UTF-8, with line numbers.
+"""A text file as blocks of whole lines: decompressed, checked to be UTF-8, with line numbers.
 
-The readers of CSV, JSON lines and Parquet turn what a file has into batches of rows.
+The readers of CSV, JSON lines and Parquet turn the content of a file into batches of rows.
 
 A log may be larger than memory, so only one block is held at a time. If a file does not end with a
 line end, its last line is a block of its own, which may be complete or cut off.
@@ -26,7 +26,7 @@ Report = Callable[[int, int], object]
 
 BLOCK = 1 << 23
 LONGEST = 1 << 28
-"""Longest line of a log in bytes; a file with a longer one is something else."""
+"""Longest line of a log in bytes; a file with a longer line is not a log."""
 
 GZIP = b"\x1f\x8b"
 PARQUET = b"PAR1"
@@ -66,7 +66,7 @@ class Batch:
     source : path
         The file.
     columns : dict of polars Series
-        Text, by what it means.
+        Columns of text, by their meaning.
     places : sequence of int
         The rows' numbers in the file.
     unit : str
@@ -89,16 +89,16 @@ class Batch:
         return f"{self.source}, {self.unit} {self.places[row]}"
 
     def rows(self, chosen: NDArray[Any]) -> "Batch":
-        """Return the rows at these positions, which may repeat, or at which this is true."""
+        """Return the rows at these positions, which may repeat, or where this mask is true."""
         at = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
         columns = {role: column[at] for role, column in self.columns.items()}
         return replace(self, columns=columns, places=[self.places[i] for i in at.tolist()])
 
 
 class Parts(Protocol):
-    """The parts of a stored log, of which more can be asked than the rows one after the other.
+    """The parts of a stored log, which can be queried as well as read row by row.
 
-    ``part`` is the one being read, ``n_rows`` and ``n_bytes`` are of all parts.
+    ``part`` is the part being read; ``n_rows`` and ``n_bytes`` are totals over all parts.
     """
 
     part: Path
@@ -112,13 +112,13 @@ class Parts(Protocol):
         """Yield the answer to a query."""
 
     def close(self) -> None:
-        """End reading."""
+        """Stop reading."""
 
 
 class Table(NamedTuple):
-    """The names of a table's columns, which are read and as what, and the rows.
+    """The names of a table's columns, which of them are read and as what, and the rows.
 
-    ``parts`` is what a table of Parquet lies in.
+    ``parts`` holds the parts of a table stored as Parquet.
     """
 
     header: Sequence[str]
@@ -130,7 +130,7 @@ class Table(NamedTuple):
 def kind_of(source: Path) -> str:
     """Return ``parquet``, ``json`` or ``csv``, according to a file's first bytes.
 
-    A folder is taken to be one of Parquet files, the parts of one log.
+    A folder is taken to hold Parquet files, which are the parts of one log.
     """
     if source.is_dir():
         return "parquet"
@@ -206,7 +206,7 @@ def text_blocks(source: Path, report: Report, notes: list[str]) -> Iterator[Bloc
 
 
 def _chunks(source: Path, report: Report) -> Iterator[bytes | None]:
-    """Yield a file's bytes, unpacked; None at the end if it was packed and is cut off."""
+    """Yield a file's bytes, decompressed; None at the end if it is compressed and cut off."""
     total = source.stat().st_size
     with source.open("rb") as stream:
         packed = stream.read(2) == GZIP
@@ -225,7 +225,7 @@ def _unpacked(stream: IO[bytes], source: Path, report: Report) -> Iterator[bytes
     try:
         while packed := stream.read(BLOCK // 4):
             while packed:
-                if unpacker.eof:  # another member follows, or the padding of a tape
+                if unpacker.eof:  # another member follows, or tape padding
                     if not packed.strip(b"\0"):
                         break
                     unpacker = zlib.decompressobj(wbits=31)
@@ -268,7 +268,7 @@ def _tail(rest: bytes, line: int, source: Path, notes: list[str]) -> Iterator[Bl
 
 
 def _is_cut(data: bytes) -> bool:
-    """Tell whether UTF-8 ends within a character."""
+    """Return whether UTF-8 data ends within a character."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         decoder.decode(data)

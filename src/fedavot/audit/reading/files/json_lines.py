@@ -1,6 +1,6 @@
-"""JSON lines, one object per line, read as a table or as they are.
+"""JSON lines, one object per line, read as a table or as plain objects.
 
-Nested values are columns with a point in their name: ``{"result": {"status": "ok"}}`` has the
+Nested values are columns with a dot in their name: ``{"result": {"status": "ok"}}`` has the
 column ``result.status``. If one object holds all clients of a round, each gets a row of its own:
 
     {"round": 1, "clients": ["a", "b"]}
@@ -19,23 +19,24 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from fedavot._reading import parse_json
-from fedavot.audit.reading.columns import LIKELY, Layout, Sought, listed
+from fedavot.audit.reading.columns import Layout, Sought, listed
 from fedavot.audit.reading.columns import plain as plain_name
 from fedavot.audit.reading.files.blocks import Batch, Block, Report, Table, cut_off, text_blocks
+from fedavot.audit.reading.names import LIKELY
 from fedavot.errors import FileFormatError, Option
 
 SAMPLE = 1000
-"""Objects from which the columns of a file are told: lines may have keys of their own."""
+"""Number of objects that determine the columns of a file: lines may have different keys."""
 MOST_COLUMNS = 1000
 VALUE = "status"
-"""What the values of an object by client are called, as a column."""
+"""Name of the column for the values of an object keyed by client."""
 
 Keys = tuple[str, ...]
 """Where a column's values are within an object."""
 
 
 class Objects(NamedTuple):
-    """Some objects of a file, and the lines they stand on."""
+    """Some objects of a file, and their line numbers."""
 
     found: list[dict[str, Any]]
     lines: Sequence[int]
@@ -59,7 +60,7 @@ def objects(source: Path, report: Report, notes: list[str]) -> Iterator[Objects]
 def _line_by_line(
     texts: list[bytes], block: Block, source: Path, notes: list[str]
 ) -> Iterator[Objects]:
-    """Yield the objects of a block with blank lines or bad ones, which are refused by line."""
+    """Yield the objects of a block with blank or bad lines; a bad line is refused by number."""
     objects, lines = [], []
     for line, text in enumerate(texts, block.line):
         if not text.strip():
@@ -88,7 +89,7 @@ def _line_by_line(
 
 
 def first_of(stream: Iterator[Objects], source: Path) -> Objects:
-    """Return the first objects of a file, or say that not one is whole."""
+    """Return the first objects of a file, or raise if it has no complete object."""
     first = next(stream, None)
     if first is None:
         raise FileFormatError(f"{source} has no complete line; a log needs rows")
@@ -96,7 +97,7 @@ def first_of(stream: Iterator[Objects], source: Path) -> Objects:
 
 
 def open_json(source: Path, sought: Sought, report: Report, notes: list[str]) -> Table:
-    """Find the columns in the first objects, and read the rows as they are asked for."""
+    """Find the columns in the first objects, and read the rows on demand."""
     stream = objects(source, report, notes)
     first = first_of(stream, source)
     leaves: dict[Keys, Any] = {}
@@ -163,7 +164,7 @@ def _refuse_other_lists(
 
 
 class _Rows:
-    """Turns objects into rows: one each, or one for each client of a round."""
+    """Turns objects into rows: one per object, or one for each client of a round."""
 
     def __init__(self, source: Path, paths: dict[str, Keys], sought: Sought) -> None:
         self._source = source
@@ -192,7 +193,7 @@ class _Rows:
         return self._batch(values, lines, whole)
 
     def _rows(self, item: dict[str, Any], line: int) -> list[dict[str, Any]] | None:
-        """Return a row for each client of an object that has them in a list or object, or None.
+        """Return one row per client if an object has its clients in a list or object, else None.
 
         An empty list or object is a row without a client: the round had none.
         """
@@ -225,7 +226,7 @@ class _Rows:
         return rows or [{**outer, "client": None}]
 
     def _part(self, cell: Any, place: int, count: int, where: str) -> Any:
-        """Return the part of a cell that belongs to one client: of a list, the one at its place."""
+        """Return the part of a cell that belongs to one client: its element, if it is a list."""
         if isinstance(cell, list) and len(cell) != count:
             raise FileFormatError(
                 f"{self._source}, {where} has {len(cell)} entries, and there are {count} clients; "
@@ -264,7 +265,7 @@ def _at(item: Any, path: Sequence[str]) -> Any:
 
 
 def as_text(value: object, name: str, place: str) -> str:
-    """Return a plain value of JSON as text, or say at which place it is none."""
+    """Return a plain JSON value as text, or raise with the place of a value that is not plain."""
     if isinstance(value, str):
         return plain(value)
     if value is None:
@@ -279,7 +280,7 @@ def as_text(value: object, name: str, place: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return text that UTF-8 can hold: half a pair of surrogates, as JSON may have, is spelt."""
+    """Return text that UTF-8 can encode: a lone surrogate, which JSON allows, is escaped."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -24,24 +24,24 @@ from fedavot.audit.reading.files.parquet_child import parts_in
 from fedavot.errors import FedavotError, FileFormatError, TooLargeError
 
 TIMES = ("time", "start", "end", "known_from", "known_until")
-"""What a column of times may mean; the others are names or numbers."""
+"""Meanings that a column of times may have; other columns are names or numbers."""
 EXACT = 2.0**53
-"""Up to here every whole number is a float."""
+"""Up to this value, every integer is exactly representable as a float."""
 CHILD = str(Path(__file__).with_name("parquet_child.py"))
 END = "Z"
 KILLED = 9
-"""The signal by which a system ends what takes too much memory."""
+"""The signal with which the system kills a process that uses too much memory."""
 
 
 class Schema(NamedTuple):
-    """The columns of a part, and their types in the words of Polars."""
+    """The columns of a part, and their Polars types."""
 
     names: list[str]
     kinds: list[str]
 
 
 def open_parquet(source: Path, sought: Sought, report: Report, notes: list[str]) -> Table:
-    """Read the schema of a Parquet file or of a folder of them, and rows as they are asked for."""
+    """Read the schema of a Parquet file or folder now, and its rows on demand."""
     parts = _parts_of(source)
     for part in parts:
         _refuse_cut_off(part)
@@ -57,7 +57,7 @@ def open_parquet(source: Path, sought: Sought, report: Report, notes: list[str])
 
 
 def _parts_of(source: Path) -> list[Path]:
-    """Return the files of a log, or refuse a folder that has others."""
+    """Return the files of a log, or refuse a folder that contains other files."""
     parts = [Path(path) for path in parts_in(str(source))]
     if not parts:
         raise FileFormatError(f"{source} is an empty folder; give one that has Parquet files")
@@ -96,7 +96,7 @@ def _batches(child: "Child", names: Mapping[str, str], report: Report) -> Iterat
 
 
 class Child:
-    """The process that reads the parts of a log, and what it says.
+    """The process that reads the parts of a log, and the messages that it sends.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class Child:
         self.n_bytes = sum(part.stat().st_size for part in parts)
         self.schema, self.n_rows = Schema([], []), 0
         self._parts = parts
-        # Where this process found Polars, the child finds it.
+        # The child finds Polars where this process found it.
         paths = os.pathsep.join(filter(None, sys.path))
         self._process: subprocess.Popen[bytes] = subprocess.Popen(
             [sys.executable, "-P", CHILD, os.path.abspath(source)],
@@ -155,7 +155,7 @@ class Child:
             yield pl.read_ipc(message[1])
 
     def _message(self) -> tuple[str, bytes]:
-        """Return the next message, or raise what keeps the child from sending one."""
+        """Return the next message, or raise the error that prevented the child from sending one."""
         stream = self._pipe("stdout")
         while True:
             head = stream.read(9)
@@ -166,7 +166,7 @@ class Child:
                 raise _damaged(self.part, content.decode())
             if head[:1] != b"P":
                 return head[:1].decode(), content
-            # The child has absolute paths; messages have what the caller gave.
+            # The child uses absolute paths; messages use the path that the caller gave.
             self.part = self._parts[0].with_name(os.path.basename(os.fsdecode(content)))
 
     def close(self) -> None:
@@ -181,7 +181,7 @@ class Child:
         return getattr(self._process, name)
 
     def _ended(self) -> FedavotError:
-        """Return the error for a child that ended without a word."""
+        """Return the error for a child that ended without a message."""
         code = self._process.wait()
         if code == -KILLED:
             return TooLargeError(
@@ -196,7 +196,7 @@ def _columns(schema: Schema) -> str:
 
 
 def _as_text(values: pl.Series, role: str, source: Path) -> pl.Series:
-    """Return a column as text: times in seconds, dates that are names as dates."""
+    """Return a column as text: times in seconds, but dates that serve as names as dates."""
     kind = values.dtype
     if kind.is_nested() or kind == pl.Binary:
         raise FileFormatError(

@@ -1,11 +1,11 @@
-"""A process that reads Parquet files and passes on what they hold, so that only it can fail.
+"""A process that reads Parquet files and sends their content, so that only it can crash.
 
-On some damaged files the reader does not raise but aborts, and takes its process along. `parquet`
+On some damaged files the reader does not raise but aborts, which kills its process. `parquet`
 starts this file as a program, with the path of a file or of a folder of parts, and talks to it
-through pipes. On standard output come messages, each a letter, its length in eight bytes, and so
-many bytes:
+through pipes. Each message on standard output is a letter, the length of the content in eight
+bytes, and the content:
 
-    P   the path of the part that is read next, so that an abort can be put down to it
+    P   the path of the part that is read next, so that an abort can be attributed to it
     H   a part's columns, their types and its number of rows, as JSON
     B   a batch of rows, as an Arrow file
     E   what the reader raised
@@ -14,9 +14,9 @@ many bytes:
 The headers of all parts come first. Then each line of JSON on standard input is a request: a list
 of columns, for all rows in the order of the parts, or an object with the name of a query below
 under ``what`` and its arguments. Queries run on Polars' streaming engine, which holds a few batches
-at a time, and are answered without an order.
+at a time, and their answers are in no particular order.
 
-It imports nothing of the library, which would cost more time than the file.
+This file imports nothing from the library, since that would take longer than reading the file.
 """
 
 import io
@@ -33,7 +33,8 @@ BATCH = 1 << 19
 def parts_in(path: str) -> list[str]:
     """Return a file, or the files of a folder in the order of their names.
 
-    Names that begin with a dot or an underscore are marks that programs leave beside the parts.
+    Names that begin with a dot or an underscore are skipped: they are markers that programs leave
+    beside the parts.
     """
     if not os.path.isdir(path):
         return [path]
@@ -42,7 +43,7 @@ def parts_in(path: str) -> list[str]:
 
 
 class Files:
-    """The parts of one log, and what queries on them find."""
+    """The parts of one log, and the results of queries on them."""
 
     def __init__(self, paths: list[str]) -> None:
         import polars as pl
@@ -76,7 +77,7 @@ class Files:
     def count(self, column: str) -> Iterator[Any]:
         """Yield one frame: the distinct values of a column, and the number of rows of each.
 
-        `rows` has the positions in it for the values.
+        `rows` encodes the values as positions in this frame.
         """
         pl, found = self.pl, None
         for scan in self.one_by_one():
@@ -92,7 +93,7 @@ class Files:
         yield found
 
     def bounds(self, column: str) -> Iterator[Any]:
-        """Yield for each part the extremes of a column of numbers or times, and what is missing."""
+        """Yield, for each part, the extremes and missing values of a column of numbers or times."""
         pl = self.pl
         for scan in self.one_by_one():
             values = _number(pl, scan, column)
@@ -101,7 +102,7 @@ class Files:
             yield scan.select(*extremes, missing).collect(engine="streaming")
 
     def bins(self, column: str, low: int, high: int, width: int) -> Iterator[Any]:
-        """Yield one frame: the number of rows in each range of so many whole numbers."""
+        """Yield one frame: the number of rows in each range of ``width`` whole numbers."""
         pl = self.pl
         place = (pl.col(column).cast(pl.Int64) - low) // width
         found = self._between(column, low, high).group_by(place.alias("bin")).len()
@@ -138,7 +139,7 @@ def _hashable(pl: Any, scan: Any, column: str) -> Any:
 
 
 def _number(pl: Any, scan: Any, column: str) -> Any:
-    """Return a column as numbers, a time in microseconds; what is no number is missing."""
+    """Return a column as numbers, times in microseconds; a value that is no number is missing."""
     kind, values = scan.collect_schema()[column], pl.col(column)
     if kind.is_temporal():
         return values.cast(pl.Datetime("us")).dt.epoch("us")
@@ -146,7 +147,7 @@ def _number(pl: Any, scan: Any, column: str) -> Any:
 
 
 def main(path: str) -> None:
-    """Read a file or a folder: its headers, then what is asked for."""
+    """Read a file or a folder: its headers first, then the data requested."""
     with suppress(ImportError, ValueError, OSError):
         import resource
 

@@ -1,9 +1,9 @@
-"""A file as batches of text columns, by what they mean: the one way into the audit for all tables.
+"""A file as batches of text columns, by their meaning: the audit reads every table this way.
 
-Every value comes as text, the empty one for what is missing, and every row knows its line. CSV is
-read here, JSON lines in `json_lines` and Parquet in `parquet`. A block of CSV that is a plain grid
-of fields, quoted or not, goes to Polars. Any other is read row by row by Python's strict parser,
-whose word on a bad line is the one the caller sees.
+Every value is text, empty if it is missing, and every row has its line number. CSV is read here,
+JSON lines in `json_lines` and Parquet in `parquet`. A block of CSV that is a plain grid of fields,
+quoted or not, goes to Polars. Any other block is read row by row by Python's strict parser, whose
+error message for a bad line is the one the caller sees.
 """
 
 import itertools
@@ -27,8 +27,6 @@ from fedavot._reading import (
     refuse_width,
 )
 from fedavot.audit.reading.columns import (
-    KINDS,
-    LISTS,
     WHERE,
     Layout,
     Sought,
@@ -48,26 +46,43 @@ from fedavot.audit.reading.files.blocks import (
 )
 from fedavot.audit.reading.files.json_lines import open_json
 from fedavot.audit.reading.files.parquet import open_parquet
+from fedavot.audit.reading.names import KINDS, LISTS
 from fedavot.errors import FileFormatError, Option, OptionError
 
 _LIST = re.compile(r"[;,|]")
 
 
 def open_table(source: Path, sought: Sought, report: Report, notes: list[str]) -> Table:
-    """Find the columns of a file of any kind, and read the rows as they are asked for."""
+    """Find the columns of a file of any kind, and read its rows on demand."""
     opened = {"csv": open_csv, "json": open_json, "parquet": open_parquet}[kind_of(source)]
     table = opened(source, sought, report, notes)
-    if not sought.where:
-        return table
-    return table._replace(batches=_chosen(source, table, sought, notes))
+    if sought.where:
+        table = table._replace(batches=_chosen(source, table, sought, notes))
+    if kind_of(source) != "json" and "client" in table.layout.places:
+        listed = plain(table.header[table.layout.places["client"]]) in LISTS
+        table = table._replace(batches=_listed(table.batches, named=listed))
+    return table
+
+
+def _listed(batches: Iterator[Batch], *, named: bool) -> Iterator[Batch]:
+    """Yield one row per client where cells list several.
+
+    Cells are lists if their column is called so (``named``), or if all of them have brackets.
+    """
+    lists = named
+    for number, batch in enumerate(batches):
+        if number == 0 and not named:
+            cells = batch.columns["client"].str.strip_chars()
+            lists = bool((cells.str.starts_with("[") & cells.str.ends_with("]")).all())
+        yield _spread(batch) if lists else batch
 
 
 def rows_by_name(source: Path, kind: str, columns: Mapping[str, str]) -> Batch:
-    """Return all rows of a table beside a log; no name is empty or comes twice.
+    """Return all rows of a table that accompanies a log; no name is empty or occurs twice.
 
-    A log is a record, and is read as far as it goes; these tables are what somebody wrote, so that
-    whatever is odd in them is refused. In CSV, an apostrophe before what a spreadsheet would take
-    for a formula is taken off.
+    A log is a machine's record and is read as far as possible; these tables are written by people,
+    so anything unusual in them is refused. In CSV, an apostrophe before text that a spreadsheet
+    would take for a formula is removed.
     """
     notes: list[str] = []
     table = open_table(source, sought_in(kind, columns), silent, notes)
@@ -99,7 +114,7 @@ def rows_by_name(source: Path, kind: str, columns: Mapping[str, str]) -> Batch:
 
 
 def _chosen(source: Path, table: Table, sought: Sought, notes: list[str]) -> Iterator[Batch]:
-    """Yield the rows that ``where`` asks for, and refuse a table that has none."""
+    """Yield the rows that match ``where``, and refuse a table that has none."""
     seen = {name: Counter[str]() for name in sought.where}
     n_rows, n_kept = 0, 0
     for batch in table.batches:
@@ -128,7 +143,7 @@ def _chosen(source: Path, table: Table, sought: Sought, notes: list[str]) -> Ite
 
 
 def open_csv(source: Path, sought: Sought, report: Report, notes: list[str]) -> Table:
-    """Read the header of a CSV file, and its rows as they are asked for."""
+    """Read the header of a CSV file now, and its rows on demand."""
     before = len(notes)
     blocks = text_blocks(source, report, notes)
     for block in blocks:
@@ -157,9 +172,7 @@ class _Csv:
     notes: list[str]
 
     def batches(self, first: Block, blocks: Iterator[Block]) -> Iterator[Batch]:
-        """Yield the rows, but those that repeat the header, as where files were joined."""
-        at = self.layout.places.get("client", -1)
-        lists = at >= 0 and plain(self.header.names[at]) in LISTS
+        """Yield the rows, except those that repeat the header, as concatenated files have."""
         headers = 0
         for batch in self._all_batches(first, blocks):
             same = np.logical_and.reduce(
@@ -171,7 +184,7 @@ class _Csv:
             headers += int(same.sum())
             kept = batch.rows(~same) if same.any() else batch
             if kept.places:
-                yield _spread(kept) if lists else kept
+                yield kept
         if headers:
             words = "1 line repeats" if headers == 1 else f"{headers} lines repeat"
             self.notes.append(f"{words} the header: dropped")
@@ -232,7 +245,7 @@ class _Csv:
     def _row_by_row(
         self, text: str, line: int, ended: bool
     ) -> tuple[list[list[str]], list[int], int | None]:
-        """Return rows, their lines, and the line on which a quote is opened and not closed."""
+        """Return the rows, their lines, and the line of a quote that is opened but not closed."""
         rows: list[list[str]] = []
         lines: list[int] = []
         separator = self.header.separator
@@ -259,7 +272,7 @@ class _Csv:
 
 
 def _without_quotes(data: bytes, separator: str) -> bytes | None:
-    """Return CSV whose quotes all enclose whole, plain fields without them, or None."""
+    """Return CSV with its quotes removed if all of them enclose whole, plain fields, or None."""
     letters = np.frombuffer(data, dtype=np.uint8)
     quotes = np.flatnonzero(letters == ord('"'))
     ends = np.flatnonzero((letters == ord(separator)) | (letters == ord("\n")))
@@ -274,9 +287,16 @@ def _without_quotes(data: bytes, separator: str) -> bytes | None:
 
 
 def _spread(batch: Batch) -> Batch:
-    """Return a row for each client of cells that list several, as in ``a; b`` or ``['a', 'b']``."""
-    cells = [_LIST.split(cell.strip(" []{}()")) for cell in batch.columns["client"].to_list()]
+    """Return one row per client where a cell lists several, as in ``a; b`` or ``['a', 'b']``."""
+    cells = [_members(cell) for cell in batch.columns["client"].to_list()]
     names = [name.strip(" '\"") for cell in cells for name in cell]
     wide = batch.rows(np.repeat(np.arange(len(cells)), [len(cell) for cell in cells]))
     columns = {**wide.columns, "client": pl.Series(names, dtype=pl.String)}
     return replace(wide, columns=columns, whole=True)
+
+
+def _members(cell: str) -> list[str]:
+    """Return the names in a list; within brackets, spaces may separate them, as NumPy prints."""
+    inside = cell.strip(" []{}()")
+    bare = cell.strip().startswith("[") and not _LIST.search(inside) and "'" not in inside
+    return inside.split() or [""] if bare else _LIST.split(inside)
