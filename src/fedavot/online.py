@@ -9,8 +9,8 @@ where Y_A are the weights given to the cohort A, zero for absent clients. Summed
     p - (1/T) Σ_t Y_t = (x_T - x_0) / (η T)
 
 for every sequence of cohorts, random or not: if the potentials stay bounded, the realised mean
-weights tend to the importance. So x need not be stored: it is x_0 + η (owed - given), with the
-importance a client is owed and the weight it was given over the rounds so far.
+weights tend to the importance. So x need not be stored: it is x_0 + η (owed - given), where owed is
+a client's importance and given is its weight, both summed over the rounds so far.
 
 Weights follow from the *effective* potentials, to which an absence adds at most a bound.
 """
@@ -33,22 +33,23 @@ STEP = 2.0
 
 
 class OnlineAligner(Accounts):
-    """Weigh cohorts as they come, and learn the potentials from who takes part.
+    """Weight cohorts as they come, and learn the potentials from which clients take part.
 
     Parameters
     ----------
     importance : array_like of shape (n_clients,), or mapping from client name to float
         A distribution over the clients. A client of importance zero gets weight only in cohorts in
-        which nobody has importance.
+        which no client has importance.
     step : float
-        Step η of the ascent, above 0. A larger step forgets the start sooner, a smaller one makes
-        the weights steadier.
+        Step η of the ascent, above 0. A larger step forgets the initial potentials sooner; a
+        smaller one makes the weights steadier.
     potentials : array_like of shape (n_clients,), optional
         Potentials to start from, such as those of an offline alignment; zeros by default.
     bound : float or None
         The most, in log-odds, that one absence adds to a client's effective potential. At least
         five steps, which ordinary absences may add. None means no limit: a client that returns
-        from a long absence then takes whole rounds until it was given what it is owed.
+        from a long absence then dominates whole rounds until its mean weight has caught up with
+        its importance.
     clients : sequence of str, optional
         The clients' names in order; those of the mapping by default.
 
@@ -102,10 +103,10 @@ class OnlineAligner(Accounts):
 
     @property
     def forgiven(self) -> Floats:
-        """Raw less effective potentials, shape (n_clients,).
+        """Raw minus effective potentials, shape (n_clients,).
 
-        Positive for clients that were set aside, negative for those that were given their share;
-        zero up to rounding if the bound was never reached.
+        Positive for clients whose absences exceeded the bound, negative for those that were given
+        their share instead; zero up to rounding if the bound was never reached.
         """
         return np.asarray(self.potentials - self.effective_potentials)
 
@@ -160,7 +161,8 @@ class OnlineAligner(Accounts):
 
     def _move(self, members: Integers, due: Floats, effective: Floats, shares: Floats) -> None:
         self._effective.move(members, due, effective=effective, shares=shares)
-        # All clients are settled once in n_clients reports: work is in proportion to the cohort.
+        # All clients are settled once every n_clients reports, so the amortised work per round is
+        # proportional to the cohort.
         if self._effective.is_due:
             self._settle()
 
@@ -175,6 +177,6 @@ class OnlineAligner(Accounts):
         self._effective.count_active(self._importance)
 
     def _settle(self) -> None:
-        """Bring what every client is owed and its effective potential up to date."""
+        """Bring every client's ``owed`` and effective potential up to date."""
         super()._settle()
         self._effective.settle(self._importance)

@@ -1,9 +1,9 @@
-"""Selection: which of the available clients to ask, and how to weigh their answers.
+"""Selection: which of the available clients to ask, and how to weight their answers.
 
-When the server sees who is available and asks only K of them, client i is asked with inclusion
-probability π_i = min(1, c·w_i), where c makes the π_i sum to K, and answers with weight w_i/π_i.
-The aggregate is then unbiased for Σ w_i θ_i, and the weights of any draw sum to one: a capped
-client keeps w_i, the others share the rest equally. The sample is systematic in random order
+When the server sees which clients are available and asks only K of them, client i is asked with
+inclusion probability π_i = min(1, c·w_i), where c makes the π_i sum to K, and answers with weight
+w_i/π_i. The aggregate is then unbiased for Σ w_i θ_i, and the weights of any draw sum to one: a
+capped client keeps w_i, the others share the rest equally. The sample is systematic in random order
 (Madow 1949; Tillé 2006, section 7.1): its size is fixed and its inclusion probabilities are exact.
 The weights w come from an alignment.
 """
@@ -24,8 +24,8 @@ def select(weights: ArrayLike, size: int, rng: np.random.Generator) -> tuple[Int
         Weights of all available clients; non-negative, summing to one.
     size : int
         Number of clients to choose, at least 1. A size larger than the number of clients with
-        positive weight is no error, on purpose: in some rounds fewer are available than a server
-        asks for. All of those are then chosen, with the weights given, and nobody else.
+        positive weight is deliberately not an error: in some rounds fewer clients are available
+        than a server asks for. Exactly these clients are then chosen, with the weights given.
     rng : numpy.random.Generator
         Source of the random order and offset.
 
@@ -34,7 +34,7 @@ def select(weights: ArrayLike, size: int, rng: np.random.Generator) -> tuple[Int
     chosen : ndarray of int64, shape (n_chosen,)
         Positions into ``weights``, ascending.
     weights : ndarray of shape (n_chosen,)
-        Weights of their answers: weight over inclusion probability, summing to one.
+        Weights of their answers: weight divided by inclusion probability, summing to one.
 
     Examples
     --------
@@ -62,9 +62,9 @@ def select(weights: ArrayLike, size: int, rng: np.random.Generator) -> tuple[Int
 def inclusion_probabilities(weights: ArrayLike, size: int) -> Floats:
     """Return the probability with which `select` chooses each client, shape (n_available,).
 
-    It is proportional to the weights and capped at 1; what the cap cuts off is shared among the
-    other clients in proportion, until no further client reaches the cap. The probabilities sum to
-    ``size``, or to the number of positive weights if that is less.
+    It is proportional to the weights and capped at 1; the excess over the cap is distributed among
+    the other clients in proportion, until no further client reaches the cap. The probabilities sum
+    to ``size``, or to the number of positive weights if that is less.
 
     Parameters
     ----------
@@ -78,8 +78,8 @@ def systematic(inclusion: Floats, order: Integers, offset: float) -> Integers:
     """Draw one systematic sample: the clients under the points offset, offset + 1, ...
 
     The inclusion probabilities are intervals, laid end to end in the given order; a client is drawn
-    if a point falls into its interval, which for a uniform offset has exactly that probability. As
-    many distinct clients are drawn, in that order, as the probabilities sum to.
+    if a point falls into its interval, which for a uniform offset has exactly that probability. The
+    number of clients drawn, all distinct and in that order, is the sum of the probabilities.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Soft alignment without knowing how available the clients are.
 
 Soft alignment maximises D(x) − (ρ/2) Σ p_i (x_i − x̄)², with x̄ = Σ p_i x_i: potentials are kept
-close, so that no client takes whole rounds, at the price of a gap. Its stochastic ascent is
+close, so that no client dominates whole rounds, at the price of a gap. Its stochastic ascent is
 
     z = x + η g   with g = p − Y_A,   then   x ← z − η ρ p ∘ (x − x̄),
 
@@ -18,9 +18,9 @@ and ρ. Potentials are clipped to ±1e300. The mean step vanishes at the optimum
 absence by itself raises a potential to x̄ + 1/ρ at most, however long it is, so no bound is needed.
 The work per round is proportional to the number of clients.
 
-Weights are the softmax of x over the cohort, so that large ρ tends to equal weights; or of
-log p + x, so that it tends to the importance divided by that of the cohort, and x is what is learnt
-about availability alone. The second, with the constants below, is what `fedavot.flower` learns by
+Weights are the softmax over the cohort of x, which tends to equal weights for large ρ; or of
+log p + x, which tends to the importance divided by that of the cohort, so that x holds only what is
+learnt about availability. The second, with the constants below, is what `fedavot.flower` learns by
 default and what an audit replays.
 """
 
@@ -35,13 +35,13 @@ from fedavot._checks import Floats, Integers, as_amount, one_of
 from fedavot._state import as_finite, within_reach
 
 SOFTNESS, STEP = 2.0, 1.0
-"""Default softness ρ and step η around the importance: the least softness that trained worse than
-the plain average only where the average by importance did too (`benchmarks.softness`)."""
+"""Default softness ρ and step η around the importance: the smallest softness that trained worse
+than the plain average only where the average by importance did too (`benchmarks.softness`)."""
 AROUND = ("equal", "importance")
 
 
 class SoftOnlineAligner(Accounts):
-    """Weigh cohorts as they come, as a compromise between the importance and plain weights.
+    """Weight cohorts as they come, as a compromise between the importance and plain weights.
 
     Parameters
     ----------
@@ -133,10 +133,10 @@ class SoftOnlineAligner(Accounts):
         self._potentials = np.concatenate([self._potentials, within_reach(start)])
 
     def _moved(self, excess: Floats) -> Floats:
-        """Return the potentials after a step along ``excess``, importance less weights given."""
+        """Return the potentials after a step along ``excess``, importance minus weights given."""
         importance, x = self._importance, self._potentials
         with np.errstate(over="ignore", divide="ignore"):
-            # In this order an importance of 0 is not multiplied with infinity.
+            # In this order, an importance of 0 is not multiplied by infinity.
             drag = 1.0 + self._step * importance * self._softness
             gain = 1.0 / (1.0 / self._step + self._softness * importance)
             # The weights p / d, times η ρ if that is above 1, so that they do not underflow.

@@ -108,11 +108,11 @@ def audit(
     tolerance : float
         The largest gap, in total variation, that calls for no action; at least 0.0001.
     weights : "equal", "examples" or "applied", optional
-        The weights in use today: equal ones, those in proportion to the examples that the log has,
-        or those that the log has. By default what the log has, equal ones if it has neither; or
-        memory, if the log says so.
+        The weights in use today: equal weights, weights in proportion to the numbers of examples in
+        the log, or the weights recorded in the log. The default is whatever the log records, or
+        equal weights if it records neither; memory, if the log says that it was used.
     can : collection of "memory-clients", "memory-server" and "select"
-        What is possible; a rule that needs something else is not recommended.
+        What the deployment can do; a rule that needs anything else is not recommended.
     training : ReplayOptions, optional
         How to train on the log.
     seed : int
@@ -175,7 +175,7 @@ def audit(
 
 
 def _task(path: PathLike | None, case: Case, scene: Scene) -> Any:
-    """Read a user's task, of the clients that are replayed."""
+    """Read a user's task, restricted to the clients that are replayed."""
     if path is None:
         return None
     from fedavot.audit.replay.training import read_task
@@ -185,7 +185,7 @@ def _task(path: PathLike | None, case: Case, scene: Scene) -> Any:
 
 
 def _as_needs(can: Collection[str]) -> tuple[Need, ...]:
-    """Return what is possible, or refuse what is not a need."""
+    """Return what the deployment can do, or refuse a value that is not a need."""
     unknown = [one for one in can if one not in NEEDS]
     if unknown:
         raise OptionError(
@@ -195,7 +195,7 @@ def _as_needs(can: Collection[str]) -> tuple[Need, ...]:
 
 
 def _in_use(federation: Federation, weights: str | None) -> str:
-    """Return the rule in use: as it was said, or as the log says."""
+    """Return the rule in use: the one that the caller named, or the one that the log implies."""
     log = federation.participation
     if weights is None:
         if log.applied is not None:
@@ -258,7 +258,8 @@ def _findings(case: Case, found: _Found, *, source: str) -> Findings:
     best = found.recommendation.best
     softness = best.softness if best is not None and best.rule == SOFT else 0.0
     aligned = case.whole.align(found.fit.law, softness=softness)
-    # Under an explicit law it was fitted to what is owed while observed; it is used at all times.
+    # Under an explicit law the weights were fitted to the importance counted over known states
+    # only, but they are used in every round.
     alignment = replace(aligned, importance=federation.importance, clients=log.clients)
     delivered = found.shortfall.delivered()
     if delivered is None:

@@ -18,7 +18,7 @@ from fedavot.errors import UnavailableError
 
 LawName = Literal["explicit", "independent", "mixture"]
 ROUNDING = 1e-8
-"""A share that is nothing but rounding."""
+"""A share below this is only rounding error."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +88,8 @@ class Reach:
     tried_cohorts : int
         The largest factor that was tried.
     if_all_asked : float or None
-        The deficiency if all available clients took part; None if the log does not say who was
-        available.
+        The deficiency if all available clients took part; None if the log does not say which
+        clients were available.
     """
 
     feasible: bool
@@ -129,11 +129,11 @@ class Behaviour:
         The share of rounds with any client of a group, out of those that follow a round with and
         without any; NaN if there are none. None without groups.
     joint_persistence : Estimate
-        Correlation, from one round to the next, of the mix of clients: 0 if no round tells about
-        the next, whichever clients are taken together.
+        Correlation of the mix of clients from one round to the next: 0 if no round helps to predict
+        the next, whichever clients are considered together.
     dispersion : float
         Variance of the number of clients in a round, relative to independent clients: 1 if they are
-        independent, more if they come together, less if cohorts are capped.
+        independent, more if they tend to appear together, less if cohorts are capped.
     drift : Estimate
         Total variation distance between the implied shares of the first and the last half.
     implied_first_half, implied_last_half : float array, shape (n_clients,)
@@ -178,8 +178,8 @@ class Fit:
     fitted_rounds, held_out_rounds : int
         Number of rounds in the first and in the last part of the log.
     oracle_gap : float
-        The mean gap that weights without any gap in the long run would have over as many rounds as
-        are held out, by chance; NaN if the rounds are too few to tell.
+        The mean gap that weights with no long-run gap would show by chance over as many rounds as
+        are held out; NaN if there are too few rounds to estimate it.
     """
 
     scores: tuple[LawScore, ...]
@@ -199,7 +199,7 @@ class Point(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """How a rule does over the whole log, and in the part of it that it was not fitted to.
+    """How a rule performs over the whole log, and in the part that it was not fitted to.
 
     ``rule`` is its name, as in `fedavot.rules`. ``largest_sum_of_weights`` is the largest sum of
     its weights in a round: 1 except for Horvitz–Thompson.
@@ -221,11 +221,11 @@ class Price:
     standings: tuple[Standing, ...]
 
     def find(self, rule: str) -> Standing | None:
-        """Return a rule's standing, or None if the log has no such rule."""
+        """Return a rule's standing, or None if the rule was not evaluated on this log."""
         return next((one for one in self.standings if one.rule == rule), None)
 
     def of(self, rule: str) -> Standing:
-        """Return the standing of a rule that every log has."""
+        """Return the standing of a rule that is evaluated on every log."""
         found = self.find(rule)
         if found is None:
             raise UnavailableError(
@@ -312,13 +312,13 @@ class Findings:
 
     @property
     def has_held_out(self) -> bool:
-        """Whether rounds are held out that weights were not fitted to."""
+        """Whether some rounds were held out from fitting the weights."""
         fit = self.fit
         return fit.held_out_rounds > 0 and fit.fitted_rounds + fit.held_out_rounds <= self.rounds
 
     @property
     def owes_otherwise(self) -> bool:
-        """Whether some clients are owed something else than their importance."""
+        """Whether the share that some clients should have differs from their importance."""
         shares = self.by_client
         return bool(np.abs(shares.owed - shares.importance).max(initial=0.0) > ROUNDING)
 
@@ -328,7 +328,7 @@ class Findings:
 
         Enough for chance alone to leave a held-out gap of half the tolerance, to two digits.
         """
-        # Of a very large log only some rounds are fitted to and held out.
+        # For a very large log, only some of the rounds are used for fitting and holding out.
         judged = self.fit.fitted_rounds + self.fit.held_out_rounds
         needed = judged * (2 * self.fit.oracle_gap / self.tolerance) ** 2
         if not needed > judged:

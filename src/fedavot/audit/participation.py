@@ -1,4 +1,4 @@
-"""Who took part in each round of a federation, in compressed form.
+"""Which clients took part in each round of a federation, in compressed form.
 
 In a round, a client took part, did not take part, or its state is unknown. Unknown never means
 absent: shares are taken over the rounds in which a client's state is known. `reading` reads and
@@ -17,8 +17,8 @@ from fedavot._checks import Floats, Integers, as_size
 from fedavot._incidence import Incidence
 
 ONE_BY_ONE = 10_000
-"""Rounds that are drawn one by one at the start of a log, as they always were, so that logs of
-this length keep their draws; those after them are drawn all at once."""
+"""Number of rounds at the start of a log that are drawn one by one, as in earlier versions, so that
+logs of this length keep their draws; later rounds are drawn all at once."""
 SLAB = 1 << 20
 """About how many entries are sorted at a time, to save memory."""
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
@@ -26,7 +26,7 @@ _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 
 @dataclass(frozen=True, eq=False)
 class Totals:
-    """What was counted over all rounds of a log of which only some are kept.
+    """Counts over all rounds of a log of which only some rounds are kept.
 
     Attributes
     ----------
@@ -82,14 +82,14 @@ class Participation:
     examples : float array, shape (n_entries,), or None
         The number of examples that each update was trained on, if the log has them.
     remembers : bool
-        Whether the log says that absent clients were remembered: the weights are then not all that
-        counted.
+        Whether the log says that the server used remembered contributions of absent clients: the
+        weights then do not describe the whole aggregation.
     notes : tuple of str
         What was unusual in the log, and how it was read.
     all_available : bool
         Whether ``available`` has all clients that could have been asked.
     totals : Totals or None
-        For a log so large that only some of its rounds are kept here: what was counted over all.
+        For a log so large that only some of its rounds are kept here: the counts over all rounds.
     """
 
     clients: tuple[str, ...]
@@ -170,12 +170,12 @@ class Participation:
         )
 
     def with_clients(self, added: Sequence[str]) -> "Participation":
-        """Return the log over more clients, who took part in no round.
+        """Return the log extended by clients that took part in no round.
 
         Parameters
         ----------
         added : sequence of str
-            Names that it does not have.
+            Names that are not in the log.
         """
         clients, place = ordered([*self.clients, *sorted(added)])
         place = place[: self.n_clients]
@@ -198,8 +198,8 @@ def ordered(names: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
     Parameters
     ----------
     names : sequence of str
-        Distinct names. If all are whole numbers as one writes them (7, not 007), they are ordered
-        by size, else by their characters.
+        Distinct names. If all are whole numbers without leading zeros (7, not 007), they are
+        ordered by size, otherwise by their characters.
 
     Returns
     -------
@@ -244,23 +244,23 @@ def drawn(available: Incidence, cohort_size: int, seed: int) -> Incidence:
 
 
 def some_of(available: Incidence, sizes: Integers, rng: np.random.Generator) -> NDArray[np.int32]:
-    """Draw so many of each round's clients, uniformly without replacement.
+    """Draw a given number of each round's clients, uniformly without replacement.
 
-    Every entry gets a random number, and the smallest of a round are drawn. Numbers are used up
-    entry by entry, so that a draw does not depend on the rounds after it.
+    Every entry gets a random number, and the clients with the smallest numbers of a round are
+    drawn. Numbers are consumed entry by entry, so a draw does not depend on the rounds after it.
 
     Parameters
     ----------
     available : Incidence
-        Those to draw from.
+        The clients to draw from in each round.
     sizes : int array, shape (n_rounds,)
-        How many to draw in each round, at most as many as there are.
+        How many to draw in each round, at most the number of available clients.
     rng : Generator
 
     Returns
     -------
     int32 array, shape (n_drawn,)
-        Those drawn, one round after the other, ascending within each.
+        The clients drawn, one round after the other, ascending within each.
     """
     offsets, n_rounds = available.offsets, sizes.size
     parts, low = [np.empty(0, dtype=np.int32)], 0

@@ -1,11 +1,11 @@
 """What training on a log showed, and the recommendation that follows from it.
 
 A rule can be recommended if it is allowed and the replay shows it to be better in every variant
-than the rule in use and, unless it is that itself, than the plain average. Of those, the one with
-the largest gain is: the mean gain of a rule that remembers, and the smallest gain over the variants
-of one that only weighs or selects. Uneven weights cost more on models that fit all clients at once
-than on the problems of the replay, so their gain is counted at its low end; docs/audit.md has the
-federations on which that was measured.
+than the rule in use and than the plain average, unless it is the plain average itself. Of these
+rules, the one with the largest gain is recommended: for a rule with memory this is the mean gain,
+and for one that only weights or selects, the smallest gain over the variants. Uneven weights cost
+more on models that fit all clients at once than on the problems of the replay, so their gain is
+counted at its low end; docs/audit.md lists the federations on which that was measured.
 """
 
 from collections.abc import Collection
@@ -33,9 +33,9 @@ Reason = Literal[
     "unobserved",
     "not replayed",
 ]
-"""Why: there is one client; no allowed rule trains better than the one in use by more than noise;
-one does; the log is too short to tell, or most of the importance is not observed in it; there is no
-replay."""
+"""Reasons, in order: there is one client; no allowed rule trains better than the one in use by more
+than noise; one does; the log is too short to tell, or most of the importance is not observed in it;
+there is no replay."""
 
 Need = Literal["memory-clients", "memory-server", "select"]
 """What a rule needs beyond weights: a model kept on each client, or one for each client on the
@@ -46,7 +46,7 @@ NOISE = 0.8
 """With c reports per client, noise moves mean weights by about 0.4 / √c in total variation. For
 that to be at most half the tolerance, c = (0.8 / tolerance)² reports per client are needed."""
 LEAST_ROUNDS = 20
-"""Rounds below which training on them says nothing about training on the next ones."""
+"""Number of rounds below which training on them says nothing about training on later ones."""
 YARDSTICKS = (RuleName.FULL.value, RuleName.HORVITZ_THOMPSON.value)
 """Replayed but never recommended: full participation is out of reach, and the weights of
 Horvitz–Thompson do not sum to one, so that a single round can move the model by many steps."""
@@ -65,8 +65,9 @@ class Estimate(NamedTuple):
 class Trained:
     """How training with one rule went in the replay.
 
-    A loss is an excess loss: above the smallest possible one. A figure is a geometric mean over all
-    variants and seeds; its ``low`` and ``high`` are the smallest and the largest of the variants'.
+    Losses are excess losses: the difference from the smallest possible loss. A figure is a
+    geometric mean over all variants and seeds; its ``low`` and ``high`` are the smallest and the
+    largest over the variants.
 
     Attributes
     ----------
@@ -74,7 +75,7 @@ class Trained:
         Its name, as in `fedavot.rules`, or one of the audit's own: ``as-applied`` for the weights
         in the log, ``by-examples`` for weights in proportion to the clients' examples.
     needs : tuple of Need
-        What the rule needs, one of these; empty if nothing.
+        What the rule needs: any one of these is enough; empty if it needs nothing.
     step : float
         The step size at which it did best, relative to that of the plain average.
     to_plain, to_full : Estimate
@@ -123,14 +124,14 @@ class Replay:
     fitted_rounds, held_out_rounds : int
         Number of rounds in the first part, which weights were fitted to, and in the last.
     variants, seeds : int
-        Number of problems, which differ in how different clients are and in the noise of their
-        gradients; and of runs on each.
+        Number of problems, which differ in how heterogeneous the clients are and in the noise of
+        their gradients; and number of runs on each.
     local_steps : int
         Number of local steps of a client in a round.
     n_clients : int
         Number of clients; fewer than in the log if it is large, and then a random sample.
     task : str or None
-        Name of the user's own task, if it was given instead of these problems.
+        Name of the user's own task, if one was given instead of these problems.
     """
 
     trained: tuple[Trained, ...]
@@ -174,9 +175,9 @@ class Recommendation:
     reason : str
         One of `Reason`.
     best : Choice or None
-        The rule to use; None if there is nothing to change, or no ground for it.
+        The rule to use; None if there is nothing to change, or not enough evidence for a change.
     second : Choice or None
-        The best rule that needs nothing, if ``best`` needs something and this one gains as well.
+        The best rule that needs nothing, if ``best`` needs something and this one is a gain too.
     rounds_needed : int or None
         If the log is too short, roughly how many rounds would be enough.
     """
@@ -190,7 +191,7 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a recommendation depends on beside the replay.
+    """What a recommendation depends on besides the replay.
 
     Attributes
     ----------
@@ -218,13 +219,13 @@ class Facts:
 
     @property
     def too_short(self) -> bool:
-        """Whether the gap may be within the tolerance or beyond it, as far as the log tells."""
+        """Whether the log leaves open if the gap is within the tolerance or beyond it."""
         wide = self.gap.high - self.gap.low > self.tolerance
         return wide and self.gap.low < self.tolerance < self.gap.high
 
     @property
     def rounds_needed(self) -> int:
-        """Roughly how many rounds would be enough, in two digits."""
+        """Roughly how many rounds would be enough, to two digits."""
         observations = (NOISE / self.tolerance) ** 2 * self.rounds_per_observation
         enough = self.clients * observations / self.cohort_size
         digits: int = 10 ** max(0, len(str(ceil(enough))) - 2)
@@ -232,16 +233,16 @@ class Facts:
 
 
 def recommend(replay: Replay | None, facts: Facts, can: Collection[Need]) -> Recommendation:
-    """Recommend a rule, to do nothing, or to collect more rounds.
+    """Recommend a rule, or no change, or collecting more rounds.
 
     Parameters
     ----------
     replay : Replay or None
         How training goes with every rule; None without JAX, and then nothing is recommended.
     facts : Facts
-        What is known beside it.
+        What else is known.
     can : collection of Need
-        What is possible: rules that need something else are not recommended.
+        What the deployment can do: rules that need anything else are not recommended.
     """
     if facts.clients == 1:
         return Recommendation("nothing to do", "one client")

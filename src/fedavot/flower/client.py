@@ -1,9 +1,9 @@
 """The client's side: its name, and its memory if it keeps one.
 
-`introduce` is the only line that a ClientApp needs. With ``memory=True`` the app's train function
+A call of `introduce` is all that a ClientApp needs. With ``memory=True`` the app's train function
 stays as it is: a mod around it takes the server's request out of the message, and turns the model
 that is returned into what the server needs; see `fedavot.rules.held`. The mod is the outermost one,
-so that other mods see the messages that they would see without it.
+so other mods see the same messages as without it.
 """
 
 import hashlib
@@ -71,7 +71,7 @@ def remember(message: Message, context: Context, call_next: Call) -> Message:
     Parameters
     ----------
     message : Message
-        Message from the server; only those with a request of FedAVOT's are changed.
+        Message from the server; only messages with a request from FedAVOT are changed.
     context : Context
         Context of the app.
     call_next : function of (message, context)
@@ -96,7 +96,7 @@ def remember(message: Message, context: Context, call_next: Call) -> Message:
     finally:
         corrects, followed = withdraw(context, layout, path)
     if reply.has_error() or len(reply.content.array_records) != 1:
-        return reply  # the server says what is wrong with it
+        return reply  # the server reports what is wrong with it
     (trained,) = reply.content.array_records.values()
     told = round_.answer(store, trained, followed)
     if told is not None:
@@ -107,20 +107,20 @@ def remember(message: Message, context: Context, call_next: Call) -> Message:
 
 
 class _Round:
-    """What is to be answered: a model, and the server's request."""
+    """The model and the request that a client has to answer."""
 
     def __init__(self, layout: Layout, start: Model, digest: str, request: Request) -> None:
         self.layout, self.start, self.digest, self.request = layout, start, digest, request
 
     def answer(self, store: Store, trained: ArrayRecord, path: Model | None) -> Reply | None:
-        """Turn a trained model into what is sent, and keep it; None if it cannot be used."""
+        """Turn a trained model into a reply, and keep it; return None if it cannot be used."""
         try:
             said = minus(self.layout.take(trained), self.start)
         except ValueError:
             return None
         if not all(np.isfinite(array).all() for array in said):
             return None
-        # Another process of this node may have answered the same request meanwhile.
+        # Another process of this node may have answered the same request in the meantime.
         kept = store.load()
         held = kept.held
         old = held.recall(self.request)
@@ -134,7 +134,7 @@ class _Round:
         sent = said if whole else minus(said, old or [])
         self.layout.put(trained, total((1.0, self.start), (1.0, sent)))
         if held.pending is None:
-            # What the server will make of it, after rounding.
+            # The update as the server will compute it, after rounding.
             news = minus(self.layout.take(trained), self.start)
             held.offer(self.request, minus(news, old) if whole and old is not None else news)
             kept.model = self.digest
@@ -148,7 +148,7 @@ def _remembering(call: Call) -> Call:
 
 
 def _digest(record: ArrayRecord) -> str:
-    """Return a digest of a model, which is another one after a server went back in time."""
+    """Return a digest of a model; it differs if a server went back to an earlier checkpoint."""
     digest = hashlib.blake2b(digest_size=16)
     for array in record.values():
         digest.update(array.data)

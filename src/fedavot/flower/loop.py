@@ -22,7 +22,7 @@ from fedavot.flower.kept.folder import Progress, RunFolder
 _log = logging.getLogger("flwr")
 
 PAUSE = 0.5
-"""Seconds between two looks for replies, where a round closes as soon as there are enough."""
+"""Seconds between two polls for replies, if a round closes as soon as there are enough."""
 
 
 Closes = Callable[[list[Message]], bool]
@@ -75,7 +75,7 @@ class Loop:
         releases : bool
             Whether evaluating a model on clients is a release in the sense of differential privacy.
         closes : function of a list of Message, or None
-            Told of the replies of a round as they come; returns whether these are enough.
+            Called with the new replies of a round as they arrive; returns whether there are enough.
         """
         run = Progress(model=self.initial_arrays, configs=self._configs)
         if folder is not None:
@@ -178,7 +178,7 @@ def _report(result: Result, seconds: float) -> None:
 
 
 def loop_class(run: Callable[[Loop], Result]) -> type[Strategy]:
-    """Return a class with a ``start`` that runs a loop, for the place of Flower's own."""
+    """Return a class whose ``start`` runs a loop, in place of Flower's own."""
 
     class Looping(Strategy):
         def start(self, *args: Any, **options: Any) -> Result:

@@ -28,14 +28,14 @@ class Weighting:
     clients : sequence of str or None
         Names of the alignment's clients, in its order; the alignment's own names by default.
     softness : float or None
-        Price on how far learnt weights are from those of a plain average by importance: 0 learns
-        until mean weights are the importance, large values leave the plain average as it is. None
-        is 2; docs/flower.md compares training with it and with the plain average.
+        Penalty on the distance of learnt weights from those of a plain average by importance: 0
+        learns until mean weights equal the importance; large values keep the plain average. None
+        means 2; docs/flower.md compares training with it and with the plain average.
     cohort_size : int or None
         Number of available clients to ask in each round. They are chosen so that the aggregate is
         unbiased for that of all available clients, provided that those chosen reply; the online
-        aligner makes up for clients that do not reply, an alignment cannot. None leaves the choice
-        to the wrapped strategy.
+        aligner compensates for clients that do not reply, which an alignment cannot. None leaves
+        the choice to the wrapped strategy.
     step : float
         Step size of the online aligner.
     seed : int
@@ -44,11 +44,11 @@ class Weighting:
         Whether the metrics of federated evaluation are averaged by the importance of the clients
         that took part in it, as the objective is; otherwise by the metric of the wrapped strategy.
     weight_limit : float or None
-        How many times the odds of its plain share, its importance divided by that of the cohort, a
-        client's odds in a round may be, so that no client that was away or excluded for long takes
-        a round: with 10, at most .91 of a pair and .092 of a hundred equal clients. The rest goes
-        to the others, and the gap has what that costs. None for no limit. It applies to weights
-        that are learnt, not to an alignment's.
+        Largest ratio of a client's odds in a round to the odds of its plain share (its importance
+        divided by that of the cohort), so that no client that was absent or excluded for long
+        dominates a round: with 10, its weight is at most .91 of a pair and .092 of a hundred equal
+        clients. The rest goes to the other clients, and the gap includes the effect. None for no
+        limit. It applies to learnt weights, not to those of an alignment.
     """
 
     alignment: Alignment | None = None
@@ -79,7 +79,7 @@ class Weighting:
 
     @property
     def price(self) -> float:
-        """Softness of weights that are learnt."""
+        """Softness of learnt weights."""
         return SOFTNESS if self.softness is None else self.softness
 
     def _check_alignment(self, alignment: Alignment) -> None:
@@ -104,7 +104,7 @@ class Weighting:
 
     @classmethod
     def load(cls, path: PathLike, *, cohort_size: int | None = None) -> Self:
-        """Take the weights from a saved alignment whose clients have names, such as an audit's.
+        """Take the weights from a saved alignment with client names, such as that of an audit.
 
         Parameters
         ----------
@@ -139,7 +139,7 @@ class Admission:
         refuses them.
     enough : int or None
         Number of usable updates after which a round is closed; clients that have not replied by
-        then are late. None waits for all that were asked, or the timeout.
+        then are late. None waits for all clients that were asked, or for the timeout.
     norm_limit : float or None
         An update is excluded if its norm is more than this many times the median of recent norms;
         None accepts every finite update.
@@ -164,7 +164,7 @@ class Admission:
 
 
 def as_weighting(given: Weighting | None) -> Weighting:
-    """Return how weights are found; by default, with no options."""
+    """Return the weighting, or one with default options if none is given."""
     if given is not None and not isinstance(given, Weighting):
         raise OptionError(
             f"weighting is {shown(given)}; it must be a Weighting: Weighting(softness=...) has "
@@ -174,7 +174,7 @@ def as_weighting(given: Weighting | None) -> Weighting:
 
 
 def as_admission(given: Admission | None) -> Admission:
-    """Return which nodes and updates are accepted; by default, with no options."""
+    """Return the admission options, or the defaults if none are given."""
     if given is not None and not isinstance(given, Admission):
         raise OptionError(
             f"admission is {shown(given)}; it must be an Admission, such as "

@@ -1,4 +1,4 @@
-"""The rounds: what is asked of whom, what the replies are worth, and what becomes of them.
+"""The rounds: which clients are asked, how replies are weighted, and how they are aggregated.
 
 A round of training finds the client names of the live nodes, lets the wrapped strategy create
 messages for nodes that have an importance, or for a chosen cohort of them, sorts the replies,
@@ -61,13 +61,13 @@ class Rounds:
     strategy : Strategy
         The wrapped strategy.
     weigher : Weigher
-        Has the importance of the clients, and learns their weights.
+        Holds the importance of the clients, and learns their weights.
     weighting : Weighting
         How weights are found.
     admission : Admission
         Which nodes and updates are accepted.
     finished : function of a Round
-        Told of every round when it is over.
+        Called with every round when it is over.
 
     Attributes
     ----------
@@ -202,10 +202,10 @@ class Rounds:
         return self._inner.aggregate_evaluate(server_round, kept)
 
     def closes(self, new: list[Message]) -> bool:
-        """Return whether a round has enough usable replies, given those that came since."""
+        """Return whether a round has enough usable replies, given those that have just arrived."""
         if self._open is None or self._admission.enough is None:
             return False
-        # Copies, because norms are learnt and memories taken out when the round is aggregated.
+        # Copies, because aggregation will learn norms from these replies and take out memories.
         inspector, seen = copy.deepcopy(self.inspector), [shallow(reply) for reply in new]
         if self.memory is not None:
             seen = self.memory.receive(seen)
@@ -291,7 +291,7 @@ class Rounds:
         return used, np.asarray(left / (left.sum() or 1.0))
 
     def _in_effect(self, arrays: ArrayRecord, weights: Floats) -> tuple[Floats, bool]:
-        """Return the weights that made an aggregate, and whether they are those that were given."""
+        """Return the weights behind an aggregate, and whether they are those that were given."""
         if self.memory is not None or not self._copies or not self._watch.ignored(arrays, weights):
             return weights, True
         if not self._warned:

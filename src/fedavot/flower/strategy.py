@@ -1,10 +1,10 @@
 """FedAVOT for Flower: any averaging strategy, with weights whose mean is the importance.
 
-`fedavot.flower.rounds` says what happens in a round. With `FedAVOT.start` each round also
+`fedavot.flower.rounds` describes what happens in a round. With `FedAVOT.start` each round also
 writes a checkpoint, from which an interrupted run resumes.
 
-Server optimisers, momentum, differential privacy and whatever else the wrapped strategy does with
-an average apply to this weighted average. Evaluation is left to the wrapped strategy.
+Server optimisers, momentum, differential privacy and anything else that the wrapped strategy does
+with an average apply to this weighted average. Evaluation is left to the wrapped strategy.
 
 The wrapped strategy is not changed. `FedAVOT.start` runs its own ``start`` on a facade, whose
 ``configure_train``, ``aggregate_train`` and the like are FedAVOT's, and whose ``super().start`` is
@@ -53,7 +53,7 @@ FIXED = {
     "weighted_by_key": "the wrapped strategy before FedAVOT(...)",
     "keep_best": "keep_best(metric)",
 }
-"""Names that FedAVOT has itself, and where they are set."""
+"""Names that FedAVOT itself uses, and where they are set."""
 
 
 class FedAVOT(Strategy):
@@ -65,15 +65,15 @@ class FedAVOT(Strategy):
         Strategy that averages: FedAvg, FedAvgM, FedProx, FedAdagrad, FedAdam, FedYogi, QFedAvg, or
         a privacy wrapper around one of them.
     importance : "examples", "uniform", mapping or path
-        Importance of each client: the number of examples that it reports first, which is FedAvg's
-        own objective; equal; by client name, on any scale; or a .csv or .json file (see
-        `fedavot.importance.read_mapping`).
+        Importance of each client: the number of examples in its first report, which is FedAvg's own
+        objective; equal importance; a mapping from client name, on any scale; or a .csv or .json
+        file (see `fedavot.importance.read_mapping`).
     memory : "server", "clients", Memory or None
         Whether memories stand in for absent clients (`fedavot.rules.steady`), and where they are:
         "server" keeps one model per client in the folder; with "clients" every client keeps its
         own, by ``introduce(app, memory=True)`` in the ClientApp. `Memory` has more options.
     weighting : Weighting, optional
-        How weights are found. By default an online aligner learns them from who replies.
+        How weights are found. By default an online aligner learns them from which clients reply.
     admission : Admission, optional
         Which nodes are admitted, under which names, and which of their updates are accepted.
     folder : path, optional
@@ -236,10 +236,10 @@ class FedAVOT(Strategy):
             The first model. With a checkpoint, it only gives the names, shapes and types that the
             model must have.
         *args, **options
-            As in the wrapped strategy's ``start``; in Flower's own ``num_rounds``, ``timeout``,
-            ``train_config``, ``evaluate_config`` and ``evaluate_fn``. ``num_rounds`` is the number
-            of the last round, counted from the first start of the run. Messages expire after
-            ``timeout`` seconds.
+            As in the wrapped strategy's ``start``; for Flower's own, these are ``num_rounds``,
+            ``timeout``, ``train_config``, ``evaluate_config`` and ``evaluate_fn``. ``num_rounds``
+            is the number of the last round, counted from the first start of the run. Messages
+            expire after ``timeout`` seconds.
 
         Returns
         -------
@@ -295,7 +295,7 @@ class FedAVOT(Strategy):
         self._files, rounds.memory = files, files.memory
 
     def _refuse_without_our_loop(self) -> None:
-        """Raise if an option needs the loop of FedAVOT and another loop runs."""
+        """Raise if an option needs FedAVOT's loop but another loop is running."""
         options = {
             "resume": self._resume,
             "keep_best": self._best is not None,
@@ -312,7 +312,7 @@ class FedAVOT(Strategy):
     def _record(self, record: Round) -> None:
         """Log a round and call the callbacks."""
         self._weighed = True
-        self._asked = record if record.asked else self._asked  # the last round that asked anybody
+        self._asked = record if record.asked else self._asked  # the last that asked any client
         if self._files is not None:
             self._files.log(record)
         for callback in self._callbacks:

@@ -32,7 +32,7 @@ WEIGHTLESS = (
 """Flower's strategies whose result does not depend on weights."""
 
 OLDER = "flwr.server.strategy"
-"""Where Flower has the strategies of its older interface."""
+"""Module with the strategies of Flower's older interface."""
 
 EPSILON = 1e-10
 """Added to losses before they are raised to a power, as in Flower."""
@@ -89,7 +89,7 @@ def is_flowers_own(strategy: Strategy) -> bool:
 
 
 class _Fixed:
-    """An attribute that reads as a fixed value; what is written to it is kept beneath."""
+    """An attribute that reads as a fixed value; values written to it go to the strategy itself."""
 
     def __init__(self, name: str, value: Any) -> None:
         self._name, self._value = name, value
@@ -110,9 +110,9 @@ def facade(strategy: Strategy, /, *beneath: type, **fixed: Any) -> Any:
         The strategy, which is not changed.
     *beneath : type
         Classes whose methods come after those of a user's class and before those that they
-        override in Flower's, so that ``super()`` in the user's class reaches them.
+        override in Flower's classes, so that ``super()`` in the user's class reaches them.
     **fixed : Any
-        Attributes and methods that read otherwise than in the strategy.
+        Attributes and methods that differ from those of the strategy.
     """
     kind = type(strategy)
     slots = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ())]
@@ -131,11 +131,12 @@ def facade(strategy: Strategy, /, *beneath: type, **fixed: Any) -> Any:
 
 
 def refusing_to_train(strategy: Strategy) -> dict[str, Any]:
-    """Return helpers of Flower's that refuse to train, for a facade that trains otherwise.
+    """Return Flower helpers that refuse to train, for a facade with its own way of training.
 
-    FedAvg's ``configure_train`` and ``aggregate_train`` call them. The facade is given to these
-    only where a class of the user's calls them as ``FedAvg.configure_train(self, ...)`` or
-    ``super().configure_train(...)`` in its ``start``: then the facade's own would not be called.
+    FedAvg's ``configure_train`` and ``aggregate_train`` call them. The facade reaches these methods
+    only if a user's class calls them as ``FedAvg.configure_train(self, ...)`` or
+    ``super().configure_train(...)`` in its ``start``: then the facade's own methods would be
+    bypassed.
     """
     trains: dict[str, tuple[str, Callable[..., bool]]] = {
         "_construct_messages": ("configure_train", lambda _, nodes, kind: kind == "train"),
@@ -160,7 +161,7 @@ def refusing_to_train(strategy: Strategy) -> dict[str, Any]:
 def weighted(strategy: Strategy, /, **fixed: Any) -> Strategy:
     """Return a strategy that averages by weight, with some attributes of the innermost one fixed.
 
-    It is the strategy itself unless QFedAvg is to step by weight or attributes are given.
+    It is the strategy itself, unless QFedAvg needs a weighted step or attributes are given.
     """
     inner = getattr(strategy, "strategy", None)
     if isinstance(inner, Strategy):

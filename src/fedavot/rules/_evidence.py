@@ -1,25 +1,26 @@
-"""What clients that return teach a rule with memories: how far to trust them, how fast they fade.
+"""What a rule with memories learns from returning clients: its trust, and how fast memories fade.
 
-Absences are in rounds. A client that is there for the first time teaches nothing.
+Absences are in rounds. A client that is present for the first time gives no evidence.
 """
 
 from typing import Any, NamedTuple
 
 FORGETTING = 0.97
-"""What a round in which somebody returns leaves of earlier evidence: about thirty rounds of it."""
+"""Factor on earlier evidence per round in which a client returns: a window of about thirty such
+rounds."""
 RETURNS = 2.0
-"""Learnt damping, in mean times to return."""
+"""Learnt damping, in units of the mean return time."""
 FASTEST = 0.7
-"""Largest rate at which memories fade: a round leaves half of them."""
+"""Largest rate at which memories fade: a round halves them."""
 
 
 class Evidence(NamedTuple):
-    """What returning clients have taught, and when each was last there."""
+    """Evidence from returning clients, and when each client was last present."""
 
     rounds: Any
     """Number of rounds so far."""
     seen: Any
-    """The round in which each client was last there, counted from 1; 0 before the first."""
+    """The round in which each client was last present, counted from 1; 0 before the first."""
     heard: Any
     """Importance of the clients that have been seen."""
     absences: Any
@@ -29,9 +30,9 @@ class Evidence(NamedTuple):
     likeness: Any
     """Σ ⟨u_i, y_i⟩, Σ ‖u_i‖² and Σ ‖y_i‖²."""
     faded: Any
-    """Sum of the rates at which memories have faded: one of the beginning is e^−faded of itself."""
+    """Sum of the fading rates so far: a memory from the beginning is scaled by e^−faded."""
     written: Any
-    """That sum when each client was last there, shape (n_clients,)."""
+    """That sum when each client was last present, shape (n_clients,)."""
 
 
 def no_evidence(n_clients: int, dtype: Any) -> Evidence:
@@ -45,14 +46,14 @@ def no_evidence(n_clients: int, dtype: Any) -> Evidence:
 def learn(
     evidence: Evidence, members: Any, shares: Any, absence: Any, gain: Any, products: Any
 ) -> Evidence:
-    """Return the evidence with that of a round.
+    """Return the evidence updated with that of a round.
 
     Parameters
     ----------
     evidence : Evidence
         With this round's absences, as `with_absences` returns it.
     members, shares, absence, gain
-        Who is there, with importance, absence (0 for the first time) and gain.
+        The clients present, with importance, absence (0 for the first time) and gain.
     products : array of shape (3, length)
         ⟨u_i, y_i⟩, ‖u_i‖² and ‖y_i‖².
     """
@@ -73,7 +74,7 @@ def learn(
 
 
 def with_absences(evidence: Evidence, absence: Any) -> Evidence:
-    """Return the evidence with the absences of those who are back."""
+    """Return the evidence updated with the absences of the returning clients."""
     import jax.numpy as jnp
 
     more = jnp.stack([absence.sum(), (absence > 0).sum()])
@@ -81,10 +82,10 @@ def with_absences(evidence: Evidence, absence: Any) -> Evidence:
 
 
 def learnt_trust(evidence: Evidence) -> Any:
-    """Return the regression of what clients say on their memories, between 0 and 1.
+    """Return the coefficient of the regression of updates on memories, between 0 and 1.
 
-    A client weighs p_i γ_i: as much as it counts, and the more the longer it was absent, but no
-    single return outweighs all others. Without evidence there is no trust.
+    A client has the weight p_i γ_i: its importance, increasing with the length of its absence, but
+    bounded so that no single return outweighs all others. Without evidence there is no trust.
     """
     import jax.numpy as jnp
 
@@ -92,28 +93,28 @@ def learnt_trust(evidence: Evidence) -> Any:
 
 
 def learnt_correction(evidence: Evidence) -> Any:
-    """Return the squared correlation of what clients say with their memories.
+    """Return the squared correlation of updates with memories.
 
-    This is the part of an update that persists; the rest is noise of its batches, along which a
-    client must not be held.
+    This is the part of an update that persists; the rest is noise of its batches, which must not
+    enter the correction.
     """
     import jax.numpy as jnp
 
     product, new, old = evidence.likeness
-    # One ratio after the other: a product of squares would leave the range of single precision.
+    # Two separate ratios: a product of squares would exceed the range of single precision.
     return jnp.clip(ratio(product, new) * jnp.maximum(ratio(product, old), 0.0), 0.0, 1.0)
 
 
 def learnt_damping(evidence: Evidence) -> Any:
-    """Return twice the mean time to return."""
+    """Return twice the mean return time."""
     return RETURNS * ratio(*evidence.absences)
 
 
 def fading(evidence: Evidence) -> Any:
     """Return the rate per round at which memories fade.
 
-    What clients say now, in squares, over what is remembered of them, by the mean time in which
-    they return: log(Σ‖y_i‖²/Σ‖u_i‖²)/s; 0 if it has not become smaller.
+    It compares the squared norms of current updates and of memories, over the mean return time s:
+    log(Σ‖y_i‖²/Σ‖u_i‖²)/s; 0 if updates have not become smaller.
     """
     import jax.numpy as jnp
 
@@ -124,7 +125,7 @@ def fading(evidence: Evidence) -> Any:
 
 
 def share_left(evidence: Evidence, clients: Any) -> Any:
-    """Return what is left of the clients' memories."""
+    """Return the share of the clients' memories that has not faded."""
     import jax.numpy as jnp
 
     written = evidence.written.at[clients].get(mode="fill", fill_value=0)

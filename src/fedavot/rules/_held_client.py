@@ -16,11 +16,11 @@ Model = list[NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What the server sends to one client, beside the model.
+    """What the server sends to one client, in addition to the model.
 
     ``round`` counts from 1, and ``accepted`` is the round of the client's last accepted reply, with
-    gain γ_i; 0 before the first. ``fade`` is what is left of its memory by now. The mean stands for
-    the memory of a client that has none; only clients that correct need it.
+    gain γ_i; 0 before the first. ``fade`` is the share of its memory that has not faded. The mean
+    replaces the memory of a client that has none; only clients that correct need it.
     """
 
     round: int
@@ -37,8 +37,8 @@ class Reply:
     """What a client sends back.
 
     ``since`` is the round in which its memory was last accepted, 0 if it has none; the innovation
-    is then u_i. The memory, as far as it has not faded, is None without one, and if trust is 1. A
-    client that does not keep its memory is used and not remembered.
+    is then u_i. ``memory`` is its memory as far as it has not faded; None if it has none, or if
+    trust is 1. The update of a client that does not keep its memory is used but not remembered.
     """
 
     round: int
@@ -76,7 +76,7 @@ class ClientMemory(Kept):
     pending: Model | None = None
     pending_round: int = 0
     pending_fade: float = 1.0
-    """What was left of the memory when the innovation was computed."""
+    """Share of the memory that had not faded when the innovation was computed."""
 
     def correction(self, request: Request) -> Model:
         """Return what the client adds to each of its gradients: κ (y_i − T)."""
@@ -94,14 +94,14 @@ class ClientMemory(Kept):
         span: float = 1.0,
         path: Model | None = None,
     ) -> Reply:
-        """Return the reply to a request; asked again in the same round, the same reply.
+        """Return the reply to a request; repeated in the same round, it gives the same reply.
 
         Parameters
         ----------
         request : Request
-            The server's.
+            The server's request.
         update : sequence of array-like
-            The model after local training, less the one before it.
+            The model after local training, minus the one before it.
         span : float
             H η, the number of local steps times their size: updates are kept per unit of it.
         path : list of arrays, optional
@@ -124,8 +124,8 @@ class ClientMemory(Kept):
     def recall(self, request: Request) -> Model | None:
         """Return the memory as far as it has not faded; None without one.
 
-        The last reply is committed if it was accepted, and what the server does not know is
-        forgotten.
+        The last reply is committed if it was accepted, and any state unknown to the server is
+        dropped.
         """
         if self.pending is not None and self.pending_round == request.accepted:
             held = [] if self.memory is None else [(self.pending_fade, self.memory)]
@@ -141,7 +141,7 @@ class ClientMemory(Kept):
 
 
 def reply_of(request: Request, since: int, innovation: Model, memory: Model | None) -> Reply:
-    """Return a reply with its evidence; the memory is left out where the server needs it not."""
+    """Return a reply with its evidence; the memory is left out if the server does not need it."""
     if memory is None:
         square = product(innovation, innovation)
         return Reply(request.round, 0, innovation, None, (0.0, square, 0.0))

@@ -1,4 +1,4 @@
-"""What rules are told, checked where it enters."""
+"""Checks of the inputs of rules."""
 
 from collections.abc import Mapping, Sequence
 

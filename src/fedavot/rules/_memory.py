@@ -1,25 +1,25 @@
 """The family of rules that remember the updates of absent clients: one state, one step.
 
-    u_i = Δ_i/(H η) + κ (y_i − T)          what client i says now, per unit of step
+    u_i = Δ_i/(H η) + κ (y_i − T)          the new update of client i, per unit of step
     θ ← θ + H η (α T + Σ_{i∈S} w_i (u_i − α y_i))
     y_i ← y_i + γ_i (u_i − y_i),   γ_i = s_i/(s_i + c), 1 the first time,   T = Σ p_i y_i
 
-y_i is what is remembered of client i, s_i the number of rounds since it was last there. *Trust* α
-is the coefficient of the memories, *damping* c averages their noise away, and *correction* κ takes
-the clients' differences out of their local steps. The published members have α = 1, c = 0 and give
-their weights w_i; zero stands for clients never seen. A rule that *shares* has
+y_i is the memory of client i, s_i the number of rounds since it was last present. *Trust* α is the
+coefficient of the memories, *damping* c averages out their noise, and *correction* κ removes the
+clients' differences from their local steps. The published members have α = 1, c = 0 and give their
+weights w_i; the memory of a client never seen is zero. A rule that *shares* has
 
     w_i = p_i + (1 − α (1 − β)) (1 − p(S)) a_i
 
-for shares a_i that sum to one over the cohort, and T over the importance seen in the place of T.
-This mean stands for clients never seen if α is given; if it is learnt, nothing does, and they are
-taken to share all of the news. Each of α, c and κ that is not given is learnt; see `steady`. If α
-is, memories *fade*: all y_i are multiplied by e^−ρ at the end of a round in which somebody returns,
-where ρ is the rate at which updates become smaller.
+for shares a_i that sum to one over the cohort, and T divided by the importance seen in place of T.
+If α is given, this mean replaces the memories of clients never seen; if α is learnt, nothing does,
+and these clients are assumed to share the whole innovation. Each of α, c and κ that is not given is
+learnt; see `steady`. If α is learnt, memories *fade*: all y_i are multiplied by e^−ρ at the end of
+a round in which any client returns, where ρ is the rate at which updates become smaller.
 
-If everybody takes part, or if α = 1 and every memory is up to date, the step is that of full
-participation. A round in which nobody reports, or whose step is zero, leaves the model and the
-memories as they are.
+If all clients take part, or if α = 1 and every memory is up to date, the step is that of full
+participation. A round in which no client reports, or whose step is zero, leaves the model and the
+memories unchanged.
 """
 
 from typing import Any, NamedTuple
@@ -57,11 +57,11 @@ from fedavot.rules._rule import (
 from fedavot.rules.names import RuleName
 
 LEARNT = float("nan")
-"""In the place of a constant that is learnt during training."""
+"""Value of a constant that is learnt during training."""
 
 
 class Constants(NamedTuple):
-    """The member of the family: all arrays, so that one compiled program serves every member."""
+    """Constants of a member of the family: arrays, so that one compiled program serves them all."""
 
     share: Any
     """β; NaN for a rule that gives its weights."""
@@ -130,7 +130,7 @@ def empty_memory(
 
 
 def correct(params: Params, state: State, client: Any) -> Params:
-    """Return what a client adds to its gradients: κ (y_i − T)."""
+    """Return the correction that a client adds to its gradients: κ (y_i − T)."""
     mean = mean_memory(state)
     return scaled(correction_of(state), minus(_memory_of(state, client, mean)[0], mean))
 
@@ -174,11 +174,11 @@ def _given_or(given: Any, learnt: Any) -> Any:
 
 
 def aggregate(params: Params, state: State, report: Report) -> tuple[Params, State]:
-    """Step along the memories and what is new, then remember it."""
+    """Step along the memories and the innovations, then update the memories."""
     import jax.numpy as jnp
 
     span = report.step * report.local_steps
-    # With a step of zero nobody says anything: as if all were absent.
+    # With a step of zero, updates carry no information: treat all clients as absent.
     members = jnp.where(span > 0, report.members, state.importance.shape[0])
     present = members < state.importance.shape[0]
     shares = state.importance.at[members].get(mode="fill", fill_value=0)
@@ -200,10 +200,11 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
 
 
 def _newcomers(state: Memory, shares: Any, absence: Any, rows: Params) -> tuple[Any, Any, Params]:
-    """Return what the mean stands for, the importance never seen, and memories as they count.
+    """Return what the mean replaces, the importance never seen, and the memories in effect.
 
-    Trust that is given extends to clients never seen, for which the mean stands. Trust that is
-    learnt does not: nothing stands for them, and all that is new is taken to be theirs as well.
+    Trust that is given extends to clients never seen, whose memories the mean replaces. Trust that
+    is learnt does not: nothing replaces them, and these clients are assumed to share the whole
+    innovation.
     """
     import jax
     import jax.numpy as jnp
@@ -243,12 +244,12 @@ def _stored(state: Memory, clients: Any) -> Params:
 
 
 def _before(values: Any, leaf: Any) -> Any:
-    """Return one value per client, or that of one client, to be combined with models like leaf."""
+    """Return one value per client, or one client's value, shaped to broadcast with a leaf."""
     return values.reshape(*values.shape, *[1] * leaf.ndim)
 
 
 def _learn(state: Memory, members: Any, absence: Any, pair: tuple[Params, Params]) -> Memory:
-    """Return the memory with the evidence of the clients that are back."""
+    """Return the memory updated with the evidence of the returning clients."""
     import jax.numpy as jnp
 
     fresh, old = pair
@@ -269,7 +270,7 @@ def _gain(state: Memory, absence: Any) -> Any:
 
 
 def _remember(state: Memory, members: Any, absence: Any, pair: tuple[Params, Params]) -> Memory:
-    """Return the memory with part of what is new in the updates, all of it the first time."""
+    """Return the memory updated with part of each innovation, all of it the first time."""
     import jax
 
     fresh, stored = pair
@@ -282,9 +283,10 @@ def _remember(state: Memory, members: Any, absence: Any, pair: tuple[Params, Par
 
 
 def _fade(state: Memory, returned: Any) -> Memory:
-    """Return the memory as it is for the next round.
+    """Return the memory for the next round.
 
-    Only trust that is learnt fades: the points of rest of the others must not depend on the way.
+    Memories fade only if trust is learnt: the fixed points of the other rules must not depend on
+    the path to them.
     """
     import jax.numpy as jnp
 
@@ -295,7 +297,7 @@ def _fade(state: Memory, returned: Any) -> Memory:
 
 
 def _products(left: Params, right: Params) -> Any:
-    """Return the inner product of each row of one table with that of another, shape (length,)."""
+    """Return the inner products of the rows of two tables, shape (length,)."""
     import jax
     import jax.numpy as jnp
 

@@ -1,9 +1,9 @@
-"""What an aggregation rule is: which clients it asks, and how it combines their updates.
+"""The definition of an aggregation rule: which clients it asks, and how it combines updates.
 
 A round has two halves. `choose` decides, from the cohorts alone, which clients train and with which
 weights: from an alignment, an inverse probability, or a random draw. `aggregate` turns their
 updates Δ_i = θ_i − θ into the next model. The state is what the next round needs. Everything that
-`aggregate` depends on is in its arguments, so that it is a plain function, and one compiled program
+`aggregate` depends on is in its arguments, so it is a pure function, and one compiled program
 serves every rule that shares it.
 
 `start`, `correct` and `proximal` are for rules that change local training: the model a client
@@ -85,8 +85,8 @@ class Rule:
     stores : str
         What the server or the clients keep between rounds.
     choose : function of (cohorts, rng)
-        One `Asked` for every cohort, in order. A cohort may be empty, and so may the answer: the
-        model then stays as it is.
+        Returns one `Asked` for every cohort, in order. A cohort may be empty, and so may the
+        clients asked: the model then stays unchanged.
     aggregate : function of (params, state, report)
         The next model and state. A module-level function: compiled programs are cached by it.
     init : function of (params, n_clients)
@@ -102,12 +102,12 @@ class Rule:
     n_clients : int, optional
         Number of clients the rule was made for; None if it serves any number.
     remembers : bool
-        Whether updates of earlier rounds enter a round's aggregate, beside those it weights.
+        Whether updates of earlier rounds enter a round's aggregate, besides those it weights.
     moves : bool
         Whether `aggregate` adds a change to the model, which a server step can scale.
     rows : function of the state, optional
-        A tree like the state, True for leaves with one row per client. For rules that read and
-        write the rows of the clients asked and no others, whose tables may stay on the host.
+        Returns a tree like the state, True for leaves with one row per client. For rules that read
+        and write only the rows of the clients asked, so that their tables may stay on the host.
     """
 
     name: str
@@ -146,17 +146,17 @@ class Rule:
 
 
 REMEMBERED = 1 << 20
-"""Entries of cohorts whose weights a rule keeps, if all are as large as the last."""
+"""Number of entries of cohorts whose weights a rule caches, if all are as large as the last."""
 
 
 def by_cohort(weigh: Callable[[Integers], Floats]) -> Choose:
-    """Return a choice that asks the members of positive weight, whatever happened before.
+    """Return a choice that asks the members of positive weight, independently of earlier rounds.
 
     Parameters
     ----------
     weigh : function of a cohort
-        Its members' weights, in order. Cohorts that come again, in another run as well, are not
-        weighed again, unless more than `REMEMBERED` came in between.
+        Returns its members' weights, in order. Weights of repeated cohorts, also in another run,
+        are not recomputed, unless more than `REMEMBERED` came in between.
     """
     known: dict[bytes, Asked] = {}
 
@@ -182,7 +182,7 @@ def equal_weights(cohort: Integers) -> Floats:
 
 
 def scaled_importance(shares: Floats) -> Callable[[Integers], Floats]:
-    """Return weights N p_i/|S| of a cohort: p on average, if clients take part equally often."""
+    """Return weights N p_i/|S|: p on average, if clients take part equally often."""
     return lambda cohort: shares.size / cohort.size * shares[cohort]
 
 
@@ -195,13 +195,13 @@ def trained(members: Integers, weights: Floats) -> Asked:
 def add_updates(params: Params, state: State, report: Report) -> tuple[Params, State]:
     """Aggregate without memory: θ ← θ + Σ w_i Δ_i.
 
-    Where the weights sum to one this is Σ w_i θ_i.
+    If the weights sum to one, this is Σ w_i θ_i.
     """
     return plus(params, weighted(report.weights, report.updates)), state
 
 
 WRITTEN_OUT = 4
-"""Largest number of clients of a round that compiled programs write out one by one."""
+"""Largest number of clients in a round for which compiled programs unroll the sum."""
 
 
 def weighted(weights: Any, updates: Params) -> Params:
@@ -210,7 +210,7 @@ def weighted(weights: Any, updates: Params) -> Params:
     import jax.numpy as jnp
 
     if weights.shape[0] <= WRITTEN_OUT:
-        # Unlike a matrix product, a few terms are fused with whatever makes and uses them.
+        # Unlike a matrix product, a few terms are fused with the operations before and after.
         terms = range(weights.shape[0])
         return jax.tree.map(lambda leaf: sum(weights[k] * leaf[k] for k in terms), updates)
     return jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, axes=1), updates)

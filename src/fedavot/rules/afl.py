@@ -8,10 +8,11 @@ the model it starts from, and stores one number per client.
 
 In the paper every client reports every round. Here only the participants' weights follow their
 losses, and the model moves by each participant's share of the cohort's weight: a client that is
-seldom available gains weight slowly, and is not compensated for the rounds it missed. Local
+rarely available gains weight slowly, and is not compensated for the rounds it missed. Local
 training takes H steps where the paper has one. A cohort whose weights are all zero leaves the model
-as it is, but its losses still count. The mean weights a run reports are 1/|S|; λ is in the rule's
-state. The paper's result is the mean of the models of all rounds: `average` of a `training.Run`.
+unchanged, but its losses still count. The mean weights that a run reports are 1/|S|; λ is in the
+rule's state. The paper's result is the mean of the models of all rounds: `average` of a
+`training.Run`.
 
 Source: Mohri, Sivek & Suresh, *Agnostic federated learning*, ICML 2019, Algorithm 1
 (Stochastic-AFL); projection after Duchi, Shalev-Shwartz, Singer & Chandra, ICML 2008.

@@ -1,14 +1,14 @@
-"""Amplified FedAvg: what P rounds changed is repeated at their end.
+"""Amplified FedAvg: the change over P rounds is amplified at their end.
 
     θ ← θ + (1/|S|) Σ_{i∈S} N p_i Δ_i,   after every P-th round θ ← θ + (a − 1) u
 
-u is the sum of the changes of the last P rounds, so that together they count a times. Within a
-period in which all clients take part equally often, u is a step for the whole objective, while
-single rounds serve the clients that happen to be there: small local steps and a large a follow the
-former. The rule knows the importance and stores one model. Rounds in which nobody reports count as
-rounds; if one of them is the P-th, the period is amplified all the same.
+u is the sum of the changes of the last P rounds, so that together they count a times. Over a period
+in which all clients take part equally often, u is a step for the whole objective, while single
+rounds serve the clients that happen to be present: small local steps with a large a follow the
+former. The rule knows the importance and stores one model. Rounds in which no client reports count
+as rounds; if one of them is the P-th, the period is amplified all the same.
 
-The published rule has weights that sum to one over a round, and takes importance to be a part of
+The published rule has weights that sum to one over a round, and assumes that importance is part of
 the clients' losses; here each update is multiplied by N p_i, as those losses would do.
 
 Source: Wang & Ji, *A unified analysis of federated learning with arbitrary client participation*,
@@ -40,7 +40,7 @@ from fedavot.rules.names import RuleName
 
 
 class Period(NamedTuple):
-    """The rounds of a period so far, and what they changed."""
+    """The rounds of a period so far, and the change over them."""
 
     length: Any
     """P."""

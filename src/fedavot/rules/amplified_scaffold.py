@@ -1,4 +1,4 @@
-"""Amplified SCAFFOLD: control variates from whole periods, whose changes are then repeated.
+"""Amplified SCAFFOLD: control variates from whole periods, whose changes are then amplified.
 
     clients step along ∇f_i(ϑ) − c_i + c,   θ ← θ + (1/|S|) Σ_{i∈S} N p_i Δ_i,
     after every P-th round: θ ← θ + (a − 1) u,   c_i ← the mean of client i's gradients in these
@@ -6,12 +6,12 @@
 
 u is the sum of the changes of the last P rounds. SCAFFOLD's control variates are as old as a
 client's last round; these are all from one period. The rule knows the importance and stores two
-models per client, one in use and one in the making, and two on the server; all are zero at first.
+models per client, one in use and one being accumulated, and two on the server; all start at zero.
 Gradients of a round are recovered from the update, ∇f_i = −Δ_i/(H η) + c_i − c on average, which
-holds where no projection interferes.
+holds if no projection interferes.
 
 The published rule is for p_i = 1/N; here 1/N is replaced by p_i. Every round of a client counts
-alike in its mean, as in the authors' program. See amplified-fedavg for the weights.
+equally in its mean, as in the authors' program. See amplified-fedavg for the weights.
 
 Source: Crawshaw & Liu, *Federated learning under periodic client participation and heterogeneous
 data: a new communication-efficient algorithm and analysis*, NeurIPS 2024. The defaults are those
@@ -46,7 +46,7 @@ from fedavot.rules.names import RuleName
 
 
 class PeriodControls(NamedTuple):
-    """The control variates in use, and those in the making."""
+    """The control variates in use, and those being accumulated."""
 
     importance: Any
     """Shape (n_clients,)."""
@@ -55,7 +55,7 @@ class PeriodControls(NamedTuple):
     common: Params
     """c."""
     sums: Params
-    """Of each client's gradients in this period, with a leading axis of clients."""
+    """Sums of each client's gradients in this period, with a leading axis of clients."""
     counts: Any
     """The number of rounds in these sums, shape (n_clients,)."""
     period: Period

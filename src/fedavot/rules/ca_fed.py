@@ -1,22 +1,23 @@
-"""CA-Fed: leave out clients that are seldom there and long away, where that costs little.
+"""CA-Fed: leave out clients that are rarely available or absent for long, where that costs little.
 
     θ ← θ + Σ_{i∈S∩K} (p_i/π_i) Δ_i,
     K chosen to lower Σ_{i∈K} p_i f_i/p(K) + κ max_i f_i (1 − p(K))²
 
-The first term stands for the error of training on the clients K, the second for the bias of leaving
-the others out, whose importance 1 − p(K) is the total variation distance between p and its
-restriction to K. In every round K begins with everybody. Clients are then tried in order of
-correlation in time |λ_i|, largest first, and those left again in order of availability π_i,
-smallest first; each is removed unless that raises the sum.
-λ_i = P(there | was there) + P(away | was away) − 1, π_i and f_i are estimated on the way: the first
-two by counting, with one round of each kind added, f_i by the last loss that the client reported.
-Clients not seen yet have the mean loss of the first round. The rule knows the importance, needs
-each client's loss at the model it starts from, and stores five numbers per client.
+The first term represents the error of training on the clients K, the second the bias of leaving the
+others out, whose importance 1 − p(K) is the total variation distance between p and its restriction
+to K. In every round K starts with all clients. Clients are then tried in order of correlation in
+time |λ_i|, largest first, and the remaining ones again in order of availability π_i, smallest
+first; each is removed unless that raises the sum.
+λ_i = P(present | was present) + P(absent | was absent) − 1, π_i and f_i are estimated during
+training: the first two by counting, with one round of each kind added, f_i by the last loss that
+the client reported. Clients not seen yet have the mean loss of the first round. The rule knows the
+importance, needs each client's loss at the model it starts from, and stores five numbers per
+client.
 
-The paper subtracts from f_i the least loss of each client alone, which is taken as 0 here; its
-program is given the true π_i and λ_i, or begins from them. Clients that are left out train as well
-here, since the choice depends on their losses. The mean weights a run reports are p_i. A round
-takes time in the square of the number of clients.
+The paper subtracts from f_i the smallest loss of each client alone, which is taken as 0 here; its
+program is given the true π_i and λ_i, or starts from them. Clients that are left out train as well
+here, since the choice depends on their losses. The mean weights that a run reports are p_i. The
+time per round is quadratic in the number of clients.
 
 Source: Rodio, Faticanti, Marfoq, Neglia & Leonardi, *Federated learning under heterogeneous and
 correlated client availability*, IEEE INFOCOM 2023 (arXiv 2301.04632), Algorithm 1 and its program.
@@ -42,7 +43,7 @@ from fedavot.rules.names import RuleName
 
 
 class Activity(NamedTuple):
-    """What is known of the clients; arrays of shape (n_clients,)."""
+    """What is known about the clients; arrays of shape (n_clients,)."""
 
     importance: Any
     bias: Any
@@ -52,11 +53,12 @@ class Activity(NamedTuple):
     present: Any
     """Whether the client took part in the last round."""
     visits: Any
-    """Rounds in which it did."""
+    """Number of rounds in which it took part."""
     stayed: Any
-    """Rounds in which it did, as in the round before."""
+    """Number of rounds in which it took part, as in the round before."""
     away: Any
-    """Rounds in which it did not, as in the round before; nobody did before the first."""
+    """Number of rounds in which it did not take part, as in the round before; before the first
+    round, all clients count as absent."""
     rounds: Any
 
 
@@ -96,7 +98,7 @@ def nothing_known(importance: Floats, bias: float, params: Params) -> Activity:
 
 
 def aggregate(params: Params, state: State, report: Report) -> tuple[Params, State]:
-    """Update the estimates, choose whom to leave out, and add the others' updates."""
+    """Update the estimates, choose which clients to leave out, and add the others' updates."""
     import jax.numpy as jnp
 
     n_clients, members = state.importance.shape[0], report.members
@@ -121,7 +123,7 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
 
 
 def thinned(kept: Any, order: Any, importance: Any, losses: Any, bias: Any) -> Any:
-    """Return who is kept after trying to remove each client, in order; shape (n_clients,)."""
+    """Return which clients remain after trying to remove each in order, shape (n_clients,)."""
     import jax
     import jax.numpy as jnp
 

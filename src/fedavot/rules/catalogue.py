@@ -1,7 +1,7 @@
-"""Rules by name, for studies and configurations: what is known goes in, a rule comes out.
+"""Rules by name, for studies and configurations: build a rule from what the server knows.
 
 A name stands for a function and for the part of what is known that the function takes. Rules with
-the same alignment share it. Where something that a rule needs is not known, the error says what.
+the same alignment share it. If something that a rule needs is not known, the error says what.
 """
 
 import difflib
@@ -52,7 +52,7 @@ SOFTNESS = 0.1
 """Default of fedavot-soft: part of the way towards equal weights 1/|A|, for less variance."""
 
 _SERVER = {"server_step": "step", "server_momentum": "momentum"}
-"""The options of `with_server`, as those of any rule are called."""
+"""The options of `with_server`, under the names that they have for every rule."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class Known:
     Attributes
     ----------
     importance : array-like of shape (n_clients,), or mapping from name to float
-        How much each client counts in the objective. A mapping needs a law with the clients' names.
+        Importance of each client in the objective. A mapping needs a law with client names.
     law : Law, optional
         The availability law.
     inclusion : array-like of shape (n_clients,), optional
@@ -90,7 +90,7 @@ class Known:
 
     @cached_property
     def entropic(self) -> Alignment:
-        """The alignment of greatest entropy."""
+        """The maximum-entropy alignment."""
         return self.aligned(RuleName.FEDAVOT, softness=0.0)
 
     def aligned(self, rule: RuleName, **options: Any) -> Alignment:
@@ -141,7 +141,7 @@ def _refuse_options(
     names = list(dict.fromkeys([*(each.name for each in accepted), *_SERVER]))
     unknown = next((name for name in options if name not in names), None)
     if unknown is not None:
-        # Near enough for "size" to be answered with "cohort_size".
+        # Low enough for "size" to suggest "cohort_size".
         close = difflib.get_close_matches(unknown.lower(), names, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]!r}? " if close else ""
         listed = f"its options: {', '.join(names)}"

@@ -1,18 +1,18 @@
 """F3AST: ask the most under-represented clients, and weight them by how often they are asked.
 
-    of the available clients ask the K with the largest p_i²/r_i²,
+    ask the K available clients with the largest p_i²/r_i²,
     r ← (1 − β) r + β 1_S,   θ ← θ + Σ_{i∈S} (p_i/r_i) Δ_i
 
 r_i estimates how often client i is asked; p_i²/r_i² is −∂H/∂r_i of the variance H(r) = Σ p_i²/r_i
 that the choice minimises. Weights use the rates after their update, as the authors' program does,
 so that none exceeds p_i/β; the weights of a round sum to one only on average. The rule knows the
-importance, sees who is available before it asks, and stores one number per client.
+importance, sees which clients are available before it asks, and stores one number per client.
 
-The paper leaves the first rates open (its program offers p and 1/N, far too low for larger
-cohorts, for the 1/β rounds the estimate needs to forget them). Here they are the even rate of the
-first round that asks anybody, |S|/N. Rounds without participants lower all rates. Ties are broken
-by the order of the cohort. The authors' program divides the sum by K, which is a server step of
-1/K: ``server_step`` in `build`, or `with_server`.
+The paper leaves the initial rates open (its program offers p and 1/N, which for larger cohorts are
+far too low during the 1/β rounds that the estimate needs to forget them). Here they are the uniform
+rate of the first round that asks any client, |S|/N. Rounds without participants lower all rates.
+Ties are broken by the order of the cohort. The authors' program divides the sum by K, which is a
+server step of 1/K: ``server_step`` in `build`, or `with_server`.
 
 Source: Ribero, Vikalo & de Veciana, *Federated learning under intermittent client availability and
 time-varying communication constraints*, IEEE JSTSP 2023 (arXiv 2205.06730), Algorithm 1.
@@ -75,7 +75,7 @@ def f3ast(
 def most_owed(ratios: Floats, count: int | None) -> Integers:
     """Return the places of the largest ratios p_i/r_i, at most ``count``, in their order.
 
-    The ratios order the clients as their squares do, the utilities.
+    The ratios order the clients in the same way as the utilities, which are their squares.
     """
     if count is None or count >= ratios.size:
         return np.arange(ratios.size)

@@ -3,10 +3,10 @@
     θ ← θ + Σ_{i∈S} p_i ω_i Δ_i,   ω_i the mean of client i's participation intervals so far
 
 An interval ends when the client takes part or has waited K rounds, the *cutoff*; ω_i is 1 before
-the first. Under a stationary law intervals average 1/π_i, less what the cutoff takes: ω_i tends to
-(1 − (1−π_i)^K)/π_i for independent rounds, and the expected change to that of full participation.
-The weights of a round sum to one only on average. The rule knows the importance and stores two
-counts and one number per client; a round in which nobody reports counts as waiting.
+the first. Under a stationary law, intervals average 1/π_i, minus the effect of the cutoff: ω_i
+tends to (1 − (1−π_i)^K)/π_i for independent rounds, and the expected change to that of full
+participation. The weights of a round sum to one only on average. The rule knows the importance and
+stores two counts and one number per client; a round in which no client reports counts as waiting.
 
 The published rule is for p_i = 1/N; here 1/N is replaced by p_i.
 
@@ -31,7 +31,7 @@ class Intervals:
     n_clients : int
         Number of clients.
     cutoff : int or None
-        Rounds of waiting after which an interval ends anyway; never if None.
+        Number of rounds of waiting after which an interval ends anyway; no cutoff if None.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ def fedau(importance: ArrayLike, *, cutoff: int | None = 50) -> Rule:
         A distribution over the clients.
     cutoff : int or None
         K, the longest interval that counts, at least 1 (the paper's experiments use 50). It bounds
-        the weights, at the price of a bias against clients that are away for longer. None means
+        the weights, at the price of a bias against clients that are absent for longer. None means
         no limit.
     """
     shares = as_shares(importance)

@@ -2,8 +2,8 @@
 
     θ ← (1/|S|) Σ_{i∈S} θ_i
 
-What most deployments do. It knows nothing and stores nothing, and optimises the objective weighted
-by E[1{i ∈ S}/|S|], that is, by availability.
+This is what most deployments do. It knows nothing and stores nothing, and optimises the objective
+weighted by E[1{i ∈ S}/|S|], that is, by availability.
 
 Source: McMahan et al., *Communication-efficient learning of deep networks from decentralized
 data*, AISTATS 2017, with clients of equal size.

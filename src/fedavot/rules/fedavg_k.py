@@ -1,10 +1,10 @@
-"""FedAvg(K) as the FedAVOT paper has it: the weights of full participation, scaled up.
+"""FedAvg(K) as defined in the FedAVOT paper: the weights of full participation, scaled up.
 
     θ ← Σ_{i∈S} (N/|S|) p_i θ_i
 
 The weights sum to one only on average, and only if clients take part equally often: models, not
 updates, are scaled, so their norm jumps from round to round. It knows the importance and stores
-nothing. A weak baseline, kept because the paper compares with it.
+nothing. It is a weak baseline, kept because the paper compares with it.
 
 Source: the FedAVOT paper, section "Experiments".
 """

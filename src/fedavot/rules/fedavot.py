@@ -2,10 +2,10 @@
 
     θ ← Σ_{i∈A} Y[i, A] θ_i,   Y[·, A] ≥ 0 summing to one, E_A Y[i, A] = p_i
 
-Y comes from an alignment: of greatest entropy (the paper's), of least variance, or soft. Where the
-importance is out of reach, E Y is the nearest attainable one. The rule knows the importance and the
-availability law, both from the alignment, and stores nothing. Members whose weight is zero are not
-asked.
+Y comes from an alignment: of maximum entropy (as in the paper), of minimum variance, or soft. If
+the importance is not attainable, E Y is the nearest attainable one. The rule knows the importance
+and the availability law, both from the alignment, and stores nothing. Members whose weight is zero
+are not asked.
 
 Source: the FedAVOT paper, Algorithm 2; docs/theory.md, sections 1, 3 and 7, for the plans.
 """
@@ -22,8 +22,8 @@ def fedavot(alignment: Alignment, *, allow_unconverged: bool = False) -> Rule:
     Parameters
     ----------
     alignment : Alignment
-        Its objective and softness decide between the names fedavot, fedavot-variance
-        and fedavot-soft.
+        The alignment. Its objective and softness determine whether the rule's name is fedavot,
+        fedavot-variance or fedavot-soft.
     allow_unconverged : bool
         Whether to accept an alignment that missed its tolerance.
     """

@@ -4,12 +4,12 @@
 
 x_i is the model client i last received, at the end of its last active round τ_i; it trains from
 there, and its update counts once for every round since then (once if it took part in the round
-before, and in the first round: τ_i = −1 before). s is the server's step. The rule knows nothing: it
-uses no importance, and its objective is the plain mean (1/N) Σ f_i. Each client keeps its own model
-and a count. With a projection, clients receive the projected aggregate.
+before, and in the first round, since τ_i starts at −1). s is the server's step. The rule knows
+nothing: it uses no importance, and its objective is the plain mean (1/N) Σ f_i. Each client keeps
+its own model and a count. With a projection, clients receive the projected aggregate.
 
 The authors' program clips the mean echoed update, (1/|A|) Σ (t − τ_i) Δ_i, to a norm of .5,
-evaluates the mean of the models that all clients hold, and lets the local step fall as
+evaluates the mean of the models that all clients hold, and decreases the local step as
 1/√(1 + t/10): ``clip=0.5, mean=True`` and a schedule. With ``mean``, clients receive the aggregate
 before any projection, and the mean of their models is projected.
 
@@ -51,7 +51,7 @@ class Clocks(NamedTuple):
     since: Any
     """t − τ_i, shape (n_clients,); 1 for the members of the last round."""
     latest: Any
-    """Those members, then n_clients; shape (n_clients,)."""
+    """Those members, padded with n_clients; shape (n_clients,)."""
     step: Any
     """s."""
     clip: Any
@@ -66,7 +66,8 @@ def fedawe(*, clip: float | None = None, mean: bool = False, server_step: float 
     clip : float, optional
         The largest norm of the mean echoed update, above 0; no limit if not given.
     mean : bool
-        Whether the model is the mean of those that all clients hold, not the last aggregate.
+        Whether the model is the mean of the models that all clients hold instead of the last
+        aggregate.
     server_step : float
         s, above 0.
     """
@@ -86,7 +87,7 @@ def fedawe(*, clip: float | None = None, mean: bool = False, server_step: float 
 
 
 def everybody_alike(step: float, clip: float, params: Params, n_clients: int) -> Clocks:
-    """Return the state before the first round: everybody holds the first model."""
+    """Return the state before the first round: all clients hold the first model."""
     import jax.numpy as jnp
 
     nobody = jnp.full(n_clients, n_clients, dtype=jnp.int32)
@@ -96,7 +97,7 @@ def everybody_alike(step: float, clip: float, params: Params, n_clients: int) ->
 
 
 def start(params: Params, state: State, client: Any) -> Params:
-    """Return the model that the client received last."""
+    """Return the model that the client last received."""
     import jax
     import jax.numpy as jnp
 
@@ -110,7 +111,7 @@ def start_held(params: Params, state: State, client: Any) -> Params:
 
 
 def aggregate(params: Params, state: State, report: Report) -> tuple[Params, State]:
-    """Average the models with their updates echoed; an empty round leaves the model as it is."""
+    """Average the models with their updates echoed; an empty round leaves the model unchanged."""
     import jax
     import jax.numpy as jnp
 

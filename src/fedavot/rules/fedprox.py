@@ -4,10 +4,10 @@
 
 The term limits how far local models drift apart; it does not correct for availability. The rule
 stores nothing, and knows nothing: the paper samples clients by p and takes their plain average;
-where availability decides who takes part, the plain average remains, and with it the bias. The
-authors' program weights the average by the number of examples, as `importance_average` does: give
-the importance for that. Every client takes H steps here: the paper's other half, devices that do
-part of their work, is left out.
+where availability decides which clients take part, the plain average remains, and with it the bias.
+The authors' program weights the average by the number of examples, as `importance_average` does:
+pass the importance for that. Every client takes H steps here: the paper's second part, devices that
+do only part of the work, is left out.
 
 Source: Li, Sahu, Zaheer, Sanjabi, Talwalkar & Smith, *Federated optimization in heterogeneous
 networks*, MLSys 2020, Algorithm 2.

@@ -1,12 +1,12 @@
-"""FedStale: fresh updates by inverse probability, stale ones with a weight of their own.
+"""FedStale: fresh updates weighted by inverse probability, stale ones with a separate weight.
 
     θ ← θ + β Σ_i p_i η y_i + Σ_{i∈S} (p_i/π_i) (Δ_i − β η y_i),   then y_i ← Δ_i/η for i ∈ S
 
 y_i is client i's last update per unit of step size, zero before the first; π_i = P(i ∈ S). The
 expected change is that of full participation for every β: β = 0 is Horvitz–Thompson, β = 1 FedVARP
-with inverse-probability weights. A small β helps where some clients return so seldom that their
+with inverse-probability weights. A small β helps if some clients return so rarely that their
 updates are stale. The rule knows the importance and the inclusion probabilities, and stores one
-model per client. A round in which nobody reports changes nothing.
+model per client. A round in which no client reports changes nothing.
 
 The published rule is for p_i = 1/N; here 1/N is replaced by p_i.
 
@@ -28,7 +28,7 @@ def fedstale(importance: ArrayLike, inclusion: ArrayLike | None, *, trust: float
     Parameters
     ----------
     importance, inclusion : array-like of shape (n_clients,)
-        How much each client counts, and the probability that it takes part.
+        Importance of each client, and the probability that it takes part.
     trust : float
         β, from 0 to 1: the weight of stale updates, which the paper tunes.
     """

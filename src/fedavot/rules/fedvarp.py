@@ -6,7 +6,7 @@ y_i is client i's last update, zero before the first; it is kept per unit of ste
 stays right when steps change. The expected change is that of full participation if every client
 takes part equally often: the memory removes the variance of partial participation, not the bias of
 uneven availability. The rule knows the importance and stores one model per client. A round in which
-nobody reports changes nothing.
+no client reports changes nothing.
 
 The published rule is for p_i = 1/N; here 1/N is replaced by p_i.
 

@@ -1,16 +1,16 @@
-"""FOCUS: clients push by how much their gradient has changed, and the server sums up.
+"""FOCUS: clients push the change of their gradients, and the server sums these up.
 
     clients step along ∇f_i(ϑ) − g_i,   g_i⁺ = the mean of their gradients in this round,
     Y ← Y + Σ_{i∈S} p_i (g_i⁺ − g_i),   θ ← θ − H η Y,   g_i ← g_i⁺ for i ∈ S
 
-Y is Σ p_i g_i, the last known gradient of every client, in one model on the server; each client
-keeps g_i, zero at first. The bias vanishes if every client returns within bounded time, whatever
-the law. Without its correction of the local steps the rule would be MIFA. The rule knows the
-importance. A round in which nobody reports changes nothing.
+Y is Σ p_i g_i, the sum of the last known gradients of all clients, in one model on the server; each
+client keeps g_i, which starts at zero. The bias vanishes if every client returns within bounded
+time, whatever the law. Without its correction of the local steps the rule would be MIFA. The rule
+knows the importance. A round in which no client reports changes nothing.
 
 Here g_i⁺ − g_i is recovered from the update as −Δ_i/(H η). With one local step this is the
-published rule, and the model moves as if everybody had taken part. With more, the paper pushes the
-last gradient of a round in place of their mean, and moves by η Y in place of H η Y, which
+published rule, and the model moves as if all clients had taken part. With more steps, the paper
+pushes the last gradient of a round instead of their mean, and moves by η Y instead of H η Y, which
 ``server_step`` changes. The published rule is for equal importance and sums without weights.
 
 Source: Ying, Li & Yang, *Exact and linear convergence for federated learning under arbitrary client
@@ -41,7 +41,7 @@ from fedavot.rules.names import RuleName
 
 
 class Pushed(NamedTuple):
-    """The gradients that the clients pushed last."""
+    """The gradients that the clients last pushed."""
 
     own: Params
     """g_i, with a leading axis of clients."""
@@ -91,7 +91,7 @@ def correct(params: Params, state: State, client: Any) -> Params:
 
 
 def aggregate(params: Params, state: State, report: Report) -> tuple[Params, State]:
-    """Add up what was pushed, and step along the sum."""
+    """Add up the pushed changes, and step along the sum."""
     import jax.numpy as jnp
 
     span = report.local_steps * report.step

@@ -1,28 +1,30 @@
-"""The steady rule with memories on the clients: the server keeps one model, whatever their number.
+"""The steady rule with memories on the clients: the server keeps one model for any number of them.
 
 The server holds the mean T of the memories, sums of evidence, and for each client the round and the
-gain of its last accepted reply. Client i holds y_i, and for the time being the innovation
-d_i = u_i − y_i of its last reply, whose fate it does not know. A round is one exchange:
+gain of its last accepted reply. Client i holds y_i and, until it learns whether its last reply was
+accepted, the innovation d_i = u_i − y_i of that reply. A round is one exchange:
 
 * A `Request` carries the mean, trust α and correction κ, and which reply was last accepted. If that
   is the client's last one, y_i ← y_i + γ_i d_i; otherwise d_i is dropped. So a reply that is lost,
   late or excluded changes nothing on either side.
 * A `Reply` carries d_i and y_i, as the server needs Σ w_i (u_i − α y_i) and Σ p_i γ_i d_i, and
   knows w_i and γ_i only when the round ends; with α = 1 these are sums of d_i alone, and y_i is not
-  sent. A first reply carries u_i. ⟨u_i, y_i⟩, ‖u_i‖² and ‖y_i‖² are the evidence that α and κ are
-  learnt from.
+  sent. A first reply carries u_i. ⟨u_i, y_i⟩, ‖u_i‖² and ‖y_i‖² are the evidence from which α and κ
+  are learnt.
 
-The runs are those of `steady`, to rounding. Save the server's state before the next requests go
-out, and a client's before its reply does: then a restart on either side changes nothing either.
+The results are those of `steady`, up to rounding. Save the server's state before the next requests
+are sent, and a client's before its reply is sent: then a restart on either side changes nothing
+either.
 
-A client without the memory that the server names says so. The mean stands for what is lost: the
-client counts as one whose memory is T, with gain 1. T then stays off by p_i (y_i − T), with y_i the
-memory that was lost, unless memories *fade*. With a half-life of h rounds a memory counts
-2^(−s_i/h) after s_i rounds, on both sides; for the rest its client counts as never seen. So what
-was lost fades as well, and so does what a client said that never comes back. If all of several
-clients have lost their memories, as in a simulation that is resumed, then all memories begin anew.
+A client that does not have the memory named by the server reports this. The mean replaces the lost
+memory: the client counts as one whose memory is T, with gain 1. T then stays off by p_i (y_i − T),
+where y_i is the memory that was lost, unless memories *fade*. With a half-life of h rounds, a
+memory counts 2^(−s_i/h) after s_i rounds, on both sides; for the rest its client counts as never
+seen. So a lost memory fades as well, and so does that of a client that never returns. If several
+clients reply and all of them have lost their memories, as in a resumed simulation, all memories are
+reset.
 
-Models are lists of arrays. Which replies may be used is left to the caller.
+Models are lists of arrays. The caller decides which replies may be used.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,19 +46,19 @@ __all__ = ["ClientMemory", "Reply", "Request", "ServerMemory", "Step"]
 
 Weigh = Callable[[Integers], Floats]
 LOST = 2
-"""Clients without the memory that the server names, and nobody with it, who show that all memories
-are lost."""
+"""Number of clients without the memory named by the server that, if no client has its memory, show
+that all memories are lost."""
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A round that may be accepted: the model's change, and what it makes of the memory."""
+    """A round that may be accepted: the change of the model, and the resulting memory."""
 
     change: Model
     weights: Floats
     """w_i of the clients that were used, in the order of the replies."""
     cohort: Integers
-    """Those of them that keep a memory, with their gains and what counts of their memories."""
+    """Those of them that keep a memory, with their gains and how much their memories count."""
     gains: Floats
     masses: Floats
     mean: Model
@@ -66,26 +68,26 @@ class Step:
     trusted: Floats
     alike: Floats
     begins_anew: bool = False
-    """Whether all memories from before the round are forgotten."""
+    """Whether all memories from before the round are discarded."""
 
 
 @dataclass(eq=False)
 class ServerMemory(Kept):
-    """The server's side: the mean of the memories, and what returning clients have taught."""
+    """The server's side: the mean of the memories, and evidence from returning clients."""
 
     importance: Floats
     constants: dict[str, float]
-    """β, c, κ and α, NaN for what is learnt; and the half-life in rounds."""
+    """β, c, κ and α, NaN for a constant that is learnt; and the half-life in rounds."""
     mean: Model
     accepted: Integers
     """The round of each client's last accepted reply; 0 before the first."""
     gains: Floats
     masses: Floats
-    """What counted of each memory when it was last accepted: 1 without a half-life."""
+    """How much each memory counted when it was last accepted: 1 without a half-life."""
     written: Floats
-    """Sum of the rates at which memories had faded by then."""
+    """Sum of the fading rates up to then."""
     faded: float = 0.0
-    """That sum by now."""
+    """Sum of the fading rates so far."""
     rounds: int = 0
     absences: Floats = field(default_factory=lambda: np.zeros(2))
     trusted: Floats = field(default_factory=lambda: np.zeros(2))
@@ -107,10 +109,10 @@ class ServerMemory(Kept):
         importance : array-like of shape (n_clients,)
             A distribution over the clients.
         model : sequence of array-like
-            Any model of the shapes and types to come.
+            Any model with the shapes and types of the models to come.
         half_life : float, optional
-            Rounds in which a memory that is not renewed loses half of its weight; by default it
-            does not.
+            Number of rounds after which a memory that is not renewed loses half of its weight; no
+            decay by default.
         **constants
             ``share`` and so on, as for `steady`.
         """
@@ -124,7 +126,7 @@ class ServerMemory(Kept):
         return fresh
 
     def check(self) -> None:
-        """Raise unless the arrays can be those of a state, as after reading a file."""
+        """Raise if the arrays are not those of a valid state, for example after reading a file."""
         sizes = dict.fromkeys(("accepted", "gains", "masses", "written"), np.size(self.accepted))
         for name, size in (sizes | {"absences": 2, "trusted": 2, "alike": 3}).items():
             values, kind = getattr(self, name), "i" if name == "accepted" else "f"
@@ -135,7 +137,7 @@ class ServerMemory(Kept):
             raise FileFormatError(f"the state has rounds after the last one, {self.faded}")
 
     def reach(self, importance: Floats) -> None:
-        """Take another importance, of these clients and of those that have joined after them."""
+        """Set a new importance, for these clients and for those that have joined after them."""
         more = (0, importance.size - self.accepted.size)
         self.importance = importance
         if more[1]:
@@ -156,16 +158,16 @@ class ServerMemory(Kept):
 
     @property
     def heard(self) -> float:
-        """Importance of what is remembered, as far as it has not faded by the next round."""
+        """Importance of the clients with memories that have not faded by the next round."""
         return float(self.importance @ (self.masses * self.left()))
 
     def left(self) -> Any:
-        """Return what counts of each client's memory by the next round, of what counted before."""
+        """Return the share of each client's memory that still counts in the next round."""
         life = self.constants["half_life"]
         return 1.0 if life == np.inf else 0.5 ** ((self.rounds + 1 - self.accepted) / life)
 
     def request(self, client: int | None) -> Request:
-        """Return the request of the next round to a client; None stands for an unknown one."""
+        """Return the request of the next round to a client; None stands for an unknown client."""
         last: Any = (0, 0.0, 1.0)
         if client is not None and client < self.accepted.size and self.accepted[client]:
             age = self.rounds + 1 - int(self.accepted[client])
@@ -185,7 +187,7 @@ class ServerMemory(Kept):
         return [np.zeros_like(array) for array in self.mean] if step is None else step.change
 
     def step(self, replies: Mapping[int, Reply], *, weigh: Weigh = equal_weights) -> Step | None:
-        """Return what `close` does without doing it; None if no reply can be used."""
+        """Return the step of `close` without taking it; None if no reply can be used."""
         used = {client: one for client, one in replies.items() if self._is_usable(client, one)}
         if not used:
             return None
@@ -197,7 +199,7 @@ class ServerMemory(Kept):
         shares, masses = self.importance[cohort], (self.masses * self.left())[cohort]
         lost = np.where(knows, 0.0, masses)
         trust, given = self.trust, not np.isnan(self.constants["trust"])
-        # Nothing stands for clients never seen if trust is learnt; see `_memory`.
+        # If trust is learnt, nothing replaces clients never seen; see `_memory`.
         missing = 0.0 if given else max(1.0 - self.heard - float(shares @ (1.0 - masses)), 0.0)
         part = 1.0 - trust * (1.0 - self.constants["share"])
         weights = shares + (part * (1.0 - shares.sum() - missing) + missing) * weigh(cohort)
@@ -246,7 +248,7 @@ class ServerMemory(Kept):
             self.trusted, self.alike = step.trusted, step.alike
 
     def is_forgotten(self, since: Mapping[int, int]) -> bool:
-        """Return whether so many clients have lost their memories that all have.
+        """Return whether enough clients have lost their memories to conclude that all have.
 
         Clients are given with the round of their memory, 0 if they have none.
         """
@@ -255,7 +257,7 @@ class ServerMemory(Kept):
         return lost >= LOST and not any(since.values())
 
     def _without_memories(self) -> Self:
-        """Return this state as it is when nobody has a memory; what was learnt of them stays."""
+        """Return this state without any memories; what was learnt from them is kept."""
         names = ("accepted", "gains", "masses", "written")
         blank: dict[str, Any] = {name: np.zeros_like(getattr(self, name)) for name in names}
         return replace(self, mean=[np.zeros_like(array) for array in self.mean], **blank)
@@ -281,7 +283,7 @@ class ServerMemory(Kept):
         return True
 
     def _learnt(self, shares: Floats, absence: Integers, products: Floats) -> tuple[Floats, ...]:
-        """Return the gains of all, and the evidence with that of the clients that are back."""
+        """Return all gains, and the evidence updated with that of the returning clients."""
         back = absence > 0
         absences = self.absences + np.array([absence[back].sum(), back.sum()])
         damping = self._given("damping", RETURNS * _ratio(*absences))
@@ -293,11 +295,11 @@ class ServerMemory(Kept):
         return gains, absences, trusted, FORGETTING * self.alike + products[back].sum(axis=0)
 
     def _mean_with(self, counts: Floats, masses: Floats, lost: Floats, news: list[Model]) -> Model:
-        """Return the mean with what the clients will add to their memories."""
+        """Return the mean updated with what the clients will add to their memories."""
         after = self.heard + float(counts @ (1.0 - masses))
         if after <= 0.0:
             return self.mean
-        # The innovation of a client that lost its memory is its update, less what stands for it.
+        # The innovation of a client that lost its memory is its update minus what replaces it.
         stays = self.heard - float(counts @ lost)
         return total((stays / after, self.mean), *zip((counts / after).tolist(), news, strict=True))
 

@@ -2,7 +2,7 @@
 
     θ ← θ + Σ_{i∈S} (p_i/π_i) Δ_i,   π_i = P(i ∈ S)
 
-The expected change is that of full participation under every law, also where no weights that sum to
+The expected change is that of full participation under every law, even if no weights that sum to
 one achieve that. The price is variance: the weights of a round sum to one only on average. The rule
 knows the importance and the inclusion probabilities, and stores nothing.
 
@@ -23,7 +23,7 @@ def horvitz_thompson(importance: ArrayLike, inclusion: ArrayLike | None) -> Rule
     Parameters
     ----------
     importance, inclusion : array-like of shape (n_clients,)
-        How much each client counts, and the probability that it takes part.
+        Importance of each client, and the probability that it takes part.
     """
     ratios = inverse_inclusion(RuleName.HORVITZ_THOMPSON, importance, inclusion)
     choose = by_cohort(lambda cohort: ratios[cohort])

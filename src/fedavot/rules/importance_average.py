@@ -40,6 +40,6 @@ def importance_average(importance: ArrayLike) -> Rule:
 
 
 def normalised(values: Floats) -> Floats:
-    """Return the values over their sum; equal shares if all are zero."""
+    """Return the values divided by their sum; equal shares if all are zero."""
     total = values.sum()
     return values / total if total > 0 else np.full(values.size, 1.0 / values.size)

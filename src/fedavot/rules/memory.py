@@ -2,13 +2,13 @@
 
     θ ← θ + Σ_i p_i η y_i + Σ_{i∈A} Y[i, A] (Δ_i − η y_i),   then y_i ← Δ_i/η for i ∈ A
 
-y_i is client i's last update per unit of step size. The bias of out-of-reach importance becomes
+y_i is client i's last update per unit of step size. The bias of an unattainable importance becomes
 Σ (p_i − p̃_i)(Δ_i − η y_i), which vanishes as the memories catch up, and so does most of the
 variance. The rule knows the importance and the availability law, both from the alignment, and
-stores one model per client. All members of a cohort train, also those of weight zero, to refresh
+stores one model per client. All members of a cohort train, even those of weight zero, to refresh
 their memory.
 
-Source: ours. Its memory is that of FedVARP (Jhunjhunwala et al. 2022) and MIFA (Gu et al. 2021),
+Source: ours. Its memory is that of FedVARP (Jhunjhunwala et al. 2022) and MIFA (Gu et al. 2021);
 its weights are aligned.
 """
 
@@ -36,7 +36,7 @@ def fedavot_memory(
     Parameters
     ----------
     alignment : Alignment
-        Gives the weights of new updates.
+        The alignment that gives the weights of new updates.
     importance : array-like of shape (n_clients,), or mapping from name to float, optional
         Weights of the memories; the alignment's importance if not given.
     allow_unconverged : bool

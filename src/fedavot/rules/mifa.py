@@ -7,9 +7,9 @@ reports again within bounded time the bias vanishes, whatever the law. The rule 
 and stores one model per client; a running total keeps a round's cost at |S| models, not N.
 
 In the paper every client takes part in the first round. Here memories start at zero: until a client
-has taken part the objective leaves it out, and early steps are shorter by its importance. A round
-in which nobody reports changes nothing. The published rule is for p_i = 1/N; here 1/N is replaced
-by p_i.
+has taken part, the objective leaves it out, and early steps are shorter by its importance. A round
+in which no client reports changes nothing. The published rule is for p_i = 1/N; here 1/N is
+replaced by p_i.
 
 Source: Gu, Huang, Zhang & Huang, *Fast federated learning in the presence of arbitrary device
 unavailability*, NeurIPS 2021, Algorithm 1.

@@ -1,4 +1,4 @@
-"""The name of every rule, and what people call it.
+"""The name of every rule, and its label for people.
 
 A name is what code, configurations and saved files use; its label is for tables, figures and
 reports.
@@ -20,7 +20,7 @@ class RuleName(enum.StrEnum):
     """The name for people."""
 
     def __new__(cls, value: str, label: str = "") -> "RuleName":
-        """Make a member of a name and its label."""
+        """Make a member from a name and its label."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.label = label
@@ -70,10 +70,10 @@ _OTHER_NAMES = {
     "qfedavg": RuleName.QFFL,
     "q-fedavg": RuleName.QFFL,
 }
-"""What rules are called elsewhere: not accepted, but answered with the name."""
+"""Names of rules in other places: not accepted, but the error suggests the right name."""
 
 _LIKENESS = 0.7
-"""Least `difflib` ratio of a suggestion: one letter of three is too much to change."""
+"""Smallest `difflib` ratio of a suggestion: changing one letter in three is too much."""
 
 
 def as_rule_name(name: Any) -> RuleName:
@@ -82,7 +82,7 @@ def as_rule_name(name: Any) -> RuleName:
     Parameters
     ----------
     name : str
-        In any case, with hyphens, underscores or spaces between its words.
+        Name or label, in upper or lower case, with hyphens, underscores or spaces between words.
     """
     if isinstance(name, RuleName):
         return name
@@ -99,7 +99,7 @@ def as_rule_name(name: Any) -> RuleName:
 
 
 def label_of(name: str) -> str:
-    """Return a rule's label; a rule that is not the library's own is known by its name alone."""
+    """Return a rule's label; for a rule that is not the library's own, return its name."""
     return RuleName(name).label if name in list(RuleName) else name
 
 

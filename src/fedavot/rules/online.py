@@ -3,8 +3,8 @@
     θ ← Σ_{i∈A} Y_i θ_i,   Y = softmax of x over A,   x ← x + η (p − Y)
 
 The potentials are learned from the cohorts as they come. The realised mean weights approach p for
-any sequence of cohorts under which the potentials stay bounded; where p is out of reach they do
-not. One absence adds at most ``bound``. The rule knows the importance alone, and stores one number
+any sequence of cohorts under which the potentials stay bounded; if p is not attainable, they do
+not. One absence adds at most ``bound``. The rule knows only the importance, and stores one number
 per client.
 
 Source: docs/theory.md, section 8; `OnlineAligner`.
@@ -33,7 +33,7 @@ def fedavot_online(
     importance : array-like of shape (n_clients,)
         A distribution over the clients.
     step, potentials, bound
-        As in `OnlineAligner`; every seed has an aligner of its own.
+        As in `OnlineAligner`; every seed has its own aligner.
     """
     shares = as_shares(importance)
 

@@ -8,9 +8,9 @@ serves every q. q = 0 is the average by importance. The rule knows the importanc
 client's loss at the model it starts from, and stores nothing. Losses must not be negative; a loss
 of zero counts as 1e-10, which the authors' program adds to every loss.
 
-The paper samples clients by p and sums without weights. Here availability decides who takes part,
-so the terms are weighted by p_i; for p_i = 1/N this is the published sum. The mean weights a run
-reports are these p_i, before the losses come in.
+The paper samples clients by p and sums without weights. Here availability decides which clients
+take part, so the terms are weighted by p_i; for p_i = 1/N this is the published sum. The mean
+weights that a run reports are these p_i, before losses are taken into account.
 
 Source: Li, Sanjabi, Beirami & Smith, *Fair resource allocation in federated learning*, ICLR 2020,
 Algorithm 2.
@@ -36,7 +36,7 @@ from fedavot.rules._rule import (
 from fedavot.rules.names import RuleName
 
 LEAST_LOSS = 1e-10
-"""Stands in for a loss of zero, where f^{q−1} is infinite for q < 1."""
+"""Replaces a loss of zero, for which f^{q−1} is infinite if q < 1."""
 
 
 class Fairness(NamedTuple):
@@ -53,7 +53,7 @@ def qffl(importance: ArrayLike, *, q: float = 1.0) -> Rule:
     importance : array-like of shape (n_clients,)
         A distribution over the clients.
     q : float
-        At least 0: how much more a client of large loss counts. The paper takes .001, 1 or 5,
+        At least 0: how much more a client with a large loss counts. The paper uses .001, 1 or 5,
         depending on the dataset.
     """
     shares = as_shares(importance)
@@ -80,8 +80,8 @@ def with_exponent(q: float, params: Params) -> Fairness:
 def aggregate(params: Params, state: State, report: Report) -> tuple[Params, State]:
     """Return the model after one q-fair step.
 
-    Numerator and denominator are divided by L and by the largest f^q, which neither over- nor
-    underflows for large q.
+    Numerator and denominator are divided by L and by the largest f^q, so that they neither
+    overflow nor underflow for large q.
     """
     import jax
     import jax.numpy as jnp

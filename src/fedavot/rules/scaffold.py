@@ -5,7 +5,7 @@
 
 c_i estimates client i's gradient and c = Σ p_i c_i that of the objective, so that every client
 steps along the common objective. The rule knows the importance and stores one model per client, on
-the client, and one on the server; c_i and c are zero at first.
+the client, and one on the server; c_i and c start at zero.
 
 The published rule is for p_i = 1/N; here 1/N is replaced by p_i. It assumes that clients are
 sampled uniformly: the weights N p_i/|S| sum to one only on average, and only if clients take part

@@ -4,8 +4,8 @@
 
 c makes the π_i sum to K. The aggregate is unbiased for Σ_{i∈A} w_i θ_i, and its weights sum to one.
 If everyone is available and w = p, every importance is aligned exactly. The rule knows the
-importance and the availability law, both from the alignment, sees who is available before it asks,
-and stores nothing.
+importance and the availability law, both from the alignment, sees which clients are available
+before it asks, and stores nothing.
 
 Source: docs/theory.md, section 9; systematic sampling (Madow 1949), `fedavot.select`.
 """

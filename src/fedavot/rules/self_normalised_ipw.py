@@ -2,10 +2,10 @@
 
     θ ← Σ_{i∈S} w_i θ_i,   w_i = (p_i/π_i) / Σ_{k∈S} p_k/π_k
 
-Weights sum to one in every round, at the price of a bias: E w_i is not p_i. For cohorts of one size
-they are the first iterate, from equal weights, of the scaling that FedAVOT iterates. A cohort whose
-clients all have importance zero gets equal weights. The rule knows the importance and the inclusion
-probabilities, and stores nothing.
+Weights sum to one in every round, at the price of a bias: E w_i is not p_i. For cohorts of equal
+size they are the first iterate, from equal weights, of the scaling that FedAVOT iterates. A cohort
+whose clients all have importance zero gets equal weights. The rule knows the importance and the
+inclusion probabilities, and stores nothing.
 
 Source: Hájek, comment on Basu, in *Foundations of Statistical Inference*, 1971.
 """
@@ -24,7 +24,7 @@ def self_normalised_ipw(importance: ArrayLike, inclusion: ArrayLike | None) -> R
     Parameters
     ----------
     importance, inclusion : array-like of shape (n_clients,)
-        How much each client counts, and the probability that it takes part.
+        Importance of each client, and the probability that it takes part.
     """
     ratios = inverse_inclusion(RuleName.SELF_NORMALISED_IPW, importance, inclusion)
     choose = by_cohort(lambda cohort: normalised(ratios[cohort]))

@@ -5,10 +5,10 @@
     Adam:     v ← β₁ v + (1 − β₁) Δ,   u ← β₂ u + (1 − β₂) Δ²,   θ ← θ + s v/(√u + ε)
 
 s is the server's step. FedAvgM and FedAdam are the average by importance with these optimisers.
-v is zero at first, u is ε², and neither is corrected for its start, as published. Hsu et al. have
-v ← m v + Δ: their step s is s/(1 − m) here, where a step means the same for every momentum. A round
-in which nobody reports leaves the model and the optimiser as they are. The server stores one model
-for momentum and two for Adam, beside what the inner rule stores.
+v starts at zero and u at ε², without bias correction, as published. Hsu et al. have v ← m v + Δ:
+their step s is s/(1 − m) here, where a step means the same for every momentum. A round in which no
+client reports leaves the model and the optimiser unchanged. The server stores one model for
+momentum and two for Adam, in addition to what the inner rule stores.
 
 The inner rule must move the model by a change, as all rules do except fedavg-k, which scales the
 model itself, and fedawe, which averages models that the clients hold.
@@ -82,7 +82,7 @@ def with_server(rule: Rule, *, step: float = 1.0, momentum: float = 0.0) -> Rule
     Parameters
     ----------
     rule : Rule
-        Which clients to ask, and the change of the model.
+        The inner rule: which clients to ask, and the change of the model.
     step : float
         s, above 0: how far the model moves along the change.
     momentum : float
@@ -108,7 +108,7 @@ def with_adam(
     Parameters
     ----------
     rule : Rule
-        Which clients to ask, and the change of the model.
+        The inner rule: which clients to ask, and the change of the model.
     step : float
         s, above 0. The paper tunes it over powers of ten.
     betas : pair of float
@@ -143,7 +143,7 @@ def fedavgm(
     importance : array-like of shape (n_clients,)
         A distribution over the clients.
     server_step, server_momentum : float
-        As the step and momentum of `with_server`.
+        The step and momentum of `with_server`.
     """
     rule = with_server(importance_average(importance), step=server_step, momentum=server_momentum)
     return dataclasses.replace(rule, name=RuleName.FEDAVGM)
@@ -163,7 +163,7 @@ def fedadam(
     importance : array-like of shape (n_clients,)
         A distribution over the clients.
     server_step, betas, epsilon
-        As the step, betas and epsilon of `with_adam`.
+        The step, betas and epsilon of `with_adam`.
     """
     inner = importance_average(importance)
     rule = with_adam(inner, step=server_step, betas=betas, epsilon=epsilon)
@@ -205,7 +205,7 @@ def adapt(params: Params, change: Params, optimiser: Adam) -> tuple[Params, Adam
 
 
 def _on_server(rule: Rule, optimise: Optimise, begin: Callable[[Params], Any], stores: str) -> Rule:
-    """Return the rule with its change handed to an optimiser."""
+    """Return the rule with its change passed to an optimiser."""
     if not rule.moves:
         raise RuleError(
             f"rule {rule.name!r} does not move the model by a change, so there is nothing for a "

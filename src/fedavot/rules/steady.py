@@ -1,28 +1,30 @@
-"""FedAVOT's steady rule: the absent are remembered, and those present speak for them in part.
+"""FedAVOT's steady rule: memories and present clients together represent the absent clients.
 
     u_i = Δ_i/(H η) + κ (y_i − T)
     θ ← θ + H η (α T + Σ_{i∈S} w_i (u_i − α y_i)),   w_i = p_i + (1 − α (1 − β)) (1 − p(S)) a_i
     y_i ← y_i + γ_i (u_i − y_i),   γ_i = s_i/(s_i + c), 1 the first time
 
-y_i is what is remembered of client i, T = Σ p_i y_i, and s_i the rounds since i was last there. Who
-is present counts for itself by p_i. The rest of the importance, 1 − p(S), is represented by the
-memories, as far as they are trusted (α), and by the news from those present, of which the absent
-are taken to share a part β. Local steps follow ∇f_i + κ (y_i − T), so that clients drift less.
+y_i is the memory of client i, T = Σ p_i y_i, and s_i is the number of rounds since i was last
+present. A present client has the weight p_i for itself. The rest of the importance, 1 − p(S), is
+represented by the memories, as far as they are trusted (α), and by the innovations of the present
+clients (what is new in their updates), of which the absent ones are assumed to share a fraction β.
+Local steps follow ∇f_i + κ (y_i − T), so that clients drift less.
 
-No availability law enters, and clients without importance are not asked. α, c and κ are learnt from
-the clients that return: α is the regression of what they say on what was remembered of them,
-weighted by importance and gain, p_i γ_i; c is twice the mean time to return; κ is the squared
-correlation of the two. If α is learnt, memories also fade, as fast as what clients say becomes
-smaller: who was there in the first round alone would otherwise repeat for ever what it said. So
-with large or falling steps, where memories mislead, the rule is close to an average of those
-present; as they become reliable it approaches full participation, whatever the cohort.
+The rule uses no availability law, and clients without importance are not asked. α, c and κ are
+learnt from returning clients: α is the coefficient of the regression of their updates on their
+memories, weighted by importance and gain, p_i γ_i; c is twice the mean return time; κ is the
+squared correlation of the two. If α is learnt, memories also fade, at the rate at which updates
+become smaller: otherwise a client that was present only in the first round would contribute its
+first update indefinitely. So with large or decreasing steps, where memories are misleading, the
+rule is close to an average of the present clients; as memories become reliable it approaches full
+participation, whatever the cohort.
 
 MIFA has β = 0, α = 1, c = 0, κ = 0; FedVARP and FedAVOT with memory differ from it in w, SCAFFOLD
 from FedVARP in κ = 1. See docs/steady.md for what is proved, and docs/experiments.md for how the
 constants were chosen.
 
 Source: ours; SAG and SAGA (Schmidt, Le Roux & Bach 2017; Defazio, Bach & Lacoste-Julien 2014) are
-the same idea with everybody available.
+the same idea with all clients available.
 """
 
 from collections.abc import Callable, Mapping
@@ -60,15 +62,16 @@ def steady(
     importance : array-like of shape (n_clients,), or mapping from name to float
         A distribution over the clients. A mapping needs an alignment with the clients' names.
     alignment : Alignment, OnlineAligner or SoftOnlineAligner, optional
-        Gives the shares a_i: its weights of the cohort, learnt on the way by an online aligner, of
-        which every seed starts with a copy; equal shares 1/|S| if not given. Its importance is
-        this one.
+        Gives the shares a_i: its weights for the cohort. An online aligner learns them during
+        training, and every seed starts with its own copy. Equal shares 1/|S| if not given. Its
+        importance must be this one.
     share : float
-        β, from 0 to 1: how much of the news from those present the absent are taken to share.
+        β, from 0 to 1: the fraction of the innovation of present clients that absent clients are
+        assumed to share.
     damping : float, optional
-        c, in rounds, at least 0; twice the mean time to return if not given.
+        c, in rounds, at least 0; twice the mean return time if not given.
     correction : float, optional
-        κ, from 0 to 1; learnt if not given. 0 leaves local training as it is.
+        κ, from 0 to 1; learnt if not given. 0 leaves local training unchanged.
     trust : float, optional
         α, from 0 to 1; learnt if not given.
     """

@@ -1,7 +1,7 @@
 """Federated training: tasks, local steps, and rounds under any aggregation rule.
 
-One compiled program plays all rounds and seeds of a run. What trains imports JAX, and is imported
-when `train` or `objective` is first used; describing a problem is possible without.
+One compiled program runs all rounds and seeds of a run. The modules that train need JAX, and are
+imported when `train` or `objective` is first used; describing a problem does not need JAX.
 """
 
 from typing import TYPE_CHECKING, Any

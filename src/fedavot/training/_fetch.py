@@ -1,8 +1,8 @@
-"""MNIST's published files, and how to bring them from a mirror.
+"""MNIST's published files, and how to download them from a mirror.
 
-A file is written under a temporary name, and renamed once its length and SHA-256 are right: what
-has the name is whole. One that is there already and right is not fetched again; one that is there
-and differs is never overwritten.
+A file is written under a temporary name, and renamed once its length and SHA-256 are right: a file
+with the final name is complete. A correct file that already exists is not downloaded again; an
+existing file that differs is never overwritten.
 """
 
 import functools
@@ -22,18 +22,18 @@ from fedavot.errors import FileFormatError, UnavailableError
 
 CHUNK = 1 << 16
 
-# A full disk is none of these: its own error says more.
+# A full disk is not among these: its own error says more.
 _FAILURES = (
     *(urllib.error.URLError, http.client.HTTPException, ssl.SSLError),
     *(ConnectionError, TimeoutError, ValueError),
 )
 
 Progress = Callable[[str, int, int], None]
-"""A function of (file name, bytes received, bytes in all)."""
+"""A function of (file name, bytes received, total bytes)."""
 
 
 class Remote(NamedTuple):
-    """A gzipped file as its publisher has it."""
+    """A gzipped file as published."""
 
     name: str
     n_bytes: int
@@ -45,7 +45,7 @@ class Remote(NamedTuple):
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 """The default mirror, as torchvision uses it."""
 
-# Of the files whose published MD5s are, in order, f68b3c2dcbeaaa9fbdd348bbdeb94873,
+# For the files whose published MD5s are, in order, f68b3c2dcbeaaa9fbdd348bbdeb94873,
 # d53e105ee54ea40749a09fcbcd1e9432, 9fb629c4189551a2d022fa330f9573f3 and
 # ec29112dd5afa0611ce80d1b7f02629c.
 PUBLISHED = (
@@ -84,18 +84,18 @@ def fetch_mnist(
     timeout: float = 30.0,
     progress: Progress | None = None,
 ) -> None:
-    """Bring the four gzipped files into a folder, 11.6 MB in all.
+    """Download the four gzipped files into a folder, 11.6 MB in total.
 
     Parameters
     ----------
     data_dir : path
-        The folder; made where missing.
+        The folder; created if it does not exist.
     mirror : str
-        The address the files' names are appended to.
+        The address to which the file names are appended.
     files : sequence of Remote
         Names, lengths and SHA-256.
     timeout : float
-        Seconds without an answer after which a transfer is given up.
+        Seconds without an answer after which a transfer is abandoned.
     progress : function of (name, received, total), optional
         Called at the start of a transfer and after each piece.
     """
@@ -122,7 +122,7 @@ def _transfer(
     received = 0
     try:
         with urllib.request.urlopen(address, timeout=timeout) as source:
-            # A byte more than announced settles that it is another file: read no further.
+            # One byte more than expected shows that it is another file: read no further.
             while received <= file.n_bytes:
                 if progress is not None:
                     progress(file.name, received, file.n_bytes)

@@ -1,8 +1,8 @@
 """The IDX format: a magic number, the lengths of the axes, then the entries.
 
-Four bytes of magic: two zeros, the type (8 for bytes, the only one read here), the number of axes;
-then one big-endian 32-bit length an axis, then the entries, the last axis fastest. Files may be
-gzipped. What is not all there, or is something else, is refused with the file's name.
+The magic number has four bytes: two zeros, the type (8 for bytes, the only one read here) and the
+number of axes; then come one big-endian 32-bit length per axis and the entries, the last axis
+fastest. Files may be gzipped. A file that is incomplete, or in another format, is refused by name.
 """
 
 import gzip
@@ -24,14 +24,14 @@ PIECE = 1 << 24
 
 
 def read_idx(path: Path, *, axes: int) -> tuple[NDArray[np.uint8], str]:
-    """Return the entries of an IDX file of bytes, and the SHA-256 of what it holds uncompressed.
+    """Return the entries of an IDX file of bytes, and the SHA-256 of its uncompressed content.
 
     Parameters
     ----------
     path : Path
         The file, gzipped if its name ends in ``.gz``.
     axes : int
-        How many axes it must have: 1 for labels, 3 for images.
+        Number of axes that it must have: 1 for labels, 3 for images.
     """
     opener = gzip.open if path.suffix == ".gz" else open
     try:
@@ -42,7 +42,7 @@ def read_idx(path: Path, *, axes: int) -> tuple[NDArray[np.uint8], str]:
             refuse_if_too_large(
                 expected, what=f"the content {path} announces", remedy="its header may be damaged"
             )
-            # One byte more than announced tells whether the file ends where it should.
+            # Reading one byte more than announced shows whether the file ends where it should.
             body = b"".join(_pieces(stream.read, expected + 1))
     except (EOFError, gzip.BadGzipFile, zlib.error) as cause:
         raise FileFormatError(
@@ -60,7 +60,7 @@ def read_idx(path: Path, *, axes: int) -> tuple[NDArray[np.uint8], str]:
 
 
 def _pieces(read: Callable[[int], bytes], length: int) -> Iterator[bytes]:
-    """Yield up to so many bytes piece by piece: a header may announce more than memory holds."""
+    """Yield up to ``length`` bytes in pieces: a header may announce more than fits in memory."""
     while length and (piece := read(min(length, PIECE))):
         length -= len(piece)
         yield piece

@@ -1,4 +1,4 @@
-"""A run in progress: what is prepared before it, how far it has come, and its result.
+"""A run in progress: its preparation, its progress, and its result.
 
 Rounds are run in pieces of equal length, so that one compiled program serves all of them.
 """
@@ -27,7 +27,7 @@ from fedavot.training.tables import HostTables, first_state
 from fedavot.training.task import Problem, Task, leaves
 
 PIECES = 10
-"""Smallest number of pieces a run is cut into, where its records allow."""
+"""Smallest number of pieces that a run is cut into, if its records allow."""
 MOST_PIECES = 100
 """Largest number of pieces, chosen so that all have equal length."""
 _keys_of = jax.jit(jax.vmap(jax.random.key))
@@ -51,7 +51,8 @@ class ActiveRun:
         keys = _keys_of(np.asarray(training.seeds, dtype=np.uint32))
         start = first_models(task, training, keys)
         check_loss(task, start, self.clients.data, training.batch_size)
-        # Seeds that ask the same clients, use all examples and start alike end alike: run one.
+        # Seeds that ask the same clients, use all examples and start from the same model end with
+        # the same model: run only one.
         alike = len(training.seeds) > 1 and plan.alike and training.batch_size is None
         alike = alike and all(bool((leaf == leaf[:1]).all()) for leaf in leaves(start))
         self.played = 1 if alike else len(training.seeds)
@@ -78,7 +79,7 @@ class ActiveRun:
     def fingerprint(self) -> str:
         """A digest of the program and its inputs, to be read before the run starts.
 
-        The names of functions would not do: an edited function keeps its name.
+        The names of functions are not enough: an edited function keeps its name.
         """
         at, to = self.pieces()[0]
         with precision(self.task):
@@ -94,16 +95,16 @@ class ActiveRun:
         """Return the pieces still to run, as pairs of rounds."""
         every, rounds = self.training.record_every, self.training.rounds
         blocks = rounds // every
-        # Pieces of equal length are compiled once; a shorter last one is a program of its own.
+        # Pieces of equal length are compiled once; a shorter last piece is a separate program.
         most, least = max(blocks // PIECES, 1), max(blocks // MOST_PIECES, 1)
-        if self.training.tables == "host":  # short pieces ask few clients, and take little room
+        if self.training.tables == "host":  # short pieces ask few clients, and need little space
             most = least
         size = next((n for n in range(most, least - 1, -1) if blocks % n == 0), most)
         ends = [*range(size * every, blocks * every, size * every), blocks * every, rounds]
         return list(itertools.pairwise(sorted({end for end in (0, *ends) if end >= self.done})))
 
     def begun(self, at: int) -> Carry:
-        """Return the run's carry as the piece with round at+1 takes it."""
+        """Return the run's carry in the form that the piece with round at+1 takes."""
         if self.tables is None:
             return self.carry
         return self.carry._replace(state=self.tables.taken(self.carry.state, at))
@@ -125,7 +126,7 @@ class ActiveRun:
         return None if self.tables is None else self.tables.places(at)
 
     def turns(self, at: int, to: int, shape: tuple[int, ...]) -> Turn:
-        """Return the clients, weights and steps of rounds at+1..to, in blocks of some shape."""
+        """Return the clients, weights and steps of rounds at+1..to, in blocks of this shape."""
         numbers = np.arange(at + 1, to + 1, dtype=np.int32).reshape(shape)
         cut = (self.played, *shape, -1)
         members = self.members[:, at:to]
@@ -193,7 +194,7 @@ def precision(task: Task) -> AbstractContextManager[Any]:
 def clients_of(problem: Problem) -> ClientData:
     """Return the problem's data on the device, floats in the task's precision.
 
-    The importance is left to the compiled programs to move, which is faster for so few numbers.
+    The compiled programs move the importance themselves, which is faster for so few numbers.
     """
     task = problem.task
     held = _on_device.get(task)

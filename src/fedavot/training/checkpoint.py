@@ -1,8 +1,9 @@
 """Checkpoints: the state of a run in one file, written completely or not at all.
 
-A sealed NumPy archive with the carry's arrays in order, the records so far, and a fingerprint of
-the run's inputs and program: data, cohorts, weights, steps, seeds, and what is computed from them.
-A file with another fingerprint is refused; so is one that is truncated, damaged or edited.
+The file is a NumPy archive with a checksum. It has the carry's arrays in order, the records so far,
+and a fingerprint of the run's inputs and program: data, cohorts, weights, steps, seeds, and what is
+computed from them. A file with another fingerprint is refused; so is one that is truncated, damaged
+or edited.
 """
 
 import hashlib
@@ -29,11 +30,11 @@ _FORMAT = "fedavot-training-3"
 _UNSEALED = "fedavot-training-2"
 """The format's name before checkpoints had a checksum."""
 PART = 0.1
-"""Largest part of a run's time that goes into saving it, about."""
+"""Largest fraction of a run's time spent on saving it, approximately."""
 MOMENT = 1.0
-"""Seconds of writing that are not worth saving."""
+"""Seconds of writing below which every piece is saved."""
 BYTES_A_SECOND = 3e8
-"""How fast checkpoints are written, before one has been."""
+"""Assumed speed of writing before the first checkpoint has been written."""
 
 
 def fingerprint(words: Iterable[str], arrays: Iterable[Any]) -> str:
@@ -58,11 +59,11 @@ class Piece(NamedTuple):
 
 
 class Checkpoint:
-    """The checkpoint file of the run with a fingerprint, whose carries are like the one given."""
+    """The checkpoint file of the run with this fingerprint; its carry has the form of ``like``."""
 
     def __init__(self, path: PathLike, fingerprint: str, like: Any) -> None:
         self._path = Path(path)
-        # Noticed only after the first piece, its rounds would be lost.
+        # If this were noticed only after the first piece, its rounds would be lost.
         if not self._path.parent.is_dir():
             raise OptionError(f"checkpoint is {self._path}, in a folder that does not exist")
         self._fingerprint = fingerprint
@@ -73,15 +74,15 @@ class Checkpoint:
 
     @property
     def due(self) -> bool:
-        """Whether the run has gone on for long enough since it was last saved.
+        """Whether enough time has passed since the run was last saved.
 
-        Small carries are always due. A table of a million models would be written for longer than
-        the rounds in between take.
+        Small carries are always due. Writing a table of a million models would take longer than the
+        rounds in between.
         """
         return PART * (time.perf_counter() - self._last) >= self._cost - MOMENT
 
     def save(self, carry: Any, recorded: Sequence[int], losses: Floats) -> None:
-        """Write the run as it stands, whole or not at all."""
+        """Write the current state of the run, completely or not at all."""
         arrays: dict[str, Any] = {
             "format": _FORMAT,
             "fingerprint": self._fingerprint,

@@ -1,4 +1,4 @@
-"""Find the round and the client with which a run diverged.
+"""Find the round and the client at which a run diverged.
 
 A piece in which a model or a record of the objective is not finite is run again. Its records show
 which block of rounds failed first: the blocks before it are kept, and its rounds are run one by
@@ -17,8 +17,8 @@ from fedavot.training.task import leaves
 def diagnose(run: ActiveRun, failed: Piece) -> tuple[int, str]:
     """Keep the finite rounds of a failed piece.
 
-    Return the number of the first round that is not finite, and what is not, for which client and
-    seed.
+    Return the number of the first round that is not finite, and a description of what is not finite
+    and for which client and seed.
     """
     _keep_good_blocks(run, failed)
     every, last = run.training.record_every, failed.recorded[-1]

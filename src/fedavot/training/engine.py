@@ -2,10 +2,10 @@
 
 A round is H local steps of every client asked, then the rule's aggregation. (The paper counts the
 aggregation as one of its H time steps; here H counts local steps.) A run is cut into about ten
-pieces. Between pieces it can be interrupted and is saved if asked, and a model that is no longer
-finite is found: the piece is then run again, slowly, to find the round and the client at fault.
-Pieces are the same program in a resumed run, which therefore ends bit for bit where an
-uninterrupted one does.
+pieces. Between pieces it can be interrupted, is saved on request, and is checked for a model that
+is no longer finite: the piece is then run again, slowly, to find the round and the client at fault.
+Pieces are the same program in a resumed run, whose result is therefore bit for bit that of an
+uninterrupted one.
 """
 
 import time
@@ -28,7 +28,7 @@ from fedavot.training.schedule import schedule
 from fedavot.training.task import Params, Problem, Task
 
 Progress = Callable[[int, int], None]
-"""A function of (rounds done, rounds in all)."""
+"""A function of (rounds done, total rounds)."""
 
 
 def train(
@@ -49,25 +49,25 @@ def train(
         Which clients to ask, and how to aggregate.
     training : Training
         Rounds, steps, batches, seeds.
-    progress : function of (rounds done, rounds in all), optional
+    progress : function of (rounds done, total rounds), optional
         Called after every piece of the run, about ten times.
     checkpoint : path, optional
         A file that the run is saved to after every piece, and resumed from if it exists. It is
-        refused if it belongs to another run. If saving takes more than a second, pieces in between
-        are left out, so that it takes about a tenth of the time.
+        refused if it belongs to another run. If saving takes more than a second, it is skipped
+        after some pieces, so that it takes about a tenth of the time.
 
     Returns
     -------
     Run
         Models, records and how the run ended. Ctrl-C ends it after the last complete piece; a model
-        or objective that is not finite ends it before the round in which that happened. What was
-        reached by then is returned.
+        or objective that is not finite ends it before the round in which that happened. The results
+        up to that point are returned.
     """
     return finish(prepare(problem, rule, training), progress=progress, checkpoint=checkpoint)
 
 
 def prepare(problem: Problem, rule: Rule, training: Training) -> ActiveRun:
-    """Check everything that `train` is given and draw the cohorts; return a run not started."""
+    """Check all arguments of `train` and draw the cohorts; return a run that has not started."""
     begin = time.perf_counter()
     if not isinstance(rule, Rule):
         raise RuleError(f"the rule is {rule!r}; give a Rule, such as rules.fedavg()")
@@ -82,7 +82,7 @@ def prepare(problem: Problem, rule: Rule, training: Training) -> ActiveRun:
 def finish(
     run: ActiveRun, *, progress: Progress | None = None, checkpoint: PathLike | None = None
 ) -> Run:
-    """Run what `prepare` prepared, with the progress and the checkpoint of `train`."""
+    """Run a prepared run, with the progress and the checkpoint of `train`."""
     begin = time.perf_counter()
     saved = None
     if checkpoint is not None:
@@ -117,7 +117,7 @@ def objective(problem: Problem, params: Params) -> Floats:
 def _run_pieces(
     run: ActiveRun, progress: Progress | None, saved: Checkpoint | None
 ) -> tuple[Ending, str]:
-    """Run the pieces that are left; return how it ended."""
+    """Run the remaining pieces; return how the run ended."""
     total = run.training.rounds
     unsaved = False
     try:

@@ -1,4 +1,4 @@
-"""A user's labelled examples, as a file has them."""
+"""A user's labelled examples, as read from a file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +28,7 @@ class Examples(NamedTuple):
 
 
 def read_examples(path: Path) -> Examples:
-    """Read an .npz of ``features``, ``targets`` and perhaps ``clients``, no pickled objects."""
+    """Read an .npz of ``features``, ``targets`` and optionally ``clients``, no pickled objects."""
     try:
         arrays, _ = read_archive(path)
     except ARCHIVE_FAILURES as cause:

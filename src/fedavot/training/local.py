@@ -2,8 +2,8 @@
 
     θ ← Π_C(θ − η (∇f(θ; ξ) + correction + μ (θ − start)))
 
-A batch ξ of size b is drawn without replacement, anew for every step, by a key that follows from
-(seed, round, client, step) alone, and does not depend on the other clients.
+A batch ξ of size b is drawn without replacement for every step, with a key that depends only on
+(seed, round, client, step), and not on the other clients.
 """
 
 from collections.abc import Callable
@@ -17,15 +17,16 @@ from fedavot.training.projection import Projection
 from fedavot.training.task import Params
 
 FEW_STEPS, SMALL_MODEL = 8, 10_000
-"""Largest number of local steps that are written out, for models of at most so many parameters."""
+"""Largest number of local steps that are unrolled, and largest number of parameters of a model for
+which they are."""
 
 
 @dataclass(frozen=True)
 class LocalTraining:
     """Local training of a client; hashable, so that compiled programs are cached by it.
 
-    The loss is the task's, and ``uneven`` says whether its clients hold different numbers of
-    examples; the number of steps H, the size of batches and the projection are the training's.
+    The loss comes from the task, and ``uneven`` says whether its clients hold different numbers of
+    examples; the number of steps H, the batch size and the projection come from the training.
     """
 
     loss: Callable[[Params, Any], Any]
@@ -54,7 +55,7 @@ def client_loss(training: LocalTraining, params: Params, data: Any, count: Any) 
         return training.loss(params, data)
     singly = jax.tree.map(lambda leaf: leaf[:, None], data)
     losses = jax.vmap(training.loss, (None, 0))(params, singly)
-    # The padding repeats an example, so its loss is finite where the client's are.
+    # The padding repeats an example, so its loss is finite if the client's losses are.
     return jnp.where(jnp.arange(losses.size) < count, losses, 0.0).sum() / count
 
 
@@ -70,8 +71,9 @@ def train_client(
 ) -> Params:
     """Return the model after one client's local steps of size ``step`` from ``start``.
 
-    The first ``count`` examples of ``data`` are no padding, ``key_of(number)`` is the key of a
-    step's batch, and ``drift(params)`` is added to the gradient at a model.
+    The first ``count`` examples of ``data`` are the client's own, the rest is padding;
+    ``key_of(number)`` is the key of a step's batch, and ``drift(params)`` is added to the gradient
+    at a model.
     """
 
     def one(params: Params, number: Any) -> tuple[Params, None]:
@@ -91,10 +93,10 @@ def train_client(
 
 
 def _unroll(training: LocalTraining, params: Params) -> int:
-    """Return how many steps each turn of the loop takes; the more, the longer it compiles.
+    """Return how many steps each iteration of the loop takes; more take longer to compile.
 
-    A few steps of a small model on all examples take no longer than turns of a loop do, and are
-    written out. Otherwise more than two make no difference.
+    A few steps of a small model on all examples take no longer than the iterations of a loop, and
+    are unrolled. Otherwise more than two make no difference.
     """
     size = sum(leaf.size for leaf in jax.tree.leaves(params))
     few = training.batch_size is None and training.steps <= FEW_STEPS and size <= SMALL_MODEL

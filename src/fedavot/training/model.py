@@ -21,7 +21,7 @@ from fedavot.training.task import Params, Task, leaves
 def first_models(task: Task, training: Training, keys: Any) -> Params:
     """Return the first models, floats in the task's precision, with a leading axis of seeds.
 
-    They are what the task's ``init`` makes of each seed's key, or the training's ``start``.
+    They come from the task's ``init`` with each seed's key, or are the training's ``start``.
     """
     try:
         made = _models if training.start is None else _models.eval_shape
@@ -57,7 +57,7 @@ def first_models(task: Task, training: Training, keys: Any) -> Params:
 def check_loss(task: Task, models: Params, data: Any, batch_size: int | None) -> None:
     """Refuse a loss that fails on models from `first_models` and batches of this data.
 
-    It must return a scalar. The data are in the precision trained in.
+    It must return a scalar. The data are in the precision used for training.
     """
     room = batch_size or (task.n_examples if task.counts is None else 1)
     params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), models)
@@ -106,7 +106,7 @@ def _refuse_unlike(name: str, start: Params, models: Params) -> None:
 
 
 def _place(path: Any) -> str:
-    """Return a path in a pytree in words; nothing if the tree is one array."""
+    """Return a path in a pytree in words; an empty string if the tree is a single array."""
     return f" at {jax.tree_util.keystr(path)}" if path else ""
 
 

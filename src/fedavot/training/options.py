@@ -27,8 +27,8 @@ class Training:
     local_steps : int
         Number of local steps each client takes per round, H.
     batch_size : int, optional
-        Number of examples per local step, drawn without replacement; all of a client's if not
-        given.
+        Number of examples per local step, drawn without replacement; all of a client's examples if
+        not given.
     projection : Projection, optional
         Projection onto the convex set that models are kept in.
     seeds : sequence of int
@@ -36,12 +36,12 @@ class Training:
     record_every : int
         Number of rounds between records of the objective; the last round is always recorded.
     start : pytree, optional
-        The first model, shaped like the task's ``init`` makes it, and used instead of it.
+        The first model, with the shapes of the task's ``init``, and used instead of it.
     tables : str
-        Where a rule that remembers clients keeps one model per client: "device", or "host", from
-        where the rows of the clients asked between two records are copied to the device and back.
-        The results are the same. Rules whose rounds read other clients' rows too (amplified
-        SCAFFOLD, FedAWE) keep theirs on the device.
+        Where a rule with memory keeps one model per client: "device", or "host", from where the
+        rows of the clients asked between two records are copied to the device and back. The results
+        are the same. Rules whose rounds also read other clients' rows (amplified SCAFFOLD, FedAWE)
+        keep theirs on the device.
     """
 
     rounds: int

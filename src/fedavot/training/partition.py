@@ -1,8 +1,8 @@
 """Split labelled examples among clients.
 
-Every function returns one array of positions per client, and no example twice. `iid` splits evenly
-at random, `two_digits` gives each client a few classes, `dirichlet` a random mix of all, and
-`by_group` follows the data, such as the writer of each example.
+Every function returns one array of positions per client, and no example occurs twice. `iid` splits
+evenly at random, `two_digits` gives each client a few classes, `dirichlet` a random mix of all
+classes, and `by_group` follows a grouping in the data, such as the writer of each example.
 """
 
 from typing import Any
@@ -15,21 +15,21 @@ from fedavot.errors import OptionError, TaskError
 
 
 def iid(n_examples: int, n_clients: int, *, rng: np.random.Generator) -> list[Integers]:
-    """Split evenly at random: sizes differ by one at most.
+    """Split evenly at random: sizes differ by at most one.
 
     Parameters
     ----------
     n_examples : int
         Number of examples.
     n_clients : int
-        Number of clients, at most that of examples.
+        Number of clients, at most the number of examples.
     rng : numpy.random.Generator
         Source of randomness.
 
     Returns
     -------
     list of int64 arrays
-        Positions of each client's examples; every example is given.
+        Positions of each client's examples; every example is assigned.
     """
     clients = as_size(n_clients, what="n_clients", low=1)
     examples = as_size(n_examples, what="n_examples", low=clients)
@@ -37,7 +37,7 @@ def iid(n_examples: int, n_clients: int, *, rng: np.random.Generator) -> list[In
 
 
 def by_group(groups: ArrayLike) -> list[Integers]:
-    """Give each distinct group, such as a writer, a client of its own.
+    """Make each distinct group, such as a writer, one client.
 
     Parameters
     ----------
@@ -70,10 +70,10 @@ def two_digits(
     rng: np.random.Generator,
     classes_per_client: int = 2,
 ) -> list[Integers]:
-    """Give each client equally many examples of a few classes, and of no other.
+    """Give each client an equal number of examples of a few classes, and of no others.
 
-    Classes go to equally many clients, as far as their numbers of examples allow; which client
-    gets which is random.
+    Each class goes to the same number of clients, as far as its number of examples allows; which
+    client gets which classes is random.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def two_digits(
             f"{clients * each} such portions, and the labels have {rooms.sum()}; "
             "lower n_clients or examples_per_client"
         )
-    # Turn by turn, one client for each class that has room: as equal as the rooms allow.
+    # In each turn, every class with capacity left gets one client: as equal as capacities allow.
     turns = np.argwhere(np.arange(rooms.max())[:, None] < rooms)[: clients * each, 1]
     need = np.bincount(turns, minlength=rooms.size)
     left = [iter(np.split(pool, range(share, pool.size, share))) for pool in pools]
@@ -132,17 +132,17 @@ def dirichlet(
     """Give each client a random mix of the classes.
 
     With ``examples_per_client``, clients are served in random order: a mix is drawn from the
-    symmetric Dirichlet distribution over classes, then the client's examples by that mix; where a
+    symmetric Dirichlet distribution over classes, then the client's examples by that mix; if a
     class runs out, the rest is drawn from the others in proportion to the mix. Without it, each
-    class is divided over the clients by proportions from the Dirichlet distribution over clients.
-    All examples are then given, and a client left with none takes one from the largest.
+    class is divided among the clients by proportions from the Dirichlet distribution over clients.
+    All examples are then assigned, and a client left with none takes one from the largest client.
 
     Parameters
     ----------
     labels, n_clients, rng
         As in `two_digits`.
     concentration : float
-        Above 0: small for clients of nearly one class, large for clients all alike.
+        Above 0: small for clients with mostly one class each, large for similar clients.
     examples_per_client : int or None
         Number of examples of each client, or None for clients of different sizes.
 
@@ -167,7 +167,7 @@ def dirichlet(
         return _divide_classes(pools, clients, alpha, rng)
     left = np.array([pool.size for pool in pools])
     split = [np.zeros(0, dtype=np.int64)] * clients
-    # In random order, so that the client that gets what is left does not depend on its index.
+    # In random order, so that which client gets the leftovers does not depend on its index.
     for client in rng.permutation(clients):
         counts = _draw_counts(rng.dirichlet(np.full(left.size, alpha)), needed, left, rng)
         split[client] = np.concatenate(
@@ -195,7 +195,7 @@ def _divide_classes(
 
 
 def _draw_counts(mix: Floats, size: int, left: Integers, rng: np.random.Generator) -> Integers:
-    """Draw how many of each class: ``size`` in all, by the mix, no more than are left."""
+    """Draw the number of each class by the mix: ``size`` in total, at most ``left`` of each."""
     counts = np.zeros_like(left)
     while missing := size - int(counts.sum()):
         open_mix = np.where(counts < left, mix, 0.0)
@@ -211,8 +211,8 @@ def _assign_classes(
 ) -> list[Integers]:
     """Draw every client's classes, all different, so that class c goes to need[c] clients.
 
-    A class that all remaining clients must hold is taken; the others are drawn by how many holders
-    they still need. No class then ever needs more holders than there are clients left.
+    A class that all remaining clients must hold is always taken; the others are drawn in proportion
+    to the number of clients they still need. So no class ever needs more clients than are left.
     """
     split = []
     for remaining in range(n_clients, 0, -1):

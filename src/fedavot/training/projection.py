@@ -1,4 +1,4 @@
-"""Convex sets a model is kept in, by Euclidean projection after every local step."""
+"""Convex sets to which models are confined by Euclidean projection after every local step."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -29,11 +29,11 @@ class Ball:
     radius: float
 
     def __post_init__(self) -> None:
-        # As a float: an integer of more than 64 bits is none of JAX's.
+        # As a float, since JAX has no integers of more than 64 bits.
         object.__setattr__(self, "radius", as_amount(self.radius, what="radius", positive=True))
 
     def __call__(self, params: Params) -> Params:
-        """Scale the model back to the sphere where it is outside."""
+        """Scale the model back to the sphere if it is outside."""
         import jax
         import jax.numpy as jnp
 
@@ -55,7 +55,7 @@ class Box:
     Parameters
     ----------
     low, high : float
-        The least and the largest entry.
+        The smallest and the largest entry.
     """
 
     low: float

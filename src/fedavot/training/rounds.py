@@ -2,7 +2,7 @@
 
 In each round the clients asked train from the global model and the rule aggregates their updates
 into the next model; after every ``record_every`` rounds the objective F(θ) = Σ p_i f_i(θ) is
-recorded. What the next round needs is the carry; everything else is output of the program.
+recorded. The carry is what the next round needs; everything else is output of the program.
 """
 
 import functools
@@ -24,7 +24,7 @@ PARTS = 4
 
 @dataclass(frozen=True)
 class Program:
-    """Everything that decides how a round is compiled; equal programs are compiled once.
+    """Everything that determines how a round is compiled; equal programs are compiled once.
 
     Attributes
     ----------
@@ -33,8 +33,8 @@ class Program:
     padded : bool
         Whether some round asks fewer clients than another.
     parallel : bool
-        Whether the clients of a round train in parallel, as suits accelerators. One after another
-        is faster on a CPU, where matrix products of one client fill the cache.
+        Whether the clients of a round train in parallel, as suits accelerators. Training one after
+        another is faster on a CPU, where the matrix products of one client fill the cache.
     aggregate, start, correct, proximal, needs_losses
         As in `Rule`.
     """
@@ -78,8 +78,8 @@ class Carry(NamedTuple):
 class Shared(NamedTuple):
     """What all seeds share in a round.
 
-    Its number, from 1, its step size, and in a padded program the largest number of clients that a
-    seed asks in it.
+    This is its number, from 1, its step size, and in a padded program the largest number of clients
+    that any seed asks in it.
     """
 
     number: Any
@@ -134,7 +134,7 @@ def run_round(
 
     updates, losses = _train_all(program, train, sources, shared.size)
     if program.padded:
-        # Weight 0 alone would not do: what is not finite stays so times 0.
+        # A weight of 0 is not enough: values that are not finite stay so when multiplied by 0.
         present = own.members < n_clients
         updates = jax.tree.map(
             lambda leaf: jnp.where(present.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, 0), updates
@@ -150,7 +150,7 @@ def run_round(
 
 
 def _as_pair(returned: Any, carry: Carry) -> tuple[Params, Any]:
-    """Return the next model and state, or refuse what is none: JAX's own messages name neither."""
+    """Return the next model and state, or refuse other results: JAX's messages name neither."""
     if not isinstance(returned, tuple | list) or len(returned) != 2:
         raise RuleError(
             f"the rule's aggregate returned {type(returned).__name__} {returned!r:.80}; it must "
@@ -177,11 +177,11 @@ def _described(leaf: Any) -> str:
 
 
 def _train_all(program: Program, train: Callable[[Any], Any], sources: Any, size: Any) -> Any:
-    """Return what ``train`` gives for every place of a round, of which the first ``size`` count.
+    """Return the results of ``train`` for every place of a round; the first ``size`` count.
 
-    On a CPU a few places are written out, each reading its own data in place; many take turns,
+    On a CPU a few places are unrolled, each reading its own data in place; many run in a loop,
     because the program grows with their number. On an accelerator all train in parallel. In padded
-    rounds a loop ends with the last place that counts; others stay zero.
+    rounds a loop ends with the last place that counts; the others stay zero.
     """
     places = sources.shape[0]
     together = jax.vmap(train) if program.parallel else functools.partial(jax.lax.map, train)
@@ -214,9 +214,9 @@ def advance(
     """Run blocks of rounds for every seed, and record the objective after each block.
 
     Leaves of the carry have a leading axis of seeds. Those of ``turns`` have shape (n_blocks,
-    n_rounds, ...), behind the seeds in `Own`; ``places``, of shape (n_seeds, n_rows), is given if
-    tables are on the host. Return the carry after the last round, and the
-    objective after each block, shape (n_seeds, n_blocks).
+    n_rounds, ...), after the axis of seeds in `Own`; ``places``, of shape (n_seeds, n_rows), is
+    given if tables are on the host. Return the carry after the last round, and the objective after
+    each block, shape (n_seeds, n_blocks).
     """
 
     def seed(key: Any, carry: Carry, shared: Shared, own: Own, places: Any) -> Any:
@@ -236,9 +236,9 @@ def advance(
 
 
 def _each_seed(run: Callable[..., Any], keys: Any, carry: Carry, turns: Turn, places: Any) -> Any:
-    """Return what ``run(key, carry, shared, own, places)`` gives for every seed.
+    """Return the results of ``run(key, carry, shared, own, places)`` for every seed.
 
-    An axis of length one would still make matrix products batched, which are slower on a CPU.
+    A single seed gets no axis: batched matrix products, even of length one, are slower on a CPU.
     """
     shared, own = turns
     if keys.shape[0] > 1:
@@ -251,7 +251,7 @@ def _each_seed(run: Callable[..., Any], keys: Any, carry: Carry, turns: Turn, pl
 def finite_updates(
     program: Program, clients: ClientData, keys: Any, carry: Carry, turn: Turn, places: Any = None
 ) -> Any:
-    """Run one round for every seed; return whose updates are finite, shape (n_seeds, size)."""
+    """Run one round for every seed; return which updates are finite, shape (n_seeds, size)."""
 
     def finite(tree: Any) -> Any:
         return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()

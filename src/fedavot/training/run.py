@@ -41,7 +41,7 @@ class Run:
     weights : float array, shape (n_seeds, n_clients)
         The mean weight of each client's updates.
     unseen : bool array, shape (n_seeds, n_clients)
-        Which clients have importance but never trained; the model knows nothing of their data.
+        Which clients have importance but never trained; the model has not used their data.
     rounds : int
         Number of rounds completed.
     seconds : float

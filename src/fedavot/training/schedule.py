@@ -1,7 +1,7 @@
 """The clients that each round asks and their weights, as rectangular arrays.
 
-Cohorts come from the problem's availability, members and weights from the rule; both follow from
-the seed alone, so a resumed run asks the same clients again. Rounds are padded to the length of the
+Cohorts come from the problem's availability, members and weights from the rule; both depend only on
+the seed, so a resumed run asks the same clients again. Rounds are padded to the length of the
 largest: absent places hold the client index n_clients and weight 0.
 """
 
@@ -56,9 +56,9 @@ class Schedule:
         )
 
     def realised(self, rounds: int) -> Floats:
-        """Return each client's mean weight over those of the first rounds that asked anybody.
+        """Return each client's mean weight in the first rounds, over those that asked any client.
 
-        Shape (n_seeds, n_clients); rows sum to one where the rule's weights do.
+        Shape (n_seeds, n_clients); rows sum to one if the rule's weights do.
         """
         n_seeds, n_clients = self.members.shape[0], self.n_clients
         cells = self.members[:, :rounds] + (n_clients + 1) * np.arange(n_seeds)[:, None, None]
@@ -108,7 +108,7 @@ def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) ->
             )
         flat = _checked(cohorts, task, source, table)
         types = {one.dtype for one in (cohorts if table is None else [table])}
-        # All of one type, also empty ones: rules index by cohorts, and cache by their bytes.
+        # All of one type, even empty ones: rules index by cohorts, and cache by their bytes.
         if types != {np.dtype(np.int64)}:
             cohorts = [cohort.astype(np.int64) for cohort in cohorts]
         chosen = rule.choose(cohorts, np.random.default_rng([seed, 1]))
@@ -138,7 +138,7 @@ def _cohorts(drawn: Any, source: str) -> list[NDArray[Any]]:
 
 
 def _as_drawn(members: Sequence[Any], cohorts: Sequence[Integers], flat: _Flat) -> bool:
-    """Say whether a rule asks the very cohorts that were checked, none changed in place."""
+    """Return whether a rule asks exactly the cohorts that were checked, none changed in place."""
     if any(map(operator.is_not, members, cohorts)):
         return False
     try:

@@ -42,7 +42,7 @@ def decaying(step: float, halved_after: float) -> StepSchedule:
     step : float
         The step size of the first round, above 0.
     halved_after : float
-        After how many rounds the step size is half of that, above 0.
+        Number of rounds after which the step size is half of that, above 0.
     """
     size = as_amount(step, what="step", positive=True)
     scale = as_amount(halved_after, what="halved_after", positive=True)
@@ -50,7 +50,7 @@ def decaying(step: float, halved_after: float) -> StepSchedule:
 
 
 def cosine(step: float) -> StepSchedule:
-    """Return η_t = step (1 + cos(π t/T))/2, falling from step to nearly zero.
+    """Return η_t = step (1 + cos(π t/T))/2, decreasing from step to nearly zero.
 
     Parameters
     ----------

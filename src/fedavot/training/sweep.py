@@ -1,7 +1,7 @@
-"""Many step sizes at once: the same rounds under every choice of local step, server step, momentum.
+"""Many step sizes at once: the same rounds with every choice of local step, server step, momentum.
 
 One compiled program trains all choices and seeds side by side, which on an accelerator takes little
-longer than one of them. Runs that diverge do so by themselves.
+longer than one of them. A run that diverges does not affect the others.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from fedavot.training.steps import StepSchedule
 from fedavot.training.task import Problem, leaves
 
 MEMORY = 2**31
-"""Bytes of models and memories that are trained side by side."""
+"""Largest number of bytes of models and memories that are trained side by side."""
 WIDTH = 8
 """The number of places in a padded round is a multiple of this."""
 
@@ -46,16 +46,17 @@ def sweep(problem: Problem, rule: Rule, training: Training, choices: Sequence[St
     problem : Problem
         Task, importance and availability.
     rule : Rule
-        It moves the model by a change if a choice has a server step or momentum; see `with_server`.
+        The rule. It must move the model by a change if a choice has a server step or momentum; see
+        `with_server`.
     training : Training
         Rounds, batches and seeds; its step is not used. ``record_every`` must divide the rounds.
     choices : sequence of Steps
-        At least one.
+        The choices, at least one.
 
     Returns
     -------
     ndarray of shape (n_choices, n_seeds, n_records)
-        Infinite or NaN where a run diverged.
+        The recorded objective; infinite or NaN where a run diverged.
     """
     if not choices or training.rounds % training.record_every:
         raise OptionError(
@@ -68,7 +69,7 @@ def sweep(problem: Problem, rule: Rule, training: Training, choices: Sequence[St
         # Step and momentum are part of the state: one program serves all choices.
         rules = [with_server(rule, step=step, momentum=kept) for _, step, kept in choices]
     n_clients = problem.task.n_clients
-    # Choices side by side have their tables side by side, on the device.
+    # Choices that train side by side have their tables side by side, on the device.
     first = dataclasses.replace(training, step=choices[0].local, tables="device")
     begun = prepare(problem, rules[0], first)
     blocks = (training.rounds // training.record_every, training.record_every)
@@ -99,7 +100,7 @@ def sweep(problem: Problem, rule: Rule, training: Training, choices: Sequence[St
 
 
 def _widened(own: Own, n_clients: int) -> Own:
-    """Return padded rounds of a length that other seeds have as well, compiled once for all."""
+    """Pad rounds to a length that other seeds share, so that one compiled program serves all."""
     more = -own.members.shape[-1] % WIDTH
     room = [(0, 0)] * (own.members.ndim - 1) + [(0, more)]
     return Own(np.pad(own.members, room, constant_values=n_clients), np.pad(own.weights, room))

@@ -41,7 +41,7 @@ class HostTables:
             [np.setdiff1d(seed, n_clients) for seed in members[:, at:to]]
             for at, to in itertools.pairwise(ends)
         ]
-        # As many rows in every piece: one compiled program serves all of them.
+        # The same number of rows in every piece, so that one compiled program serves all of them.
         self._n_rows = max(1, *(clients.size for piece in asked for clients in piece))
         self._asked = asked
 
@@ -54,7 +54,7 @@ class HostTables:
         return found
 
     def numbered(self, members: NDArray[np.int32], at: int) -> NDArray[np.int32]:
-        """Return members by the numbers of their rows; absent places stay n_clients."""
+        """Return members as the numbers of their rows; absent places stay n_clients."""
         numbers = [
             np.where(seed < self._n_clients, np.searchsorted(clients, seed), self._n_clients)
             for seed, clients in zip(members, self._asked[self._piece(at)], strict=True)
@@ -96,7 +96,7 @@ class HostTables:
 
 
 def first_state(rule: Rule, params: Any, n_clients: int) -> Any:
-    """Return a rule's state before the first round as NumPy arrays, made without the device."""
+    """Return a rule's state before the first round as NumPy arrays, created off the device."""
     models = jax.tree.map(np.asarray, params)
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         state = jax.vmap(lambda one: rule.init(one, n_clients))(models)

@@ -40,13 +40,13 @@ class Task:
     init : function of a JAX key
         The model before training.
     counts : int array of shape (n_clients,), optional
-        Number of examples of each client, where not all hold n_examples; the rest is padding and
-        has no influence. `from_clients` sets it. A client's loss is then the mean over its own
+        Number of examples of each client, if not all hold n_examples; the rest is padding and has
+        no influence. `from_clients` sets it. A client's loss is then the mean over its own
         examples, taken one by one, so the loss must be a plain mean over its batch.
     clients : sequence of str, optional
         The clients' names, for messages and for an importance given by name.
     accuracy : function of (params, batch), optional
-        Share of a batch that the model classifies rightly; used like the loss, but never trained.
+        Share of a batch that the model classifies correctly; used like the loss, but not trained.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Task:
 
     @functools.cached_property
     def dtype(self) -> np.dtype[Any]:
-        """The precision training runs in."""
+        """The precision in which training runs."""
         kinds = [np.asarray(leaf).dtype for leaf in leaves(self.data)]
         double = any(np.issubdtype(kind, np.floating) and kind.itemsize >= 8 for kind in kinds)
         return np.dtype(np.float64 if double else np.float32)
@@ -135,7 +135,7 @@ class Task:
         if kind == "f":
             bad, what = ~np.isfinite(leaf), "entries that are not finite; remove or impute them"
         elif kind in "iu" and size == 8 and self.dtype == np.float32:
-            # JAX would cut them to their lower 32 bits without a warning.
+            # JAX would truncate them to their lower 32 bits without a warning.
             bad = (leaf < -(2**31)) | (leaf >= 2**31)
             what = (
                 "integers of more than 32 bits, which single precision does not hold; give smaller "
@@ -158,7 +158,7 @@ def from_clients(
     clients: Sequence[str] | None = None,
     accuracy: Callable[[Params, Batch], Any] | None = None,
 ) -> Task:
-    """Return a task from one entry of data per client, of any number of examples.
+    """Return a task from one entry of data per client, with any number of examples each.
 
     Parameters
     ----------
@@ -207,8 +207,8 @@ class Problem:
     importance : array-like of shape (n_clients,), or mapping from name to float
         The objective is F(θ) = Σ p_i f_i(θ), with f_i the mean loss over client i's examples.
     availability : function of (rng, rounds)
-        One cohort per round, as arrays of client indices; empty where nobody reports. A law's
-        ``sample`` is such a function.
+        Returns one cohort per round, as arrays of client indices; empty if no client reports. A
+        law's ``sample`` is such a function.
     """
 
     task: Task
@@ -268,7 +268,7 @@ def _stack(column: list[NDArray[Any]], length: int) -> NDArray[Any]:
 def _with_own_padding(data: Batch, counts: Integers) -> Batch:
     """Return the data padded with each client's last example.
 
-    A loss may be infinite at other padding, and its gradient NaN even times 0.
+    With other padding a loss may be infinite, and its gradient NaN even when multiplied by 0.
     """
     import jax
 

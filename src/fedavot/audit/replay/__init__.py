@@ -1,1 +1,1 @@
-"""Training on the log: what every rule would have made of its rounds, in their order."""
+"""Training on the log: how every rule would have performed on its rounds, in their order."""

@@ -1,18 +1,18 @@
-"""Small federated problems, laid over the clients of a log.
+"""Small federated problems on the clients of a log.
 
 Client i has a quadratic loss with curvatures h_ij and a minimum b_i of its own,
 
     f_i(θ) = ½ Σ_j h_ij (θ_j − b_ij)²,     F = Σ p_i f_i,     F − min F = ½ Σ_j H_j (θ_j − θ*_j)²,
 
-with H = Σ p_i h_i and θ* = Σ p_i h_i b_i / H. Clients of one group are alike but for a little. L
-local steps of size η, with gradients that have Gaussian noise of deviation σ and a correction g
-added to each, change a model θ by
+with H = Σ p_i h_i and θ* = Σ p_i h_i b_i / H. Clients of one group differ only a little. L local
+steps of size η, with Gaussian noise of deviation σ and a correction g added to each gradient,
+change a model θ by
 
     Δ_i = −c_i (θ − b_i) − (c_i/h_i) g + s_i ξ,     c_i = 1 − (1 − η h_i)^L,
     s_i² = σ² η² Σ_{k<L} (1 − η h_i)^{2k},
 
-so that a client's round is one expression. Arrays have the axes (dimension, step size, problem,
-client).
+so that a client's round is a single expression. Arrays have the axes (dimension, step size,
+problem, client).
 """
 
 from collections.abc import Sequence
@@ -27,12 +27,12 @@ DIMENSION = 6
 STRENGTHS = (0.5, 1.0, 2.0)
 """How far the clients' minima differ, relative to the distance of the first model."""
 NOISES = (0.1, 0.5)
-"""Deviation of a gradient's noise, relative to the same."""
+"""Standard deviation of a gradient's noise, relative to the same distance."""
 SEEDS = 4
 WITHIN = 0.2
 """How much clients of one group differ, relative to groups."""
 LEAST_CURVATURE = 0.1
-"""Curvatures are between this and 1, by the arctangent of a normal number."""
+"""Curvatures lie between this and 1, through the arctangent of a normal random number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +86,8 @@ def problems(
     importance : float array, shape (n_clients,)
         The importance of each client.
     groupings : sequence of int arrays, shape (n_clients,), or None
-        Which clients are alike: the group of each, or None if all differ. There are variants for
-        every one of them.
+        Which clients are alike: the group of each, or None if all differ. Every grouping has its
+        own variants.
     steps : float array, shape (n_steps,)
         Local step sizes.
     local_steps : int
@@ -96,7 +96,7 @@ def problems(
         Generator for the problems.
     """
     variants = list(product(STRENGTHS, NOISES))
-    # Seeds draw the same in every variant of a grouping, so that these differ in nothing else.
+    # A seed gives the same draws in every variant of a grouping, so that only the variant differs.
     parts = [_drawn(importance.size, group_of, rng) for group_of in groupings]
     minimum = np.concatenate(
         [first + strength * apart for first, apart, _ in parts for strength, _ in variants], axis=1
@@ -130,7 +130,7 @@ def problems(
 def _drawn(
     n_clients: int, group_of: Integers | None, rng: np.random.Generator
 ) -> tuple[Floats, Floats, Floats]:
-    """Return how far all minima are from the first model, how far apart, and how curved."""
+    """Return the distance of all minima from the first model, their spread, and curvatures."""
     group = np.arange(n_clients) if group_of is None else group_of
     within = 0.0 if group_of is None else WITHIN
 

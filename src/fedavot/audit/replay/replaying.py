@@ -1,8 +1,8 @@
 """The replay: every rule is trained on the log, and its losses are compared.
 
 A rule's loss in a problem is the mean of the excess loss over some rounds, at the step size that is
-best for it in that variant: as with a step size that a user tunes. Where it is not known how
-clients differ, its loss is the mean over the ways in which they may.
+best for it in that variant, as if a user had tuned it. Where it is not known how clients differ,
+the loss is the mean over the ways in which they may.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from fedavot.training.task import Task
 STEPS = np.array([0.04, 0.16, 0.64])
 """Local step sizes; the largest curvature is 1."""
 TASK_STEPS = np.array([0.01, 0.05, 0.25, 1.25])
-"""Local step sizes for a user's task, of which nothing is known."""
+"""Local step sizes for a user's task, about which nothing is known."""
 RECORDS = 60
 """Largest number of points of a curve."""
 MOST = 1e6
@@ -39,7 +39,7 @@ Student's t for four seeds."""
 
 @dataclass(frozen=True, eq=False)
 class _Losses:
-    """A rule's losses, each of shape (n_variants, n_seeds), at its best steps."""
+    """A rule's losses, each of shape (n_variants, n_seeds), at its best step sizes."""
 
     way: Way
     steps: Floats
@@ -53,9 +53,9 @@ class _Losses:
 class Options(NamedTuple):
     """The options of a replay.
 
-    ``law`` is the law that FedAVOT is fitted by, ``softness`` that of the soft alignment,
+    ``law`` is the law that FedAVOT is fitted with, ``softness`` the softness of the soft alignment,
     ``in_use`` the rule in use today, ``local_steps`` the number of local steps of a client in a
-    round, ``seed`` that of problems and noise.
+    round, and ``seed`` the seed for the problems and the noise.
     """
 
     law: LawName
@@ -73,10 +73,10 @@ def replay(scene: Scene, options: Options, task: Task | None = None) -> Replay:
     scene : Scene
         The rounds.
     options : Options
-        How it is replayed.
+        How the log is replayed.
     task : Task, optional
-        A user's own task, instead of the problems; the loss is then not above its minimum, which
-        is not known.
+        A user's own task, instead of the problems. Its loss is not an excess loss, since its
+        minimum is not known.
     """
     rng = np.random.default_rng(options.seed)
     importance, n_rounds = scene.window.importance, scene.window.n_rounds
@@ -118,7 +118,7 @@ def replay(scene: Scene, options: Options, task: Task | None = None) -> Replay:
 
 
 def _by_cohorts(ways: Sequence[Way]) -> list[list[Way]]:
-    """Return the ways by the cohorts that train, as lists."""
+    """Group the ways by the cohorts that train, as lists."""
     lists: dict[int, list[Way]] = {}
     for way in ways:
         lists.setdefault(id(way.cohorts), []).append(way)
@@ -160,7 +160,7 @@ def _trained(one: _Losses, found: dict[str, _Losses], in_use: str) -> Trained:
         low=one.curve.min(axis=0),
         middle=np.median(one.curve, axis=0),
         high=one.curve.max(axis=0),
-        # Above all a rule is no worse than the plain average, whatever is in use.
+        # Whatever rule is in use, a better rule must also beat the plain average.
         better=one.way.rule != in_use
         and all(
             _is_better(one.held_out, found[other].held_out)
@@ -171,14 +171,14 @@ def _trained(one: _Losses, found: dict[str, _Losses], in_use: str) -> Trained:
 
 
 def _ratio(losses: Floats, reference: Floats) -> Estimate:
-    """Return the geometric mean of quotients, and its smallest and largest of the variants."""
+    """Return the geometric mean of quotients, and its smallest and largest over the variants."""
     by_variant = np.log(losses / reference).mean(axis=1)
     value, low, high = np.exp([by_variant.mean(), by_variant.min(), by_variant.max()]).tolist()
     return Estimate(value, low, high)
 
 
 def _is_better(losses: Floats, reference: Floats) -> bool:
-    """Return whether losses are less in every variant, and their mean by more than chance."""
+    """Return whether losses are lower in every variant, and on average by more than chance."""
     by_seed = np.log(losses / reference).mean(axis=0)
     error = float(by_seed.std(ddof=1)) / np.sqrt(by_seed.size)
     surely = bool(by_seed.mean() + SPREADS * error < 0.0)

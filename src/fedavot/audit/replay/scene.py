@@ -1,9 +1,9 @@
 """The part of a log that is replayed: all of it, or a smaller federation drawn from it.
 
-A large log is made smaller in three ways, each only as far as it must be. Clients are sampled. If
-that would leave cohorts much smaller than they are, consecutive rounds are merged, so that cohorts
-keep their size and clients still return after about as many rounds, relative to their number. And
-only the last rounds are taken.
+A large log is reduced in three ways, each only as far as necessary. Clients are sampled. If that
+would make cohorts much smaller, consecutive rounds are merged, so that cohorts keep their size and
+clients still return after about as many rounds, relative to their number. Finally, only the last
+rounds are used.
 
 A way is a rule with the weights it gives to every round. Weights that are fitted are fitted to the
 first part of the rounds; weights that are learned come from the rounds before.
@@ -38,9 +38,9 @@ MOST_CLIENTS = 1_000
 MOST_ROUNDS = 3_000
 MOST_ENTRIES = 300_000
 ENOUGH = 10
-"""Cohorts of more clients than this may be smaller than they are in the log."""
+"""Cohorts with more clients than this may be made smaller than they are in the log."""
 MOMENTUM = 0.9
-"""Of FedAvgM, as in `fedavot.rules.fedavgm`."""
+"""Momentum of FedAvgM, as in `fedavot.rules.fedavgm`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +79,9 @@ class Scene:
     def groupings(self) -> tuple[Integers | None, ...]:
         """Return which clients may be alike: those of a group or, if no groups are known, none.
 
-        Without groups there is a second answer: clients that take part alike, about as often and
-        at the same times. How clients differ is not known then, and what matters most to training
-        is whether it goes along with when they take part.
+        Without groups there is a second possibility: clients with similar participation, about as
+        often and at the same times, may be alike. It is then not known how clients differ, and what
+        matters most to training is whether their differences correlate with when they take part.
         """
         if self.group_of is not None:
             return (self.group_of,)
@@ -96,7 +96,7 @@ def _above_median(values: Floats) -> Integers:
 
 
 def scene_of(case: Case, rng: np.random.Generator) -> Scene:
-    """Return what is replayed of a log."""
+    """Return the part of a log that is replayed."""
     federation, log = case.federation, case.federation.participation
     available = case.available(case.window) if case.has_choice else None
     n_clients, sizes = case.window.n_clients, case.window.incidence.sizes
@@ -129,7 +129,7 @@ def scene_of(case: Case, rng: np.random.Generator) -> Scene:
 
 
 def _sample(federation: Federation, rng: np.random.Generator) -> Integers:
-    """Return every so many of the clients, ordered by group and importance; ascending."""
+    """Return evenly spaced clients in the order of group and importance, sorted by position."""
     group = np.zeros(federation.n_clients) if federation.group_of is None else federation.group_of
     order = np.lexsort((federation.importance, group))
     stride = federation.n_clients / MOST_CLIENTS
@@ -145,14 +145,14 @@ def _shares(federation: Federation, kept: Integers) -> Floats:
 
 
 class _Thinning(NamedTuple):
-    """Which clients are kept, of how many, and the new number of each round."""
+    """Which clients are kept, out of how many, and the new number of each round."""
 
     kept: Integers
     n_clients: int
     number: Integers
 
     def __call__(self, rounds: Incidence) -> tuple[Incidence, Integers]:
-        """Return the thinned rounds, and the position of each of their entries before that."""
+        """Return the thinned rounds, and the previous position of each of their entries."""
         if self.kept.size == self.n_clients and self.number[-1] + 1 == self.number.size:
             return rounds, np.arange(rounds.members.size)
         place = np.full(self.n_clients, -1)
@@ -178,11 +178,11 @@ class Way:
     weights : float array, shape (n_entries,)
         The weight of each.
     needs : tuple of Need
-        What it needs, one of these.
+        What it needs: any one of these is enough.
     momentum : float
         Momentum on the server.
     remembers : bool
-        Whether it is the steady rule, whose weights are the shares of those present.
+        Whether it is the steady rule, whose weights are the shares of the clients present.
     softness : float
         Softness of its alignment.
     """
@@ -199,14 +199,14 @@ class Way:
 def ways_of(
     scene: Scene, *, law: LawName, softness: float, rng: np.random.Generator
 ) -> tuple[Way, ...]:
-    """Return every rule that the facts of a log allow.
+    """Return every rule for which the log has the required data.
 
     Parameters
     ----------
     scene : Scene
         The rounds.
     law : LawName
-        Which law FedAVOT is fitted by.
+        The law that FedAVOT is fitted with.
     softness : float
         Softness of the soft alignment.
     rng : Generator

@@ -6,8 +6,8 @@ small models at once, and nothing is compiled; the steady rule is the library's 
 models have the axes (dimension, rule, step size, problem), and arrays of updates have the clients
 of the cohort behind these.
 
-For the steady rule one round is compiled, by JAX, for all step sizes and problems. Clients and
-places in a round are added up to the next power of two, without anybody in them, so that most logs
+For the steady rule, JAX compiles one round for all step sizes and problems. The numbers of clients
+and of places in a round are padded with empty ones to the next power of two, so that most logs
 share one program.
 
 A user's own task is trained by the engine. Its file is what ``fedavot simulate`` takes: an .npz of
@@ -49,7 +49,7 @@ RECORDS = 60
 
 
 class Memory:
-    """What the rule keeps, for every step size and problem."""
+    """The state of the steady rule, for every step size and problem."""
 
     def __init__(self, importance: Floats, of: Problems) -> None:
         self._importance, self._of = importance, of
@@ -62,7 +62,7 @@ class Memory:
             lambda leaf: np.broadcast_to(np.asarray(leaf), (n_models, *leaf.shape)),
             rule.init(self._models[0], self._n_clients),
         )
-        # A round is one step of the whole span, as far as aggregation is concerned.
+        # For aggregation, a round is a single step over the whole span.
         self._spans = np.repeat(of.span[:, 0], of.n_problems).astype(np.float32)
 
     def round(self, cohort: NDArray[np.int32], updates: Floats) -> Floats:
@@ -119,7 +119,7 @@ def _round(hooks: Any, models: Any, state: Any, turn: Any) -> Any:
 def train(
     of: Problems, ways: Sequence[Way], importance: Floats, rng: np.random.Generator
 ) -> dict[str, Floats]:
-    """Train with ways over the same cohorts.
+    """Train with all ways that share the same cohorts.
 
     Returns
     -------
@@ -170,7 +170,7 @@ def train_all(of: Problems, importance: Floats, n_rounds: int, rng: np.random.Ge
 
 
 def read_task(path: Path, clients: Sequence[str]) -> Task:
-    """Read the examples of these clients, each of which must have one."""
+    """Read the examples of these clients, each of which must have at least one."""
     examples = read_examples(path)
     if examples.clients is None:
         raise TaskError(
@@ -201,13 +201,13 @@ def train_task(
     Returns
     -------
     rounds : int array, shape (n_records,)
-        After which losses are recorded.
+        The rounds after which losses are recorded.
     losses : dict from rule to float array, shape (n_records, n_steps, SEEDS)
-        Relative to the largest that was recorded first with full participation.
+        Relative to the largest loss in the first record of full participation.
     """
     cohorts, shares = window.incidence, window.importance
     every = -(-window.n_rounds // RECORDS)
-    # Rounds without anybody at the end change nothing, and let records end with a round.
+    # Empty rounds at the end change nothing, and make the number of rounds a multiple of ``every``.
     n_rounds = -(-window.n_rounds // every) * every
     listed = _listed(cohorts.members.astype(np.int64), cohorts.offsets, n_rounds)
     problem = Problem(task, shares, lambda rng, count: listed)

@@ -1,4 +1,4 @@
-"""The log in sentences: how availability behaves, for how long, and what else is to be known."""
+"""The log in sentences: how availability behaves, how long it lasts, and notes on the log."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -26,16 +26,16 @@ WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", 
 NAMED = 5
 """How many groups are named before the rest are counted."""
 NO_LIMIT = 0.99
-"""Upper end of an interval from which on it says nothing."""
+"""An interval whose upper end is at least this is uninformative."""
 NOTEWORTHY = 1.2
-"""Ratio to independent clients below which a difference may be chance."""
+"""Ratio to the variance of independent clients below which a difference may be chance."""
 ALIKE = 1.15
-"""Largest mean over smallest below which hours or weekdays are alike."""
+"""Ratio of the largest to the smallest mean below which hours or weekdays are alike."""
 LASTING = 0.1
 """Correlation from one round to the next below which a round says little about the next."""
 LEAST_ROUNDS = 50
-"""Rounds from which on a ratio of variances, whose standard error is about √(2 / rounds), is known
-to within what is noteworthy."""
+"""Number of rounds from which a ratio of variances, whose standard error is about √(2 / rounds), is
+precise enough to show a noteworthy difference."""
 
 
 def availability(findings: Findings) -> Iterator[str]:
@@ -103,7 +103,7 @@ def _group_hours(by_hour: Floats, groups: Sequence[str]) -> Iterator[str]:
 
 
 def _persistence(findings: Findings) -> Iterator[str]:
-    """Say what a round tells about the next: of a client, of groups, and of all together."""
+    """Say how well a round predicts the next: for a client, for groups, and for all together."""
     found = findings.behaviour
     alone, together = found.rounds_per_observation, found.joint_persistence
     if isfinite(alone) and alone >= NOTEWORTHY:
@@ -125,7 +125,7 @@ def _persistence(findings: Findings) -> Iterator[str]:
 
 
 def _group_returns(findings: Findings) -> Iterator[str]:
-    """Name the groups for which a round tells about the next, those that last most first."""
+    """Name the groups for which a round predicts the next, the most persistent first."""
     after, without = (
         findings.behaviour.group_after_presence,
         findings.behaviour.group_after_absence,
@@ -177,7 +177,7 @@ def _drift(drift: Estimate, tolerance: float) -> str:
 
 
 def _carried_over(findings: Findings) -> Iterator[str]:
-    """Say whether weights fitted to the first part carry over to the last, if that can be said."""
+    """Say whether weights fitted to the first part carry over to the last, if it is known."""
     fit = findings.fit
     best = next((score for score in fit.scores if score.law == fit.law), None)
     if best is None:

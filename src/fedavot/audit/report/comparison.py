@@ -1,4 +1,4 @@
-"""What changed since an earlier audit: its findings.json against the findings of now.
+"""What changed since an earlier audit: its findings.json compared with the current findings.
 
 A figure has changed if it differs at the digits that are shown. If both audits have an interval for
 the long run, the words say whether the two overlap; if they do, the change may be chance.
@@ -29,7 +29,7 @@ class Change(NamedTuple):
     name : str
         What it is.
     before, after : str
-        The earlier value and the present one, in short.
+        The earlier value and the current one, in short.
     words : str
         The change in a sentence or two.
     """
@@ -49,9 +49,9 @@ def compare(old: Mapping[str, Any], findings: Findings) -> tuple[Change, ...]:
     Parameters
     ----------
     old : mapping
-        The earlier findings, as `read_findings` gives them.
+        The earlier findings, as returned by `read_findings`.
     findings : Findings
-        The present findings.
+        The current findings.
 
     Returns
     -------
@@ -64,7 +64,7 @@ def compare(old: Mapping[str, Any], findings: Findings) -> tuple[Change, ...]:
     try:
         return tuple(change for part in parts for change in part(old, new))
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as cause:
-        # Its checksum is right, so somebody edited and sealed it.
+        # Its checksum is right, so it was edited and given a new checksum.
         raise FileFormatError(
             f"the earlier findings are not as an audit wrote them ({cause!r}); use its "
             "findings.json unchanged"

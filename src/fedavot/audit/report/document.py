@@ -3,8 +3,8 @@
 findings.json mirrors `Findings`: its keys are the attributes' names, nested as they are. Arrays
 with one entry per client are in clients.csv instead, whose columns are also named after attributes,
 and the alignment is in alignment.json. Clients are given by name. JSON has neither infinity nor
-NaN, so both are null: an infinite ``hall_ratio`` means that a set with importance never took part,
-any other null that the log does not give the figure.
+NaN, so both are null: for ``hall_ratio``, null means that a set with importance never took part;
+any other null means that the log does not give the figure.
 """
 
 import hashlib
@@ -76,7 +76,7 @@ def read_findings(path: PathLike) -> dict[str, Any]:
     Returns
     -------
     dict from str
-        As `findings_document` returns it; its checksum vouches for it.
+        As `findings_document` returns it; its checksum has been verified.
     """
     document = read_document(path, format=FORMAT, version=VERSION)
     if document["version"] != VERSION:
@@ -119,7 +119,7 @@ def write_clients(findings: Findings, path: PathLike) -> None:
 
 
 def _content(value: Any, clients: Sequence[str]) -> Any:
-    """Return a finding as JSON can hold it: attributes by name, clients by theirs."""
+    """Return a finding in a form that JSON can hold: attributes and clients by their names."""
     if isinstance(value, Replay):  # whose integers are rounds, not clients
         value = replace(value, recorded=value.recorded.astype(np.float64))
     if is_dataclass(value):
@@ -133,12 +133,12 @@ def _content(value: Any, clients: Sequence[str]) -> Any:
         return [_content(part, clients) for part in value]
     if isinstance(value, float):
         return float(value) if isfinite(value) else None
-    # NumPy's scalars are none of Python's types, which alone JSON can hold.
+    # JSON can hold only Python's own types, not NumPy's scalars.
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _digest(findings: Findings) -> str:
-    """Return a digest that differs if the clients or their importance do."""
+    """Return a digest that changes if the clients or their importance change."""
     wanted = np.round(findings.by_client.importance, 12).tolist()
     pairs = json.dumps(list(zip(findings.clients, wanted, strict=True)))
     return hashlib.sha256(pairs.encode()).hexdigest()[:16]

@@ -1,8 +1,8 @@
 """What pictures have in common: size, style, marks, axes, labels, and how they become markup.
 
-Pictures are narrow enough for a phone. Their colours are those of `COLOURS` and no other: on the
-page a style sheet puts lighter ones in their place on a dark screen. They are Okabe and Ito's,
-darkened where they were too pale for text; shapes differ as well, so that no picture needs its
+Pictures are narrow enough for a phone. They use only the colours in `COLOURS`: on the page, a style
+sheet replaces them with lighter ones on a dark screen. They are Okabe and Ito's, darkened where
+they were too pale for text; shapes differ as well, so that every picture can be read without its
 colours.
 """
 
@@ -29,7 +29,7 @@ COLOURS = {
     "plain": "#c85000",
     "attained": "#008561",
 }
-"""Names of the style sheet's variables, and what they are on white paper."""
+"""Names of the style sheet's variables, and their colours on white paper."""
 _WIDTH = 4.5
 """Inches; with text of 10 points, legible on a screen 360 pixels wide."""
 _ROW = 0.27
@@ -81,10 +81,10 @@ class Picture:
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Draw in the house's style whatever the user's is, and keep Matplotlib's warnings to itself.
+    """Draw in the report's style, whatever the user's style is, and silence Matplotlib's warnings.
 
-    They are about letters that a font lacks and labels that leave no room: nothing that whoever
-    audits a log could act on.
+    They are about letters that a font lacks and labels that leave no room, about which a user who
+    audits a log can do nothing.
     """
     import matplotlib.style
 
@@ -94,7 +94,7 @@ def drawing() -> Iterator[None]:
 
 
 def new_figure(height: float, **options: Any) -> tuple[Any, Any]:
-    """Return a figure so many inches high, apart from Matplotlib's global state, and its axes."""
+    """Return a figure of this height in inches, outside pyplot's global state, and its axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -111,18 +111,18 @@ def row_figure(labels: Sequence[str]) -> tuple[Any, Any]:
 
 
 def settle(figure: Any) -> None:
-    """Lay a figure out and leave it so, however often and in whatever size it is drawn."""
+    """Lay out a figure and fix the layout, however often and at whatever size it is drawn."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
 
 
 def short(name: str) -> str:
-    """Return a name on one line, cut where it is too long for a picture."""
+    """Return a name on one line, truncated if it is too long for a picture."""
     return shown(" ".join(name.split()), _LONGEST)
 
 
 def name_rows(axes: Any, labels: Sequence[str]) -> None:
-    """Make one row a label, from the top, with grid lines for the values alone."""
+    """Label one row per name, from the top, with grid lines for the values only."""
     axes.set_yticks(
         np.arange(len(labels)), [*map(short, labels)], color=COLOURS["ink"], parse_math=False
     )
@@ -132,7 +132,7 @@ def name_rows(axes: Any, labels: Sequence[str]) -> None:
 
 
 def dots(axes: Any, across: ArrayLike, up: ArrayLike, **look: Any) -> None:
-    """Draw marks of a colour and a shape, filled or hollow."""
+    """Draw markers of a colour and a shape, filled or hollow."""
     colour = COLOURS[look.pop("colour")]
     hollow = look.pop("hollow", False)
     axes.scatter(
@@ -160,14 +160,14 @@ def in_percent(axis: Any) -> None:
 
 
 def from_zero(axes: Any) -> None:
-    """Make the values an axis of shares that starts at 0."""
+    """Make the value axis an axis of shares that starts at 0."""
     in_percent(axes.xaxis)
     axes.margins(x=0.06)
     axes.set_xlim(left=-0.03 * axes.get_xlim()[1])
 
 
 def legend(figure: Any, axes: Any) -> None:
-    """Say above the axes what each shape is."""
+    """Draw a legend of the shapes above the axes."""
     figure.legend(
         *axes.get_legend_handles_labels(),
         loc="upper left",
@@ -186,12 +186,12 @@ def label_beside(
 ) -> None:
     """Label points to the right of the axes, one below the other, with a line to each.
 
-    Labels keep the points' order from top to bottom, and stand as near to their height as others
-    leave room. Those in another colour than ``muted`` are bold.
+    Labels keep the points' order from top to bottom, and are placed as close to the height of their
+    points as the other labels allow. Labels in any colour but ``muted`` are bold.
     """
     from matplotlib.collections import LineCollection
 
-    axes.get_xlim(), axes.get_ylim()  # which takes in what was drawn
+    axes.get_xlim(), axes.get_ylim()  # updates the limits to what was drawn
     marks = axes.transAxes.inverted().transform(axes.transData.transform(points))
     order = np.argsort(marks[:, 1], kind="stable")
     step = 12.5 / (72 * 0.85 * axes.figure.get_figheight())
@@ -216,7 +216,7 @@ def label_beside(
 
 
 def fewer(drawn: int, there: int, which: str) -> str:
-    """Say how many are shown, where not all are."""
+    """Say how many are shown, if not all are."""
     return f" Shown are the {drawn} {which}, of {count(there)}." if drawn < there else ""
 
 
@@ -236,8 +236,8 @@ def write_png(picture: Picture, stream: IO[bytes]) -> None:
 def inline(picture: Picture) -> str:
     """Return a picture as an ``svg`` element with a title and a description.
 
-    What an HTML page does not need is dropped, colours become the page's variables, and names that
-    marks refer to get the picture's own in front, so that pictures on a page do not clash.
+    Anything that an HTML page does not need is dropped, colours become the page's variables, and
+    ids are prefixed with the picture's name, so that pictures on one page do not clash.
     """
     root = ElementTree.fromstring(_document(picture))
     used = set(re.findall(r"#([\w-]+)", " ".join(_values(root))))
@@ -264,7 +264,7 @@ def _values(root: ElementTree.Element) -> list[str]:
 
 
 def _clean(element: ElementTree.Element, used: set[str], prefix: str) -> None:
-    """Strip an element and all within of name spaces, unused names, fonts and fixed colours."""
+    """Strip an element and its descendants of namespaces, unused ids, fonts and fixed colours."""
     element.tag = _local(element.tag)
     kept = {key: one for key, one in element.attrib.items() if key != "id" or one in used}
     element.attrib.clear()
@@ -285,7 +285,7 @@ def _local(name: str) -> str:
 
 
 def _value(value: str, prefix: str) -> str:
-    """Return an attribute's value with the page's colours and font, and names of the picture."""
+    """Return an attribute's value with the page's colours and font, and the picture's ids."""
     value = _FONT.sub(_font, _FAMILY.sub("", value))
     value = re.sub(r"#[0-9a-f]{6}\b", lambda found: _VARIABLES.get(found[0], found[0]), value)
     return re.sub(r"(^|url\()#([\w-]+)", rf"\g<1>#{prefix}\g<2>", value)

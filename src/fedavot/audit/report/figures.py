@@ -1,7 +1,7 @@
 """Pictures of findings, for the page and as files: one function per picture.
 
-A function returns None if the findings have no data for its picture. `drawing` holds what they have
-in common, and turns them into markup.
+A function returns None if the findings have no data for its picture. `drawing` holds what the
+pictures have in common, and turns them into markup.
 """
 
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ from fedavot.audit.report.terms import NOTHING, interval, number, share, shown, 
 from fedavot.audit.statistics.rules import FULL, label
 
 MOST_ROWS = 16
-"""Rows of a picture by client or group: more do not fit a phone's screen."""
+"""Largest number of rows of a picture by client or group: more do not fit a phone's screen."""
 MOST_POINTS = 300
-"""Points of a scatter plot: more would be larger than the rest of the page."""
+"""Largest number of points of a scatter plot: more would outweigh the rest of the page in bytes."""
 
 
 def draw(findings: Findings) -> tuple[Picture, ...]:
@@ -246,8 +246,8 @@ def _drift(findings: Findings) -> Picture | None:
 def _extremes(excess: Floats) -> Integers:
     """Return the rows farthest from 0, at most `MOST_ROWS`, from the most above to the most below.
 
-    Half of them are above and half below, as far as there are so many. Rows at 0 are left out
-    where not all fit.
+    Half of them are above 0 and half below, if there are that many. Rows at 0 are left out if not
+    all rows fit.
     """
     order, half = np.argsort(-excess, kind="stable"), MOST_ROWS // 2
     if order.size <= MOST_ROWS:

@@ -114,7 +114,7 @@ def _is_audit(place: Path) -> bool:
 def _made_aside(place: Path) -> Iterator[Path]:
     """Provide a hidden folder on the disk of ``place``, and remove it afterwards.
 
-    It is inside ``place`` if that exists, which may be a disk of its own; otherwise beside it.
+    It is inside ``place`` if that exists, since it may be a disk of its own; otherwise beside it.
     Parent folders are created as needed, and removed again after a failure.
     """
     inside = place.exists()
@@ -184,8 +184,8 @@ def _make(findings: Findings, changes: Sequence[Change], folder: Path, place: Pa
 def _put(aside: Path, place: Path, names: Sequence[str]) -> None:
     """Move files into an existing folder, or restore its content.
 
-    Every file is there at any time, the old one or the new one, even if the process is killed: a
-    folder without findings would not be taken for that of an audit.
+    At any time every file is present in its old or its new version, even if the process is killed:
+    a folder without findings would not be recognised as that of an audit.
     """
     old = aside / "old"
     every = dict.fromkeys([*names, *map(_png, PICTURES)])
@@ -212,7 +212,7 @@ def _put(aside: Path, place: Path, names: Sequence[str]) -> None:
 
 
 def _keep(source: Path, target: Path) -> None:
-    """Give a file, or a link, a second name; a copy where the disk has no such names."""
+    """Make a hard link to a file or a link; make a copy if the disk has no hard links."""
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:

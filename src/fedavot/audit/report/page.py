@@ -52,7 +52,7 @@ KINDS = {
     rules.FEDAVOT: "alignment",
     rules.SOFT: "alignment",
 }
-"""What the code on the page is like, by rule; otherwise weights come from a table."""
+"""Which kind of code the page shows, by rule; for other rules, weights come from a table."""
 CONTENTS = {
     "objective": "Objective",
     "replay": "Training",
@@ -132,7 +132,7 @@ def _template() -> Any:
 
 
 def _printable(value: Any) -> Any:
-    """Return text without characters that a page cannot hold; what is markup stays as it is."""
+    """Return text without characters that a page cannot hold; markup is left unchanged."""
     if type(value) is not str:
         return value
     return "".join(
@@ -197,7 +197,7 @@ def _tables(findings: Findings, changes: Sequence[Change]) -> dict[str, Table | 
 
 
 def _usage(findings: Findings, folder: Path) -> dict[str, Any]:
-    """Return what the code on the page is made of."""
+    """Return the values for the code on the page."""
     best = findings.recommendation.best
     return {
         "best": best,
@@ -213,7 +213,7 @@ def _usage(findings: Findings, folder: Path) -> dict[str, Any]:
 
 
 def _literal(path: Path) -> str:
-    """Return a path as a literal of Python."""
+    """Return a path as a Python literal."""
     name = path.as_posix()
     plain = name.isprintable() and not set(name) & {'"', "\\"}
     return f'"{name}"' if plain else ascii(name)

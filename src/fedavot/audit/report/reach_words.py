@@ -12,7 +12,7 @@ from fedavot.audit.report.terms import amount, count, interval, listed, share, t
 NAMED = 5
 """How many clients are named before the rest are counted."""
 NO_LIMIT = 0.99
-"""Upper end of an interval from which on it says nothing."""
+"""An interval whose upper end is at least this is uninformative."""
 
 
 def reach(findings: Findings) -> Iterator[str]:

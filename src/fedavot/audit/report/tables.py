@@ -1,7 +1,7 @@
 """The tables of a report, made from findings.
 
-Cells, columns and tables are data, which the page and the terminal show each in their own way. A
-cell has its text and what it sorts by, so that shares sort as numbers however they are written.
+Cells, columns and tables are data, which the page and the terminal each show in their own way. A
+cell has a text and a sort key, so that shares sort as numbers however they are written.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,12 +29,13 @@ from fedavot.audit.report.terms import (
 from fedavot.audit.statistics.rules import FULL, label
 
 MOST_ROWS = 500
-"""Rows of the tables of clients and groups: more would be slow to open, and are in the files."""
+"""Largest number of rows of the tables of clients and groups: a page with more would be slow to
+open, and the files have all of them."""
 NOW, BEST, SECOND = "what you do now", "recommended", "second best, needs nothing"
 
 
 class Cell(NamedTuple):
-    """A cell: its text, what it sorts by, a note behind it, and the length of a bar, −1 to 1."""
+    """A cell: its text, its sort key, a note after it, and the length of a bar, −1 to 1."""
 
     text: str
     value: float | str
@@ -43,13 +44,13 @@ class Cell(NamedTuple):
 
     @property
     def sorts_by(self) -> str:
-        """What it sorts by, as text; empty, which sorts last, if it has no number."""
+        """The sort key as text; empty, which sorts last, if the cell has no number."""
         return "" if isinstance(self.value, float) and np.isnan(self.value) else str(self.value)
 
 
 @dataclass(frozen=True)
 class Column:
-    """A table's column: a heading, what it means, one cell per row, and whether they are names."""
+    """A column: a heading, what it means, one cell per row, and whether the cells are names."""
 
     heading: str
     cells: Sequence[Cell]
@@ -58,7 +59,7 @@ class Column:
 
     @property
     def numeric(self) -> bool:
-        """Whether it sorts by numbers."""
+        """Whether the column sorts by numbers."""
         return all(isinstance(cell.value, (int, float)) for cell in self.cells)
 
 
@@ -69,14 +70,14 @@ class Table:
     Attributes
     ----------
     key : str
-        An id that no other table has.
+        An id that is unique among the tables.
     caption : str
     columns : sequence of Column
         The first one names the rows.
     badges : mapping from int to tuple of str
         What some rows are: in use, or recommended.
     find : str
-        What to find rows by, where there are many; empty for no search.
+        What rows can be searched by, if there are many; empty for no search.
     explained : mapping from str to str
         Further terms in the table, and what they mean.
     """
@@ -140,7 +141,7 @@ def ratios(values: Sequence[Estimate]) -> list[Cell]:
 
 
 def multiples(values: Sequence[Estimate]) -> list[Cell]:
-    """Return how many times another loss a loss is."""
+    """Return one loss as a multiple of another."""
     return [
         Cell(
             number(one.value),

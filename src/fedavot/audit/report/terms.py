@@ -1,7 +1,7 @@
-"""Numbers, names and terms as people read them, wherever they stand.
+"""Numbers, names and terms in a form for people.
 
-A number has one form wherever it stands, in a sentence, a table or a picture. Names come from logs:
-they are shown without control characters, and cannot turn the direction of the text around them.
+A number has the same form in a sentence, a table and a picture. Names come from logs: they are
+shown without control characters, and cannot change the direction of the text around them.
 """
 
 import math
@@ -18,19 +18,20 @@ from fedavot.audit.recommending import Estimate, Need
 from fedavot.audit.statistics import rules
 
 NARROW = "\u202f"
-"""A narrow space that does not break, between a number and its unit, and between thousands."""
+"""A narrow no-break space, between a number and its unit, and between thousands."""
 NOTHING = 1e-8
-"""A share that is nothing but rounding."""
+"""A share below this is only rounding error."""
 ABSENT = "–"
-"""In the place of a number that is not known."""
+"""Shown in place of a number that is not known."""
 MOST_TIMES = 10.0
-"""How many times another loss is written out; a rule that diverges has no useful number."""
+"""Largest ratio of two losses that is written out; the loss of a diverging rule is no useful
+number."""
 LONGEST = 48
-"""Characters of a name that are shown; the files have all of them."""
+"""Largest number of characters of a name that are shown; the files have the whole name."""
 NAMELESS = "(no name)"
-"""What stands for a name of nothing but spaces."""
+"""Shown in place of a name that consists only of spaces."""
 JOINERS = "\u200c\u200d"
-"""Invisible characters that names in some scripts, and emoji, are written with."""
+"""Invisible characters that are part of names in some scripts, and of emoji."""
 ISOLATE, ISOLATED = "\u2068", "\u2069"
 """Characters that keep the writing direction of a name from affecting the text around it."""
 
@@ -61,7 +62,7 @@ def times(value: float) -> str:
 
 
 def digits_of(values: ArrayLike) -> int:
-    """Return how many digits after the point tell these shares apart, in per cent.
+    """Return how many decimals distinguish these shares, in per cent.
 
     >>> digits_of([0.3, 0.7]), digits_of([0.031, 0.012]), digits_of([0.00002])
     (0, 1, 4)
@@ -74,7 +75,7 @@ def digits_of(values: ArrayLike) -> int:
 
 
 def number(value: float) -> str:
-    r"""Return a number to three digits, thousands apart.
+    r"""Return a number to three digits, with thousands separated.
 
     >>> number(3.14159), number(28.31), number(12345.0), number(float("inf"))
     ('3.14', '28.3', '12\u202f345', '∞')
@@ -163,11 +164,11 @@ def _whole(value: int) -> str:
 
 
 listed = partial(enumerated, number=_whole)
-"""`enumerated` with numbers as everywhere in a report."""
+"""`enumerated` with numbers in the form of the report."""
 
 
 def shown(name: str, longest: int = LONGEST) -> str:
-    r"""Return a name without control characters, cut if it is long.
+    r"""Return a name without control characters, truncated if it is long.
 
     >>> shown("phone-1"), shown("\x1b[2Jphone"), shown("aaaaaaaa", 4), shown("  ")
     ('phone-1', '\\x1b[2Jphone', 'aaa…', '(no name)')

@@ -1,8 +1,8 @@
-"""What an audit found, in sentences, for the terminal and the page alike.
+"""What an audit found, in sentences, for both the terminal and the page.
 
-Each section has a title and sentences, made from `Findings` alone. There is no sentence for what is
-None or unknown; where the log is too short for certainty, the sentence says so. `reach_words` and
-`availability_words` have the sections about what is possible and about the log.
+Each section has a title and sentences, made from `Findings` alone. There is no sentence for a value
+that is None or unknown; where the log is too short for certainty, the sentence says so.
+`reach_words` and `availability_words` have the sections about what is possible and about the log.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,9 +37,9 @@ from fedavot.audit.statistics.rules import FEDAVG, FEDAVOT, FULL, label
 EXTREMES = 3
 """How many clients or groups with too much weight, and with too little, are named."""
 FEW, ALONE = 20, 1.1
-"""Rounds, and mean cohort size, from which on rounds of one client look like a mistake."""
+"""Number of rounds, and mean cohort size, from which rounds of one client look like a mistake."""
 NOTICEABLE = 0.1
-"""Deviation from what a client should count, relative to that, from which on it is named."""
+"""Relative deviation from the share that a client should have from which the client is named."""
 
 
 class Section(NamedTuple):
@@ -138,7 +138,7 @@ def _advice(findings: Findings) -> Iterator[str]:
 
 
 def _where(replay: Replay | None) -> str:
-    """Say what was trained on: without a task of the user's, clients differ by assumption."""
+    """Say what was trained on: without a user's task, how clients differ is an assumption."""
     if replay is not None and replay.task is not None:
         return f"In a replay of training on {told_name(replay.task)} with this log's rounds"
     return "In a replay of this log's rounds on small made-up problems, in which clients differ"
@@ -226,7 +226,7 @@ def _objective(findings: Findings) -> Iterator[str]:
 
 
 def _extremes(owed: Floats, implied: Floats, names: Sequence[str], what: str) -> Iterator[str]:
-    """Name those with too much and with too little weight, the largest deviation first."""
+    """Name the clients or groups with too much and too little weight, largest deviation first."""
     excess = implied - owed
     for sign, word in ((1.0, "much"), (-1.0, "little")):
         off = np.flatnonzero(sign * excess > NOTICEABLE * owed + NOTHING)

@@ -1,8 +1,8 @@
 """A synthetic federation to try an audit on, as files.
 
-Phones in three time zones charge at night, and a few important clinics are online in office hours
-only. Every half hour up to ten clients are drawn uniformly among those online, and some of
-them fail or are late. The same options give the same bytes.
+Phones in three time zones charge at night, and a few important clinics are online only in office
+hours. Every half hour, up to ten clients are drawn uniformly from those online, and some of them
+fail or are late. The same options give the same bytes.
 
 `sample_truth` computes the true figures of the federation.
 """
@@ -92,7 +92,7 @@ of them takes part in {reach} of the rounds.
 
 
 def readme(facts: Truth, *, seed: int, days: int) -> str:
-    """Write the page of a log that was drawn with a seed, of so many days."""
+    """Write the page that explains a log of this seed and number of days."""
     of_group = {group.name: np.array(facts.groups) == group.name for group in GROUPS}
     table = [
         f"{group.name:17} {of.sum():7} {group.share:11.1%} {facts.online[of].mean():7.1%} "
@@ -213,8 +213,8 @@ def _log(facts: Truth, seed: int, days: int) -> str:
     words, edges = list(STATUSES), np.cumsum(list(STATUSES.values()))[:-1]
     rows: list[tuple[object, ...]] = []
     for t in range(24 * ROUNDS_AN_HOUR * days):
-        # Row i is of client i, whoever else there is: is it online, when is its turn to be asked,
-        # and what comes of it.
+        # Row i belongs to client i, whatever the other clients: whether it is online, its rank in
+        # the order of asking, and its outcome.
         draws = np.random.default_rng([seed, t]).random((len(facts.clients), 3))
         there = np.flatnonzero(draws[:, 0] < online[t // ROUNDS_AN_HOUR % HOURS])
         asked = np.sort(there[np.argsort(draws[there, 1])[:COHORT]])

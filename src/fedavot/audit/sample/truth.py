@@ -1,8 +1,8 @@
-"""The synthetic federation of `sample`: its habits, and what is true of it.
+"""The synthetic federation of `sample`: how its clients behave, and its true figures.
 
-Clients are online independently given the hour of the week, so what an audit should find has an
-exact answer. With a_i(h) for the probability that client i is online in hour h, K for how many
-others are, and r for the probability that a client that is asked replies:
+Clients are online independently given the hour of the week, so the figures that an audit should
+find are known exactly. With a_i(h) for the probability that client i is online in hour h, K for the
+number of other clients online, and r for the probability that a client that is asked replies:
 
     P(i replies in h) = r a_i(h) E[min(1, 10 / (1 + K))]
 
@@ -28,11 +28,11 @@ COHORT = 10
 MOST_DAYS = 366
 HOURS = 7 * 24
 STATUSES = {"replied": 0.88, "late": 0.07, "failed": 0.05}
-"""What comes of a client that is asked, and how likely it is: the same for all clients."""
+"""The outcomes for a client that is asked, and their probabilities: the same for all clients."""
 
 
 class Group(NamedTuple):
-    """Clients that live alike: their names' beginning, hours ahead of UTC, and importance."""
+    """Clients with the same habits: the prefix of their names, hours ahead of UTC, importance."""
 
     name: str
     prefix: str
@@ -51,7 +51,7 @@ OFFICE_HOURS = (8, 17)
 IN_OFFICE = 0.30
 """The probability that a clinic is online in office hours from Monday to Friday, local time."""
 HABITS = (1.0, 0.7, 0.4)
-"""How often the phones of a group are plugged in, in turn: the third less than half as often."""
+"""How often the phones of a group are plugged in, relative to the first and repeating in turn."""
 WEEKDAY = np.array([*[0.75] * 6, 0.50, 0.25, *[0.08] * 13, 0.20, 0.45, 0.65])
 WEEKEND = np.array([*[0.60] * 6, 0.55, 0.45, 0.30, *[0.12] * 12, 0.20, 0.35, 0.50])
 """The probability that the first phone of a group is charging, by local hour."""
@@ -59,7 +59,7 @@ WEEKEND = np.array([*[0.60] * 6, 0.55, 0.45, 0.30, *[0.12] * 12, 0.20, 0.35, 0.5
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What is true of the federation, whatever the seed.
+    """The true figures of the federation, whatever the seed.
 
     Attributes
     ----------
@@ -68,11 +68,12 @@ class Truth:
     groups : tuple of str
         The group of each client.
     importance : float array, shape (n_clients,)
-        What each client should count; equal within a group.
+        The importance of each client; equal within a group.
     online : float array, shape (n_clients,)
         The expected share of the time that each is online.
     inclusion : float array, shape (n_clients,)
-        The probability that each takes part (is asked, and replies) in a round with anyone online.
+        The probability that each takes part (is asked, and replies) in a round with any client
+        online.
     average : float array, shape (n_clients,)
         The expected share of each in the plain average of the replies: what 1/|S| optimises.
     reach : dict from str to float
@@ -94,14 +95,14 @@ class Truth:
 
 
 def truth(*, n_clients: int = 120, days: int = 14) -> Truth:
-    """Compute, without drawing, what is expected of a sample.
+    """Compute the expected figures of a sample, without drawing one.
 
     Parameters
     ----------
     n_clients : int
         Number of clients, from 20 to 500; about 1 in 13 is a clinic.
     days : int
-        Length of the log, from 1 to 366, from a Monday on.
+        Length of the log, from 1 to 366, starting on a Monday.
     """
     group_of, online = population(n_clients)
     size = group_of.size
@@ -117,7 +118,7 @@ def truth(*, n_clients: int = 120, days: int = 14) -> Truth:
         alike = kinds.ravel() == kind
         law = online[:, client, None] * _count_law(np.delete(online, client, axis=1))
         inclusion[alike] = STATUSES["replied"] * (often @ (law @ asked)) / happens
-        # Of the replies of the m asked, each of the m has the same expected share, and
+        # Each of the m clients asked has the same expected share of the replies, and
         # min(1, 10 / (K + 1)) / m = 1 / (K + 1).
         average[alike] = often @ (law @ ((1 - silent) / (others + 1)))
     missed = [often @ _missed(online, group_of == at) for at in range(len(GROUPS))]
@@ -137,7 +138,7 @@ def truth(*, n_clients: int = 120, days: int = 14) -> Truth:
 
 
 def population(n_clients: int) -> tuple[Integers, Floats]:
-    """Return each client's group, and how likely it is online in each hour of the week in UTC.
+    """Return each client's group, and its probability to be online by hour of the week in UTC.
 
     Returns
     -------
@@ -168,7 +169,7 @@ def client_names(group_of: Integers) -> tuple[str, ...]:
 
 
 def _count_law(online: Floats) -> Floats:
-    """Return how likely each number of these clients is online, shape (168, n_clients + 1)."""
+    """Return the law of the number of these clients online, shape (168, n_clients + 1)."""
     law = np.zeros((HOURS, online.shape[1] + 1))
     law[:, 0] = 1.0
     for chance in online.T[:, :, None]:
@@ -178,9 +179,9 @@ def _count_law(online: Floats) -> Floats:
 
 
 def _missed(online: Floats, within: NDArray[np.bool_]) -> Floats:
-    """Return how likely nobody of a group takes part, shape (168,)."""
+    """Return the probability that no client of a group takes part, shape (168,)."""
     inside, outside = _count_law(online[:, within]), _count_law(online[:, ~within])
-    # With c of the group and k others online, one more of them asked at each step.
+    # With c clients of the group and k others online, one more of them is asked at each step.
     c, k = np.arange(inside.shape[1])[:, None], np.arange(outside.shape[1])
     missed = np.ones((c.size, k.size))
     for _ in range(COHORT):

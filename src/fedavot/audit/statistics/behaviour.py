@@ -1,20 +1,21 @@
 """How availability behaves: by hour, from round to round, and between clients.
 
-A client is present in a round if it could be asked, where the log tells who could; else, and always
-for the second ratio, if it took part. With x_it ∈ {0, 1} for the presence of client i in round t,
-K_t for the clients whose state is known then, and π_i for the share of its known rounds in which i
-is present,
+A client is present in a round if it could be asked, provided the log records that; otherwise, and
+always for the second ratio, if it took part. With x_it ∈ {0, 1} for the presence of client i in
+round t, K_t for the clients whose state is known then, and π_i for the share of its known rounds in
+which i is present,
 
     dispersion             = Σ_t (Σ_{i∈K_t} (x_it − π_i))²  /  Σ_t Σ_{i∈K_t} π_i (1 − π_i)
     rounds per observation = Σ_ib (Σ_{t∈b, i∈K_t} (x_it − π_i))²
                              /  Σ_i π_i (1 − π_i) (k_i − Σ_b k_ib² / k_i)
 
-for blocks b of rounds in a row, with k_ib for the rounds of b in which i is known and k_i for all
-of them. Both are 1 on average where presence is independent: between clients for the first, between
-rounds for the second. Without unknown states and with B blocks of one length, the bracket is
-(1 − 1/B) of the log: the usual correction for a mean that is estimated.
+for blocks b of consecutive rounds, with k_ib for the number of rounds of b in which the state of i
+is known and k_i for their total. Both are 1 on average if presence is independent: between clients
+for the first, between rounds for the second. Without unknown states and with B blocks of equal
+length, the bracket is (1 − 1/B) times the length of the log: the usual correction for an estimated
+mean.
 
-Blocks, drift and the plain average's shares come in from outside.
+Blocks, drift and the plain average's shares are computed elsewhere.
 """
 
 from collections.abc import Iterator
@@ -35,12 +36,12 @@ HOUR = 3600.0
 DAY_HOURS = 24
 WEEK_HOURS = 7 * DAY_HOURS
 FIRST_HOUR = 3 * DAY_HOURS
-"""Hours from Monday to when 1970 began, on a Thursday."""
+"""Hours from Monday to the beginning of 1970, which was a Thursday."""
 DATED = (1e8, 1e11)
-"""Seconds since 1970 lie here from 1973 to 5138: other numbers are of the log's own clock, or were
-not seconds."""
+"""Seconds since 1970 lie in this range from 1973 to 5138: other numbers are on the log's own clock,
+or were not seconds."""
 SLAB = 1 << 21
-"""About how many entries are worked on at a time, to save memory."""
+"""Approximate number of entries processed at a time, to save memory."""
 
 
 def behave(
@@ -51,18 +52,18 @@ def behave(
     halves: tuple[Floats, Floats],
     block: Integers,
 ) -> Behaviour:
-    """Describe when clients are there, and whether they come together.
+    """Describe when clients are present, and whether they tend to appear together.
 
-    Means by hour and weekday are of all rounds of the log, those without anybody included. Clients
-    whose state is not known are taken to be there as often as the others, of their group if by
-    group.
+    Means by hour and weekday are over all rounds of the log, including empty ones. Clients whose
+    state is not known are assumed to be present as often as the others, or as the others of their
+    group for means by group.
 
     Parameters
     ----------
     federation : Federation
         The log, and the clients' groups.
     window : Window
-        The rounds with anybody in them, for how long presence lasts.
+        The rounds with participants, from which the persistence of presence is estimated.
     drift : Estimate
         How far the two halves of the log are apart.
     halves : two float arrays, shape (n_clients,)
@@ -108,12 +109,12 @@ def behave(
 
 
 def is_dated(times: Floats) -> bool:
-    """Tell whether a log's times are seconds since 1970, by how large they are."""
+    """Return whether a log's times are seconds since 1970, judging by their size."""
     return bool(times.size and times.min() > DATED[0] and times.max() < DATED[1])
 
 
 def rounds_per_observation(window: Window, block: Integers) -> float:
-    """Return how many rounds tell as much of a client as one independent look would.
+    """Return the number of rounds per effectively independent observation of a client.
 
     Parameters
     ----------
@@ -124,7 +125,7 @@ def rounds_per_observation(window: Window, block: Integers) -> float:
     Returns
     -------
     float
-        At least 1; also 1 where nothing can be told, as from one block.
+        At least 1; also 1 if it cannot be estimated, as from a single block.
     """
     n_clients = window.n_clients
     lengths = np.bincount(block).astype(np.float64)
@@ -151,17 +152,17 @@ def rounds_per_observation(window: Window, block: Integers) -> float:
 
 
 def dispersion(present: Incidence, unknown: Incidence | None) -> float:
-    """Return the variance of the number of clients over that of independent ones.
+    """Return the variance of the number of clients relative to that of independent clients.
 
     Parameters
     ----------
     present, unknown : Incidence
-        Who is there, and whose state is not known, round by round.
+        The clients that are present, and those whose state is not known, round by round.
 
     Returns
     -------
     float
-        1 where nothing can be told, as from one round.
+        1 if it cannot be estimated, as from a single round.
     """
     share, _ = _shares(present, unknown)
     spread = share * (1 - share)
@@ -187,7 +188,7 @@ def _shares(present: Incidence, unknown: Incidence | None) -> tuple[Floats, Floa
 
 
 def _means(present: Incidence, unknown: Incidence | None, slot: Integers, n_slots: int) -> Floats:
-    """Return the mean number of clients by slot of a round, NaN where nobody is known."""
+    """Return the mean number of clients by slot of a round; NaN where no state is known."""
     n_clients = present.n_clients
     there = total_by(slot, present.sizes.astype(np.float64), n_slots)
     known = n_clients * total_by(slot, np.ones(slot.size), n_slots)
@@ -227,7 +228,7 @@ def _count_by_group(
 
 
 def _count_by_block(sets: Incidence, edges: Integers) -> Any:
-    """Return in how many rounds between two edges each client stands, as a sparse matrix.
+    """Count the rounds between two edges that have each client, as a sparse matrix.
 
     Parameters
     ----------
@@ -238,7 +239,7 @@ def _count_by_block(sets: Incidence, edges: Integers) -> Any:
     starts = sets.offsets[edges]
     members = sets.members[starts[0] : starts[-1]]
     blocks = np.repeat(np.arange(edges.size - 1, dtype=np.int32), np.diff(starts))
-    # Turning triples into columns adds up what stands in one place.
+    # Converting triples to columns adds up entries at the same place.
     return sparse.coo_array(
         (np.ones(members.size), (blocks, members)), shape=(edges.size - 1, sets.n_clients)
     ).tocsc()

@@ -1,16 +1,18 @@
-"""What every stage of an audit needs to know, and laws that are fitted to a stretch of the log.
+"""What every stage of an audit needs to know, and laws fitted to a stretch of the log.
 
 Three laws are tried: the rounds themselves (explicit), independent clients, and a mixture of
-independent clients by part of the day. A client's rate is its share of the rounds it is known in,
-drawn towards a broader rate, that of all clients, and for a part of the day the client's own:
+independent clients by part of the day. A client's rate is its share of the rounds in which its
+state is known, shrunk towards a broader rate: that of all clients or, for a part of the day, the
+client's own overall rate:
 
     rate_i = (n_i π_i + n_0 broader) / (n_i + n_0),
 
-with n_i for the rounds in which i is known, divided by the rounds per observation.
+with n_i for the rounds in which the state of i is known, divided by the rounds per observation.
 
-n_0 is what a beta distribution of the clients' rates amounts to, from the variance that chance does
-not explain: the more alike clients are, the less their own share is believed (empirical Bayes). So
-nobody has rate zero, and who was never seen is not taken to be never there.
+n_0 is the prior sample size of a beta distribution of the clients' rates, estimated from the
+variance that chance does not explain: the more alike clients are, the less weight their own share
+gets (empirical Bayes). So no client has rate zero, and a client that was never seen is not assumed
+to be never available.
 """
 
 import itertools
@@ -37,28 +39,29 @@ from fedavot.solve import align
 
 LAWS: tuple[LawName, ...] = ("explicit", "independent", "mixture")
 LEAST_DAYS = 2
-"""With fewer days a part of the day was seen once, and says nothing of the next."""
+"""With fewer days, a part of the day was seen only once, and says nothing about later days."""
 STATES = (24, 8, 4)
-"""Parts of the day: hours, else three hours, else six, as far as rounds and clients allow."""
+"""Numbers of parts of the day: of one hour, three hours or six hours each; the finest that the
+numbers of rounds and clients allow is used."""
 LEAST_ROUNDS = 20
-"""A part of the day needs so many rounds."""
+"""Smallest number of rounds in a part of the day."""
 MOST_RATES = 200_000
-"""Clients times parts of the day beyond which a coarser division is taken."""
+"""Number of clients times parts of the day beyond which a coarser division is used."""
 MOST_PRIOR = 1e6
-"""Observations that a broader rate counts for at most, where clients are all alike."""
+"""Largest number of observations that a broader rate counts for, if all clients are alike."""
 TOLERANCE = 1e-7
-"""L1 distance at which a plan for a log is exact enough: a log says nothing finer."""
+"""L1 distance at which a plan for a log is exact enough: a log cannot resolve smaller ones."""
 ENOUGH_BLOCKS = 8
-"""A part of the log has at least so many blocks, even if presence outlasts them."""
+"""Smallest number of blocks in a part of the log, even if presence outlasts them."""
 OUTLASTS = 0.4
-"""Where more rounds than this share of a block amount to one observation, presence may last as long
-as a block."""
+"""If the rounds per observation exceed this share of a block, presence may last as long as a
+block."""
 GROWING = 1.25
-"""Where blocks of twice the length differ this many times more, presence outlasts a block."""
+"""If blocks of twice the length differ this many times more, presence outlasts a block."""
 ROOM = 1.5
-"""Ratio of available clients to participants from which on it matters whom the server selects."""
+"""Ratio of available clients to participants from which the server's selection matters."""
 MOST_CHOSEN = 5_000_000
-"""Entries of those available beyond which a choice among them is not replayed, for time."""
+"""Number of entries of available clients beyond which selection is not replayed, to save time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +73,7 @@ class Fitting:
     window : Window
         The rounds.
     times : float array, shape (n_rounds,), or None
-        When they were.
+        The times of the rounds.
     rounds_per_observation : float
         Rounds per effectively independent observation of a client.
     """
@@ -81,7 +84,7 @@ class Fitting:
 
     @property
     def parts_of_day(self) -> int:
-        """How many parts of the day the rounds can tell apart; 0 if none."""
+        """Number of parts of the day that the rounds can distinguish; 0 if none."""
         if self.times is None or self.times[-1] - self.times[0] < LEAST_DAYS * DAY:
             return 0
         for count in STATES:
@@ -102,15 +105,16 @@ class Fitting:
         if name == "independent":
             return _independent(self.rates())
         laws, rounds = self._by_part()
-        # A mixture counts a state by its rounds times its chance of having anybody.
+        # A mixture counts a state by its rounds times its probability of a nonempty cohort.
         weights = rounds / np.array([law.nonempty for law in laws])
         return Mixture(laws, weights / weights.sum())
 
     def align(self, name: LawName, *, softness: float = 0.0) -> Alignment:
-        """Return weights for what the rounds owe, under a law fitted to them.
+        """Return aligned weights under a law fitted to the rounds.
 
-        With an explicit law, that is what they owe while observed; the other laws are of all
-        clients at all times, and so the importance itself. An alignment is found once.
+        With an explicit law, the target is the importance counted over known states only
+        (``owed``); the other laws describe all clients at all times, and their target is the
+        importance itself. Each alignment is computed only once.
         """
         if (name, softness) not in self._aligned:
             wanted = self.window.owed if name == "explicit" else self.window.importance
@@ -133,7 +137,7 @@ class Fitting:
         return _drawn(taken, known, mean, self.rounds_per_observation)
 
     def seen(self) -> Floats:
-        """Return each client's share of the rounds it is known in, as if once where never seen."""
+        """Return each client's share of its known rounds; one never seen counts as seen once."""
         taken, known = self.window.counts()
         return np.asarray(np.maximum(taken, 1.0) / np.maximum(known, 1.0))
 
@@ -153,7 +157,7 @@ class Fitting:
 
 
 def _drawn(taken: Floats, known: Floats, broader: Floats, rounds_per_observation: float) -> Floats:
-    """Return shares drawn towards broader ones, as far as chance explains how they differ."""
+    """Return shares shrunk towards broader ones, as far as chance explains their differences."""
     observations = known / rounds_per_observation
     share = taken / np.maximum(known, 1.0)
     chance = broader * (1.0 - broader)
@@ -167,9 +171,10 @@ def _drawn(taken: Floats, known: Floats, broader: Floats, rounds_per_observation
 
 
 def _independent(inclusion: Floats) -> IndependentClients:
-    """Return the independent law with these probabilities of taking part, given that anybody does.
+    """Return the independent law with these inclusion probabilities, given a nonempty round.
 
-    Before conditioning they are less by P(A ≠ ∅) = 1 − Π (1 − inclusion_i P), solved for P.
+    Before conditioning they are smaller by the factor P = P(A ≠ ∅) = 1 − Π (1 − inclusion_i P),
+    which is solved for P.
     """
     low, high = 1e-6, 1.0
     for _ in range(60):
@@ -184,8 +189,9 @@ def _independent(inclusion: Floats) -> IndependentClients:
 class Case:
     """The federation, and what every stage needs.
 
-    ``window`` has all rounds with participants, ``blocks`` how they are resampled, ``length`` the
-    smallest number of rounds of a block; ``rounds_per_observation`` is as in `Behaviour`.
+    ``window`` has all rounds with participants, ``blocks`` says how they are resampled, ``length``
+    is the smallest number of rounds in a block, and ``rounds_per_observation`` is as in
+    `Behaviour`.
     """
 
     federation: Federation
@@ -231,7 +237,7 @@ class Case:
 
     @property
     def has_choice(self) -> bool:
-        """Whether many more clients could have taken part than did, if the log says so."""
+        """Whether many more clients could have taken part than did, according to the log."""
         return bool(self.mean_available >= ROOM * self.window.incidence.sizes.mean())
 
     @property
@@ -252,7 +258,7 @@ def opened(federation: Federation, source: str, rng: np.random.Generator) -> Cas
     ----------
     federation : Federation
     source : str
-        What the log is called, for messages.
+        Name of the log, for messages.
     rng : Generator
         Generator for every bootstrap.
     """
@@ -273,12 +279,12 @@ def opened(federation: Federation, source: str, rng: np.random.Generator) -> Cas
 
 
 def _length(window: Window, times: Floats | None) -> int:
-    """Lengthen blocks as long as presence seems to last longer the longer they are.
+    """Lengthen blocks for as long as longer blocks show longer persistence of presence.
 
     Returns
     -------
     int
-        How many rounds a block should have; 1 if the usual blocks will do.
+        Number of rounds that a block should have; 1 if the default blocks are long enough.
     """
     block, length = blocks_of(times, window.n_rounds), 1
     lasting = _lasting(window, block)
@@ -296,9 +302,9 @@ def _length(window: Window, times: Floats | None) -> int:
 def _lasting(window: Window, block: Integers) -> float:
     """Return how much more clients differ from one block to the next than by chance.
 
-    With x_ib for the share of its k_ib known rounds in block b that client i took part in, that is
-    the median over b of Σ_i (x_ib − x_i,b+1)² / Σ_i π_i (1 − π_i) (1/k_ib + 1/k_i,b+1). Neither
-    slow drift nor a few sudden changes count.
+    With x_ib for the share of its k_ib known rounds in block b in which client i took part, this is
+    the median over b of Σ_i (x_ib − x_i,b+1)² / Σ_i π_i (1 − π_i) (1/k_ib + 1/k_i,b+1). It is not
+    affected by slow drift or by a few sudden changes.
     """
     taken, known = window.counts()
     rates = taken / np.maximum(known, 1.0)

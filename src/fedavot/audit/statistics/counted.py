@@ -1,7 +1,7 @@
-"""Figures of a log of which only some rounds are kept: those that were counted over all of them.
+"""Figures counted over all rounds of a log, for a log of which only some rounds are kept.
 
-Nothing is unknown in such a log, so that what is owed is the importance, and the gap of the plain
-average is half of Σ_i |implied_i − p_i| over all rounds. Its interval is that of the rounds kept.
+No state is unknown in such a log, so ``owed`` equals the importance, and the gap of the plain
+average is half of Σ_i |implied_i − p_i| over all rounds. Its interval comes from the rounds kept.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from fedavot.audit.statistics.case import Case, Fitting
 
 
 class Extent(NamedTuple):
-    """How much a log has: rounds with and without participants, entries, and times."""
+    """The size of a log: rounds with and without participants, entries, and times."""
 
     rounds: int
     empty_rounds: int
@@ -25,7 +25,7 @@ class Extent(NamedTuple):
 
 
 def extent_of(case: Case) -> Extent:
-    """Return how much the whole log has."""
+    """Return the size of the whole log."""
     window, log = case.window, case.federation.participation
     totals = log.totals
     if totals is not None:
@@ -37,7 +37,7 @@ def extent_of(case: Case) -> Extent:
 
 
 def exact_gap(case: Case, gap: Estimate) -> Estimate:
-    """Return the plain average's gap over all rounds, from that over the rounds kept."""
+    """Return the plain average's gap over all rounds, given its gap over the rounds kept."""
     totals = case.federation.participation.totals
     if totals is None:
         return gap
@@ -46,7 +46,7 @@ def exact_gap(case: Case, gap: Estimate) -> Estimate:
 
 
 def exact_shares(case: Case, shares: Shares) -> Shares:
-    """Return the clients' shares with those of the plain average over all rounds."""
+    """Return the clients' shares, with the plain average's taken over all rounds."""
     totals = case.federation.participation.totals
     if totals is None:
         return shares
@@ -54,7 +54,7 @@ def exact_shares(case: Case, shares: Shares) -> Shares:
 
 
 def hidden(case: Case) -> Integers:
-    """Return the clients that took part in the log and in none of the rounds kept."""
+    """Return the clients that took part in the log but in none of the rounds kept."""
     totals = case.federation.participation.totals
     if totals is None:
         return np.empty(0, dtype=np.int64)
@@ -62,9 +62,9 @@ def hidden(case: Case) -> Integers:
 
 
 def without_hidden(case: Case) -> Fitting:
-    """Return all rounds kept, with no importance for clients that they hide.
+    """Return all rounds kept, with no importance for the clients that are in none of them.
 
-    Otherwise these would seem never to take part, and alignment to be out of reach.
+    Otherwise these clients would seem never to take part, and alignment to be infeasible.
     """
     unseen = hidden(case)
     importance = case.window.importance.copy()

@@ -31,15 +31,15 @@ TAIL = 0.025
 LEAST_BLOCKS = 6
 """Smallest number of blocks for an estimate of spread."""
 ROUNDING = 1e-9
-"""Deviation of sums or shares that is rounding."""
+"""Deviation of sums or shares that counts as rounding error."""
 DAY = 86_400.0
 LEAST_DAYS = 10
-"""Number of days from which on blocks are whole days, which cycle together."""
+"""Number of days from which blocks are whole days, so that each contains a full daily cycle."""
 NORMAL = 1.959964
 """Quantile of the normal distribution at 1 − `TAIL`."""
 LENT = float(np.sqrt(1 + 2 / np.pi))
-"""Blocks of either parity lend the other their signs. Where signs are all noise, that correlates
-the two figures by 2/π, which a bootstrap with signs held fixed does not see."""
+"""The blocks of each parity take their signs from the other. If all signs are noise, this gives the
+two figures a correlation of 2/π, which a bootstrap with fixed signs does not capture."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Resampling:
     block : int array, shape (n_rounds,)
         The block of each round, ascending from 0.
     sizes : float array, shape (n_blocks,)
-        Number of rounds of each block.
+        Number of rounds in each block.
     draws : float array, shape (n_draws, n_blocks)
         How often each block is drawn.
     lasting : bool
@@ -133,14 +133,15 @@ class Weighted:
     resampling: Resampling
 
     def excess(self, chosen: NDArray[np.bool_]) -> Floats:
-        """Return mean weight less mean owed in some rounds, shape (n_clients,)."""
+        """Return mean weight minus mean ``owed`` in some rounds, shape (n_clients,)."""
         given = self.window.total_in(self.weights, chosen)
         return (given - self.window.owed_in(chosen)) / max(int(chosen.sum()), 1)
 
     def series(self, signs: Floats, lacking: float) -> Floats:
         """Return ½ Σ_i s_i (weight − owed) of every round, shape (n_rounds,).
 
-        What the weights of a round lack of one in sum counts with the sign ``lacking``.
+        The amount by which the weights of a round sum to less than one counts with the sign
+        ``lacking``.
         """
         window = self.window
         given = window.signed_by_round(signs, self.weights) - window.owed_by_round(signs)
@@ -151,12 +152,12 @@ class Weighted:
 
 
 def distance(weighted: Weighted) -> Estimate:
-    """Estimate the total variation between mean weights and what is owed."""
+    """Estimate the total variation between mean weights and the shares in ``owed``."""
     return _total_variation([weighted])
 
 
 def chance(weighted: Weighted) -> float:
-    """Return the mean gap that such weights would have over these rounds if they had none at all.
+    """Return the mean gap that these weights would show by chance if they had no long-run gap.
 
     Over T rounds in B blocks, client i's mean excess has the variance Σ_b (e_ib − T_b ē_i)² B/(B−1)
     / T², with e_ib for its total excess in block b of T_b rounds and ē_i for its mean. The mean of
@@ -185,7 +186,7 @@ def chance(weighted: Weighted) -> float:
 def drift(early: Weighted, late: Weighted) -> Estimate:
     """Estimate the total variation between the mean weights of two stretches.
 
-    What is owed is subtracted from either, so that being observed more is not drift.
+    ``owed`` is subtracted from both, so that a client observed more often is not counted as drift.
     """
     return _total_variation([early, late])
 
@@ -208,12 +209,12 @@ def _total_variation(parts: Sequence[Weighted]) -> Estimate:
         for parity in (True, False)
     }
     lacking = float(-np.sign(surplus))
-    # Shares that happen to be exact have no sign of their own, and get a random one.
+    # Shares that happen to be exact have no sign, and get a random one.
     either = np.random.default_rng(excess.size).choice([-1.0, 1.0], excess.size)
     own = np.where(np.abs(excess) <= ROUNDING / excess.size, either, np.sign(excess))
     centre, below, above = 0.0, np.zeros(DRAWS), np.zeros(DRAWS)
     for mask, part, side in zip(odd, parts, (1.0, -1.0), strict=False):
-        # A block's signs are those of the other parity.
+        # A block's signs come from the blocks of the other parity.
         lent = (part.series(signs[other], lacking) for other in (False, True))
         crossed = np.where(mask, *lent)
         centre += side * float(crossed.mean())

@@ -1,15 +1,15 @@
-"""Whether a round tells about the next one: for each group, and for all clients together.
+"""Whether a round predicts the next one: for each group, and for all clients together.
 
 One client's presence may say next to nothing about its own presence in the next round while the
-presence of its group, or the mix of clients as a whole, says a great deal: clinics that are drawn
-at random in office hours never last, but office hours do.
+presence of its group, or the mix of clients as a whole, says a great deal: if clinics are drawn at
+random in office hours, the presence of one clinic does not persist, but office hours do.
 
-For a group, that is how often it takes part after a round with any of its clients, and after one
-without. For all clients together it is the correlation, from one round to the next, of u·(x_t − π),
-with x_t for who is present in round t and π for how often each client is. The direction u is the
-one that lasts longest in one half of the rounds, the leading eigenvector of their covariance with
-the next round, and the correlation is that in the other half. So noise that is mistaken for a
-pattern does not count.
+For a group, the measure is how often it takes part after a round with any of its clients, and after
+one without. For all clients together it is the correlation, from one round to the next, of
+u·(x_t − π), with x_t for the presence of each client in round t and π for its mean. The direction u
+is the most persistent one in one half of the rounds, the leading eigenvector of their covariance
+with the next round, and the correlation is measured in the other half. So noise that is mistaken
+for a pattern does not count.
 """
 
 from math import sqrt
@@ -23,9 +23,9 @@ from fedavot._incidence import Incidence
 from fedavot.audit.recommending import Estimate
 
 MOST_ENTRIES = 2_000_000
-"""Entries of the rounds that the joint correlation is taken from, the last of the log."""
+"""Number of entries, at the end of the log, from which the joint correlation is estimated."""
 LEAST_ROUNDS = 8
-"""Rounds of either half below which nothing can be said."""
+"""Smallest number of rounds in each half for an estimate."""
 NORMAL = 1.959964
 """Quantile of the normal distribution at 97.5 %."""
 NOTHING_KNOWN = Estimate(0.0, -1.0, 1.0)
@@ -41,7 +41,7 @@ def group_returns(
     Parameters
     ----------
     present, unknown : Incidence
-        Who is present, and whose state is not known, round by round.
+        The clients that are present, and those whose state is not known, round by round.
     group_of : int array, shape (n_clients,)
         Each client's group.
     n_groups : int
@@ -78,12 +78,12 @@ def joint_persistence(present: Incidence, unknown: Incidence | None) -> Estimate
     Parameters
     ----------
     present, unknown : Incidence
-        Who is present, and whose state is not known, round by round.
+        The clients that are present, and those whose state is not known, round by round.
 
     Returns
     -------
     Estimate
-        From −1 to 1 if nothing can be said.
+        Its interval is −1 to 1 if the correlation cannot be estimated.
     """
     first = int(np.searchsorted(present.offsets, present.offsets[-1] - MOST_ENTRIES))
     states, rates = _states(present, unknown, first)
@@ -106,7 +106,7 @@ def joint_persistence(present: Incidence, unknown: Incidence | None) -> Estimate
 
 
 def lasting_direction(present: Incidence) -> Floats:
-    """Return the direction in which the mix of clients lasts longest, shape (n_clients,)."""
+    """Return the direction in which the mix of clients is most persistent, shape (n_clients,)."""
     states, rates = _states(present, None, 0)
     found = _longest_lasting(states, rates) if present.n_cohorts > 1 else None
     return np.zeros(rates.size) if found is None else found
@@ -119,7 +119,7 @@ def _with_group(sets: Incidence, group_of: Integers, n_groups: int) -> Integers:
 
 
 def _states(present: Incidence, unknown: Incidence | None, first: int) -> tuple[Any, Floats]:
-    """Return the rounds from one on, with a client's rate where it is unknown, and the rates."""
+    """Return the rounds from ``first``, with a client's rate where it is unknown, and the rates."""
 
     def matrix(sets: Incidence) -> Any:
         rows = sets.between(first, sets.n_cohorts)

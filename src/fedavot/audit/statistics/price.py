@@ -1,14 +1,14 @@
-"""What closeness to the importance costs, and where the known rules stand.
+"""The trade-off between a small gap and a large effective cohort size, for every rule.
 
-A rule's gap is how far its mean weights are from what is owed, mass that they lack of one included;
-its effective cohort size is (Σ_t Σ_i Y_ti)² / (T Σ_t ‖Y_t‖²). Over the whole log a rule is fitted
-to the rounds it is measured on; in the held-out part it is not, which is the fairer figure. Online
-rules learn from every round before the present one, so their held-out figure is of the rounds there
-alone.
+A rule's gap is the distance of its mean weights from ``owed``, including any mass by which they sum
+to less than one; its effective cohort size is (Σ_t Σ_i Y_ti)² / (T Σ_t ‖Y_t‖²). Over the whole log
+a rule is fitted to the rounds it is measured on; in the held-out part it is not, which is the
+fairer figure. Online rules learn from every round before the current one, so their held-out figure
+is simply computed over the held-out rounds.
 
-A law of availability is as good as its weights are: each law's exact alignment is made from the
-first part, and the one whose mean weights come nearest to what the last part owes is chosen. Laws
-whose solver stops short are not.
+A law of availability is judged by its weights: each law's exact alignment is computed from the
+first part, and the law whose mean weights come nearest to ``owed`` in the last part is chosen. Laws
+whose solver does not converge are not considered.
 """
 
 from dataclasses import dataclass
@@ -39,8 +39,8 @@ SOFTNESS = (
     *(0.01, 0.015, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7),
     *(1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0),
 )
-"""Steps of about a half, from where weights are all but exact to where they are all but even; of a
-large log every fourth."""
+"""Softness values, each about half as large again as the one before, from almost exact to almost
+equal weights; for a large log, every fourth of them."""
 FITTED = 2 / 3
 """The share of rounds that laws are fitted to; the rest is held out to judge them."""
 
@@ -52,17 +52,18 @@ class Split:
     Attributes
     ----------
     fitted, whole : Fitting
-        The first part, and all of it.
+        The first part, and the whole log.
     held_out : Window
         The last part.
     resampling : Resampling
-        Of the held-out part.
+        Resampling of the held-out part.
     applied, examples : float array, shape (n_entries,), or None
-        The weights that were really used, and the examples of each update, where the log tells.
+        The weights that were actually used, and the number of examples of each update, if the log
+        has them.
     choice : Incidence or None
-        Who could have taken part in each round of the log, where the server had a choice.
+        The clients that could have taken part in each round of the log, if the server had a choice.
     rng : Generator
-        Of that choice.
+        Generator for that choice.
     """
 
     fitted: Fitting
@@ -80,12 +81,12 @@ class Split:
         return self.whole.window
 
     def last_part(self, log: Window) -> Window:
-        """Return the held-out rounds of a log of as many rounds."""
+        """Return the held-out rounds of a log with the same number of rounds."""
         return log.part(np.arange(log.n_rounds - self.held_out.n_rounds, log.n_rounds))
 
 
 def effective(window: Window, weights: Floats) -> float:
-    """Return how many equally weighted clients average as well; 0 if nobody has weight.
+    """Return how many equally weighted clients average as well; 0 if no client has weight.
 
     Weights that do not sum to one are taken relative to their mean sum.
     """
@@ -94,7 +95,7 @@ def effective(window: Window, weights: Floats) -> float:
 
 
 def gap(window: Window, weights: Floats) -> float:
-    """Return how far mean weights are from what is owed, over these rounds."""
+    """Return the distance of mean weights from ``owed`` over these rounds."""
     excess = window.mean_weights(weights) - window.owed
     return float(np.abs(excess).sum() + abs(excess.sum())) / 2
 
@@ -110,7 +111,7 @@ def curve(fitting: Fitting) -> tuple[Point, ...]:
 
 
 def _point(aligned: Alignment, window: Window) -> Point:
-    """Return where an alignment stands; its weights, one per entry, are not kept."""
+    """Return an alignment's point on the curve; its weights, one per entry, are not kept."""
     weights = weights_of(aligned, window)
     return Point(aligned.softness, gap(window, weights), effective(window, weights))
 
@@ -135,11 +136,11 @@ def price(split: Split, *, law: LawName, points: tuple[Point, ...], softness: fl
     split : Split
         The log and its parts.
     law : LawName
-        Which law FedAVOT is fitted by.
+        The law that FedAVOT is fitted with.
     points : tuple of Point
         The curve.
     softness : float
-        Of the soft alignment.
+        Softness of the soft alignment.
     """
     fittings = (split.whole, split.fitted)
     windows = (split.log, split.held_out)
@@ -174,7 +175,7 @@ def _aligned(name: str, split: Split, now: Alignment, before: Alignment) -> Stan
 
 
 def _running(name: str, split: Split, log: Window, weights: Floats) -> Standing:
-    """Place a rule that has one set of weights, its last ones made without the rounds to come."""
+    """Place a rule whose weights in each round were made without any later rounds."""
     last = split.last_part(log)
     late = weights[weights.size - last.incidence.members.size :]
     return _placed(name, log, weights, Weighted(last, late, split.resampling))
@@ -198,7 +199,7 @@ def _placed(name: str, log: Window, weights: Floats, held_out: Weighted) -> Stan
 def split_of(case: Case) -> Split:
     """Cut the log in two."""
     window = case.window
-    # Of a log of one round both parts are that round; the recommendation will be to go on.
+    # If the log has one round, it is both parts; the recommendation will be to collect more.
     cut = min(round(FITTED * window.n_rounds), window.n_rounds - 1)
     last = window.part(np.arange(cut, window.n_rounds))
     return Split(

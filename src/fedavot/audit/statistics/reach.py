@@ -1,13 +1,14 @@
 """Whether weights exist that give every client its importance, and how sure that is.
 
-For the rounds of a log the answer is their `shortfall`. For the law behind them it needs an
-interval, as the worst of many sets looks worse in a sample than it is. As in `estimates`, two
+For the rounds of a log, the answer is their `shortfall`. For the law behind them, an interval is
+needed, since the worst of many sets looks worse in a sample than it is. As in `estimates`, two
 figures bracket the deficiency max_I p(I) − f(I), and likewise the Hall ratio max_I p(I)/f(I):
 
-* from above, the log's own, in a bootstrap of blocks over the sets that are worst or nearly so,
-  the prefixes of the shortfall's order;
-* from below, sets found in the blocks of one parity, whose coverage is taken from the other; its
-  upper limit is the exact binomial one for as many independent rounds as the blocks amount to.
+* from above, the log's own figure, in a bootstrap of blocks over the worst and nearly worst sets,
+  which are the prefixes of the shortfall's order;
+* from below, sets found in the blocks of one parity, whose coverage is measured in the other; its
+  upper limit is the exact binomial one for the number of independent rounds that the blocks are
+  worth.
 """
 
 import numpy as np
@@ -32,10 +33,10 @@ from fedavot.audit.statistics.shortfall import (
 from fedavot.audit.statistics.window import Window
 
 MOST_PREFIXES = 2_000
-"""Sets in the bootstrap, half of them the first of the order: a matrix of 1,000 samples by so many
-fits in memory."""
+"""Number of sets in the bootstrap, half of them the first of the order: a matrix of 1,000 samples
+by this many sets fits in memory."""
 SLACK = 1e-9
-"""What rounding makes of a set that is covered exactly as often as it is wanted."""
+"""Rounding error of a set whose coverage is exactly its importance."""
 
 
 def reach(
@@ -45,34 +46,36 @@ def reach(
     available: Incidence | None,
     rng: np.random.Generator,
 ) -> tuple[Reach, Shortfall]:
-    """Say whether exact alignment is possible, how sure that is, and what would make it so.
+    """Find out whether exact alignment is possible, how certain that is, and what would help.
 
     Parameters
     ----------
     fitting : Fitting
         The rounds, and how often clients take part in them.
     resampling : Resampling
-        Of the same rounds.
+        Resampling of the same rounds.
     available : Incidence or None
-        Who could have taken part in each of them.
+        The clients that could have taken part in each of them.
     rng : Generator
-        Of what is drawn: unknown states, and larger cohorts.
+        Generator for unknown states and larger cohorts.
 
     Returns
     -------
     Reach
     Shortfall
-        Of the rounds with unknown states drawn.
+        The shortfall of the rounds, with unknown states drawn.
     """
     seen = fitting.window
     window = completed(seen, fitting.rates(), rng=rng)
     found = shortfall(window, prove=True)
-    # A share of which the part u is drawn has the variance of 1 / (1/(1 − u) + u) as many rounds.
+    # A share of which the fraction u is drawn has the variance that 1 / (1/(1 − u) + u) times as
+    # many rounds would give.
     drawn = 1.0 / seen.known + 1.0 - seen.known if seen.known > 0 else np.inf
     low, lowest_ratio = _from_below(window, resampling, fitting.rounds_per_observation * drawn)
     high, highest_ratio = _from_above(window, found, resampling, float(np.sqrt(drawn)))
     if seen.unknown is not None:
-        # States drawn one by one come together less than they do; as seen, they come too seldom.
+        # States drawn independently coincide less often than real ones; as observed, clients take
+        # part too rarely. The larger figure is used.
         most, steepest = _from_above(seen, shortfall(seen), resampling, 1.0)
         high, highest_ratio = max(high, most), max(highest_ratio, steepest)
     deficiency = _around(found.deficiency, low, high)
@@ -128,7 +131,7 @@ def _crossed(
     resampling: Resampling,
     per_observation: float,
 ) -> tuple[float, float]:
-    """Return the mean importance of sets, and the most their coverage may be in other rounds."""
+    """Return the sets' mean importance, and the upper limit of their coverage in other rounds."""
     wanted, hit = np.zeros(window.n_rounds), np.zeros(window.n_rounds)
     for clients, rest in sets:
         values = np.zeros(window.n_clients)
@@ -139,7 +142,7 @@ def _crossed(
 
 
 def _upper_limit(hit: Floats, resampling: Resampling, per_observation: float) -> float:
-    """Return the upper confidence limit of a share, for rounds that depend on one another."""
+    """Return the upper confidence limit of a share, for rounds that are not independent."""
     from scipy.special import betaincinv
 
     share = float(hit.mean())
@@ -164,7 +167,7 @@ def _from_above(
     ends = _ends(wanted, found.deficient.size)
     if not ends.size:
         return found.deficiency, found.hall_ratio
-    # covered[b, k]: the rounds of block b that have anybody of prefix k.
+    # covered[b, k]: the rounds of block b that have any client of prefix k.
     place = np.searchsorted(ends, first)
     inside = place < ends.size
     keys = resampling.block[inside] * ends.size + place[inside]
@@ -182,27 +185,27 @@ def _from_above(
 
 
 def _ends(wanted: Floats, deficient: int) -> Integers:
-    """Return the last places of prefixes: the deficient set's, the first ones, and evenly on."""
+    """Return where prefixes end: the deficient set, the first places, and evenly spaced ones."""
     n_clients = wanted.size
     first = np.arange(min(n_clients, MOST_PREFIXES // 2))
     even = np.linspace(0, n_clients - 1, min(n_clients, MOST_PREFIXES // 2)).astype(np.int64)
     ends = np.unique([max(deficient - 1, 0), *first, *even])
-    # All clients together are covered by every round: they say nothing.
+    # Every round covers the set of all clients, so that set is not informative.
     return np.asarray(ends[(wanted[ends] > 0) & (ends < n_clients - 1)])
 
 
 def shares_of(window: Window, delivered: Floats) -> Shares:
-    """Return every client's part over a window.
+    """Return every client's shares over a window.
 
     Parameters
     ----------
     window : Window
         The rounds.
     delivered : float array, shape (n_clients,)
-        Mean weights under the weights nearest to the importance, whatever is unknown.
+        Mean weights under the weights nearest to the importance, ignoring which states are unknown.
     """
     importance, owed = window.importance, window.owed
-    # What is owed is less where a client is not always observed, and so is what it can be given.
+    # If a client is not always observed, ``owed`` is smaller, and so is the share it can attain.
     observed = np.where(importance > 0, owed / np.where(importance > 0, importance, 1.0), 1.0)
     attained = delivered * observed
     return Shares(
@@ -215,7 +218,7 @@ def shares_of(window: Window, delivered: Floats) -> Shares:
 
 
 def _inclusion(window: Window) -> Floats:
-    """Return the share of the rounds each is known in that it took part in; NaN for none."""
+    """Return the share of its known rounds in which each client took part; NaN without any."""
     taken, known = window.counts()
     shares = np.full(window.n_clients, np.nan)
     np.divide(taken, known, out=shares, where=known > 0)
@@ -223,7 +226,7 @@ def _inclusion(window: Window) -> Floats:
 
 
 def grouped(federation: Federation, window: Window, shares: Shares) -> Shares | None:
-    """Return every group's part, from its clients'; None without groups."""
+    """Return every group's shares, from those of its clients; None without groups."""
     group_of, groups = federation.group_of, federation.groups
     if group_of is None:
         return None

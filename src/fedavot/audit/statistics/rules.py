@@ -1,8 +1,8 @@
 """The rules that an audit compares, by their names in `fedavot.rules`.
 
 Three are the audit's own: ``as-applied``, the weights that the log says were used; ``by-examples``,
-FedAvg with weights in proportion to the examples that each participant trained on, as the log has
-them; and ``fedavot-online-soft``, weights learned by a `SoftOnlineAligner`.
+FedAvg with weights in proportion to the number of examples that each participant trained on,
+according to the log; and ``fedavot-online-soft``, weights learned by a `SoftOnlineAligner`.
 """
 
 from fedavot.rules.names import RuleName, label_of

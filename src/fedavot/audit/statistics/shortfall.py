@@ -1,14 +1,14 @@
-"""What the rounds of a log cannot deliver of the importance, and which clients are behind it.
+"""The importance that the rounds of a log cannot deliver, and the clients that cause it.
 
 A log of moderate size is certified as an explicit law. A large one is searched along two orders:
-that of falling p_i/a_i with a_i = −log(1 − π_i), whose prefixes hold the worst set if clients are
-independent, and that of the potentials after some plain sweeps over evenly spaced rounds, which
-order clients long before they settle. A set found there proves infeasibility. That none is found
-proves nothing, unless sweeps over all rounds come to weights that deliver what is owed.
+by decreasing p_i/a_i with a_i = −log(1 − π_i), whose prefixes contain the worst set if clients are
+independent, and by the potentials after some plain sweeps over evenly spaced rounds, which order
+clients long before they converge. A deficient set found there proves infeasibility. Finding none
+proves nothing, unless sweeps over all rounds reach weights that deliver ``owed``.
 
-What would help is to ask more clients, or all of them. Where states are unknown, cohorts are first
-completed: a client whose state is not known takes part as often as it does where it is known, by a
-draw. To count it absent would call a federation infeasible for want of observation.
+Asking more clients, or all of them, would help. If states are unknown, cohorts are first completed:
+a client whose state is not known is drawn to take part as often as it does where its state is
+known. Counting it as absent would make a federation infeasible only for lack of observations.
 """
 
 from dataclasses import dataclass, replace
@@ -28,11 +28,12 @@ from fedavot.feasibility import certify
 from fedavot.solve import align
 
 MOST_SWEEPS, SWEPT = 50, 1e-6
-"""How many sweeps a large log gets, and how near weights must come to prove feasibility."""
+"""Largest number of sweeps for a large log, and how close weights must come to prove
+feasibility."""
 LEAST_MERGED = 30
-"""Rounds that must be left after merging for the answer to mean anything."""
+"""Smallest number of rounds after merging for a meaningful answer."""
 TIMES = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
-"""How many times as many clients a round are tried, in growing steps."""
+"""Factors by which cohorts are enlarged, in ascending order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,16 +43,16 @@ class Shortfall:
     Attributes
     ----------
     feasible : bool
-        Whether no set is wanted more than it is covered.
+        Whether no set has more importance than coverage.
     deficiency, hall_ratio : float
         As in a certificate.
     deficient, worst : int arrays
-        The sets behind either; empty if feasible.
+        The sets that attain them; empty if feasible.
     order : int array, shape (n_clients,)
-        The clients such that its prefixes are the worst sets.
+        The clients in an order whose prefixes are the worst sets.
     nearest : Plan or None
-        The weights nearest to the importance, which prove it where it is feasible; None for a log
-        so large that they were not found.
+        The weights nearest to the importance, which prove feasibility if it holds; None for a log
+        so large that they were not computed.
     window : Window
         The rounds.
     """
@@ -73,7 +74,7 @@ class Shortfall:
 
 
 def shortfall(window: Window, *, prove: bool = False) -> Shortfall:
-    """Find what the rounds of a window cannot deliver of what they owe.
+    """Find the part of ``owed`` that the rounds of a window cannot deliver.
 
     Parameters
     ----------
@@ -102,7 +103,7 @@ def shortfall(window: Window, *, prove: bool = False) -> Shortfall:
 
 
 def _scanned(window: Window, prove: bool) -> Shortfall:
-    """Look at the prefixes of two orders; other sets may be worse."""
+    """Search the prefixes of two orders; other sets may be worse."""
     rates = window.taken / window.n_rounds
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = window.owed / -np.log1p(-rates)
@@ -149,7 +150,7 @@ def _along(window: Window, order: Integers) -> Shortfall:
 
 
 def first_places(window: Window, order: Integers) -> Integers:
-    """Return where the first member of each round stands in an order, shape (n_rounds,)."""
+    """Return the place in an order of the first member of each round, shape (n_rounds,)."""
     place = np.empty(window.n_clients, dtype=np.int32)
     place[order] = np.arange(window.n_clients, dtype=np.int32)
     return np.asarray(window.incidence.minimum(place))
@@ -161,7 +162,7 @@ def _prefix_coverage(window: Window, order: Integers) -> Floats:
 
 
 def touched(incidence: Incidence, clients: Integers) -> NDArray[np.bool_]:
-    """Say of every round whether any of the clients took part."""
+    """Return, for every round, whether any of the clients took part."""
     mask = np.zeros(incidence.n_clients, dtype=bool)
     mask[clients] = True
     return np.asarray(np.logical_or.reduceat(mask[incidence.members], incidence.offsets[:-1]))
@@ -174,7 +175,7 @@ def completed(window: Window, rates: Floats, *, rng: np.random.Generator) -> Win
     ----------
     window : Window
     rates : float array, shape (n_clients,)
-        How likely each takes part in a round.
+        The probability that each client takes part in a round.
     rng : Generator
     """
     if window.unknown is None:
@@ -188,14 +189,14 @@ def completed(window: Window, rates: Floats, *, rng: np.random.Generator) -> Win
 
 
 def everybody(fitting: Fitting, available: Incidence, *, rng: np.random.Generator) -> Window:
-    """Return the rounds as they were had all who were available taken part, unknown states drawn.
+    """Return the rounds as if all available clients had taken part, with unknown states drawn.
 
     Parameters
     ----------
     fitting : Fitting
-        The rounds, and how many of them tell as much as one look.
+        The rounds, and how many of them amount to one independent observation.
     available : Incidence
-        Who could have taken part in each, as far as is known.
+        The clients that could have taken part in each, as far as is known.
     rng : Generator
     """
     window = fitting.window
@@ -206,10 +207,10 @@ def everybody(fitting: Fitting, available: Incidence, *, rng: np.random.Generato
 def larger_cohorts(
     window: Window, available: Window | None, *, rng: np.random.Generator
 ) -> tuple[int | None, int]:
-    """Return how many times as many clients a round would do, and the most that was tried.
+    """Return the factor by which cohorts would have to grow, and the largest factor tried.
 
-    Where the log tells who was available, more of them are drawn, short of all. Elsewhere rounds in
-    a row are merged, as if each gathered the clients of so many.
+    If the log says which clients were available, more of them are drawn, short of all. Otherwise
+    consecutive rounds are merged, as if one round had gathered the clients of several.
 
     Parameters
     ----------
@@ -236,7 +237,7 @@ def larger_cohorts(
 
 
 def _merged(window: Window, times: int) -> Window | None:
-    """Return the window with every so many rounds in a row made one; None if too few are left."""
+    """Return the window with consecutive rounds merged, ``times`` at a time; None if too few."""
     n_rounds = window.n_rounds // times
     if n_rounds < LEAST_MERGED:
         return None
@@ -248,9 +249,9 @@ def _merged(window: Window, times: int) -> Window | None:
 def _asked(
     window: Window, available: Incidence, times: int, rng: np.random.Generator
 ) -> Window | None:
-    """Return the rounds with so many times as many of the available, drawn.
+    """Return the rounds with ``times`` times as many clients, drawn from the available ones.
 
-    None if fewer times as many were all of them already.
+    None if the next smaller factor already included all of them.
     """
     fewer = max((count for count in TIMES if count < times), default=1)
     if np.all(fewer * window.incidence.sizes >= available.sizes):
@@ -264,7 +265,7 @@ def _asked(
 
 
 def _grouped(window: Window, rounds: Integers, members: Members, n_rounds: int) -> Window:
-    """Return the rounds of pairs of round and client; what is wanted is the whole importance."""
+    """Return a window of pairs of round and client; its target is the whole importance."""
     keys = np.unique(rounds * window.n_clients + members)
     incidence = Incidence.of_keys(keys, n_rounds, window.n_clients)
     return Window(incidence, np.arange(n_rounds), window.importance, None)

@@ -1,7 +1,7 @@
 """The weights that rules give to every entry of a log.
 
-A rule is fitted to some rounds and applied to others: its numbers come in from outside. Rules that
-learn while they are applied are replayed round by round.
+A rule is fitted to some rounds and applied to others, so its fitted numbers are passed in. Rules
+that learn while they are applied are replayed round by round.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,8 @@ from fedavot.soft_online import SOFTNESS, SoftOnlineAligner
 from fedavot.soft_online import STEP as SOFT_STEP
 
 MOST_REPLAYED = 60_000
-"""Rounds that are replayed, the last ones: more than a year of one every ten minutes."""
+"""Largest number of rounds replayed, the last of the log: more than a year at one every ten
+minutes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,7 @@ class Plan:
 
 
 def weights_of(alignment: Alignment | Plan, window: Window) -> Floats:
-    """Return an alignment's weight of every entry."""
+    """Return the weight that an alignment gives to every entry."""
     incidence = window.incidence
     weights = np.empty(incidence.members.size)
     for rounds, entries in window.chunks():
@@ -50,7 +51,7 @@ def _shares(alignment: Alignment | Plan, incidence: Incidence) -> Floats:
 
 
 def inverse(window: Window, seen: Floats) -> Floats:
-    """Return p_i/π_i of every entry: inverse-probability weights."""
+    """Return p_i/π_i for every entry: inverse-probability weights."""
     return np.asarray((window.importance / seen)[window.incidence.members])
 
 
@@ -68,12 +69,12 @@ def normalised(window: Window, weights: Floats) -> Floats:
 
 
 def first_replayed(window: Window) -> int:
-    """Return the round from which on online weights are replayed; 0 if all rounds are."""
+    """Return the round from which online weights are replayed; 0 if all rounds are."""
     return max(0, window.n_rounds - MOST_REPLAYED)
 
 
 def learned(window: Window) -> Floats:
-    """Return the weights that learning on the way would have given, entry by entry.
+    """Return the weights that an online aligner would have given, entry by entry.
 
     Weights of rounds that are not replayed are equal.
     """
@@ -86,9 +87,9 @@ def learned(window: Window) -> Floats:
 
 
 def softly_learned(window: Window) -> Floats:
-    """Return the weights that soft learning on the way would have given, entry by entry.
+    """Return the weights that a soft online aligner would have given, entry by entry.
 
-    As the Flower strategy learns them by default.
+    The Flower strategy learns its weights in this way by default.
     """
     aligner = SoftOnlineAligner(
         window.importance, softness=SOFTNESS, step=SOFT_STEP, around="importance"
@@ -99,18 +100,18 @@ def softly_learned(window: Window) -> Floats:
 
 
 def chosen(window: Window, available: Incidence, rng: np.random.Generator) -> tuple[Window, Floats]:
-    """Return the rounds as they were had the server chosen whom to ask, and their weights.
+    """Return the rounds as if the server had chosen which clients to ask, and their weights.
 
-    In every round as many are chosen as took part, by weights learned on the way.
+    In every round as many clients are chosen as took part, by weights learned online.
 
     Parameters
     ----------
     window : Window
         The rounds as they were.
     available : Incidence
-        Who could have taken part in them; nobody is missing who did.
+        The clients that could have taken part in them, including all that did.
     rng : Generator
-        Of the choices.
+        Generator for the choices.
     """
     aligner = _fresh(window.importance)
     members, weights = [], []

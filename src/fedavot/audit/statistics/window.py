@@ -1,11 +1,12 @@
-"""Some rounds of the log, what each client is owed in them, and sums over them.
+"""Some rounds of the log, the share that each client should have in them, and sums over them.
 
-A client whose state is unknown in a round is owed nothing in it: the importance of the others is
-scaled to one. With U_t for the clients unknown in round t and p(U) for their importance,
+In a round in which its state is unknown, a client's share (``owed``) is 0, and the importance of
+the others is scaled to sum to one. With U_t for the clients whose state is unknown in round t and
+p(U) for their importance,
 
     owed_i = mean over rounds t of  p_i / (1 − p(U_t)) where i ∉ U_t,  0 where i ∈ U_t.
 
-Rounds without participants are left out, as everywhere.
+Rounds without participants are left out, as in the whole audit.
 """
 
 import itertools
@@ -23,7 +24,8 @@ from fedavot.laws.cohorts import Cohorts
 
 Members = NDArray[np.int32]
 MOST_ENTRIES, MOST_CLIENTS = 2_000_000, 2_000
-"""A log beyond either is large: fitting weights to its rounds would take minutes and gigabytes."""
+"""A log that exceeds either number is large: fitting weights to its rounds would take minutes and
+gigabytes."""
 CHUNK = 1 << 20
 """Approximate number of entries processed at a time, to save memory."""
 
@@ -90,20 +92,20 @@ class Window:
 
     @cached_property
     def owed(self) -> Floats:
-        """Mean importance owed to each client, shape (n_clients,); it sums to one."""
+        """Mean share that each client should have, shape (n_clients,); it sums to one."""
         if self.unknown is None:
             return self.importance
         owed = self.owed_in(np.ones(self.n_rounds, dtype=bool))
-        # If no client with importance is ever observed, the importance itself is all there is.
+        # If no client with importance is ever observed, use the importance itself.
         return owed / owed.sum() if owed.sum() > 0 else self.importance
 
     def owed_in(self, chosen: NDArray[np.bool_]) -> Floats:
-        """Return the sum of what each client is owed in some rounds, shape (n_clients,)."""
+        """Return the sum of each client's ``owed`` over some rounds, shape (n_clients,)."""
         scale = np.where(chosen, self._scale, 0.0)
         if self.unknown is None:
             return np.asarray(self.importance * scale.sum())
         lost = total_by(self.unknown.members, scale[self._unknown_rounds], self.n_clients)
-        # Against rounding: a client unknown in all of them is owed nothing.
+        # Against rounding: the share of a client unknown in all of them is exactly 0.
         left = np.where(lost < scale.sum() * (1.0 - 1e-12), scale.sum() - lost, 0.0)
         return np.asarray(self.importance * left)
 

@@ -1,1 +1,1 @@
-"""What is kept: the log, the checkpoint and the memory."""
+"""The files of a run: the log, the checkpoint and the memory."""

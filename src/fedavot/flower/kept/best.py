@@ -29,7 +29,7 @@ class Best(NamedTuple):
     round : int
         The round after which it was the global model.
     metric : str
-        The metric that it is best by; with "-" in front, the smallest value is the best.
+        The metric by which it is best; with "-" in front, the smallest value is the best.
     value : float
         The value of that metric.
     """
@@ -69,7 +69,7 @@ class BestModel:
     Parameters
     ----------
     folder : Path
-        Folder of the file. If it has one already, that model is the one to surpass.
+        Folder of the file. If it already has a best model, a new one has to surpass it.
     metric : str
         Metric of the evaluation on the server or, if that has none of this name, on clients.
     """

@@ -76,9 +76,9 @@ def form_of(model: ArrayRecord) -> dict[str, list[Any]]:
 
 
 def refuse_other_form(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Raise if a run began with another model, given the forms of both.
+    """Raise if a run began with a different model, given the forms of both.
 
-    The model of the checkpoint may have others: a strategy may add and remove arrays.
+    The model in the checkpoint may have other arrays: a strategy may add and remove them.
     """
     for key in [*wanted, *found]:
         if found.get(key) != wanted.get(key):
@@ -90,9 +90,9 @@ def refuse_other_form(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> No
 
 
 def refuse_unusable(model: ArrayRecord, form: Mapping[str, Any], *, exact: bool) -> None:
-    """Raise if a model in a checkpoint is not finite, or has an array in another form.
+    """Raise if a model in a checkpoint is not finite, or has an array of a different form.
 
-    If ``exact``, it must have the arrays of that form, and no others.
+    If ``exact``, it must have exactly the arrays of that form.
     """
     if exact and (odd := sorted(model.keys() ^ form.keys())):
         raise CheckpointError(

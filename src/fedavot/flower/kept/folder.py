@@ -49,7 +49,7 @@ def lock(path: Path) -> int:
         import fcntl
 
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:  # this system has no such locks
+    except ImportError:  # this system does not have such locks
         pass
     except OSError:
         os.close(number)
@@ -138,7 +138,7 @@ class RunFolder:
 
     def _open(self, model: ArrayRecord, *, memory: Memory | None, resume: bool) -> None:
         kept = (saved.FILE, LOG, ROWS, BEST)
-        # A run that was stopped before its first round leaves an empty log: nothing to continue.
+        # A run that was stopped before its first round leaves an empty log, and nothing to resume.
         paths = {name: self._folder / name for name in kept}
         existing = [name for name, at in paths.items() if at.exists() and at.stat().st_size]
         if existing and not resume:
@@ -203,7 +203,7 @@ class RunFolder:
             self.memory.saved()
 
     def begin(self, run: Progress, *, resume: bool) -> None:
-        """Begin a run, or bring it to where its checkpoint is, if ``resume`` and there is one."""
+        """Begin a run, or restore it from its checkpoint, if ``resume`` and there is one."""
         assert self._log is not None
         self._configs = [copy.deepcopy(dict(config)) for config in run.configs]
         if not resume:
@@ -229,7 +229,7 @@ class RunFolder:
         assert self._log is not None
         assert self._state is not None
         meta = checkpoint.meta
-        # What is ours has numbers and text; other arrays are missing, wherever they are named.
+        # Our own arrays hold numbers and text; arrays of other types count as missing.
         own = {name: it for name, it in checkpoint.arrays.items() if it.dtype.kind in "biufU"}
         weighed = unpack(meta["weigher"], own)
         difference = self._parts.weigher.differs(weighed)

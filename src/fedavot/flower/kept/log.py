@@ -7,10 +7,11 @@ disk before the round ends. When a run resumes, a line that a crash truncated an
 rounds after the checkpoint are removed.
 
 If more than a hundred clients are available, a line has their number and the SHA-256 of their names
-instead of the names (each ended by a line break, in order), and the names that no line has had
-since the run was started. It leaves out who was asked and who replied, which follow: the weights
-have the clients that replied, and those asked are these, failed, late and excluded. So a line is a
-few kB long, and as much longer as more clients take part.
+(each ended by a line break, in order) instead of the names, plus the names that are in no earlier
+line of the run. It leaves out which clients were asked and which replied, since these follow from
+the rest: the weights name the clients that replied, and the clients asked are these and those that
+failed, were late or were excluded. So a line is a few kB long, and grows only with the number of
+participants.
 """
 
 import hashlib
@@ -65,22 +66,22 @@ class Round:
         Weights of the clients that replied, summing to one; empty if no client did.
     applied : bool
         Whether the wrapped strategy averaged by weights; if not, `weights` are those that it was
-        given, or equal ones if it took the plain mean.
+        given, or equal weights if it took the plain mean.
     memory : str
-        Where absent clients are remembered, "server" or "clients"; a line has this only if they
-        are.
+        Where updates of absent clients are remembered, "server" or "clients"; a line has this only
+        if memory is used.
     gap : float
         Total variation distance between the importance and the mean weights so far, as a fraction.
     known, unknown : int
-        With importance "examples": number of clients whose examples are known, among which the gap
-        is, and of clients that were available and have not sent a usable update yet. A line has
-        them only if there are any of the latter.
+        With importance "examples": number of clients whose example counts are known, over which the
+        gap is computed, and of clients that were available but have not sent a usable update yet. A
+        line has them only if there are any of the latter.
     effective_cohort_size : float
         1/Σ w²: number of equally weighted clients whose average has the same variance; 0 if no
         client replied.
     events : list of str
-        What changed before the round, such as the importance or the clients at a resume; a line has
-        this only if something did.
+        Changes before the round, such as in the importance or the clients at a resume; a line has
+        this only if there were any.
     metrics : dict
         Training metrics aggregated by the wrapped strategy.
     time : str
@@ -120,7 +121,7 @@ class Round:
         line = f"round {self.round}: {', '.join(parts)}"
         if not self.weights:
             return line
-        # With memory the model has a part of every client, whatever the weights of the replies.
+        # With memory, every client contributes to the model, whatever the weights of the replies.
         what = "gap of the replies' weights" if self.memory else "gap"
         among = f" among the {self.known} clients whose examples are known ({self.unknown} unknown)"
         figures = [
@@ -210,7 +211,7 @@ class ParticipationLog:
     def cut(self, last: int) -> None:
         """Remove the lines after round ``last``, and a line that a crash truncated.
 
-        Rounds are in order, so that only the lines to be removed are read, and the one before.
+        Rounds are in order, so only the lines to be removed and the one before them are read.
         """
         found = end = 0
         with self.path.open("r+b") as stream:

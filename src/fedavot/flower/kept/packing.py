@@ -1,7 +1,7 @@
 """Serialise plain data as JSON and named arrays: numbers, text, paths, arrays, records, containers.
 
-A value comes back as the type it was, such as a Counter, a defaultdict or a random generator. Types
-are compared exactly: an object of a derived class may hold more, and is refused.
+A value is restored with its original type, such as a Counter, a defaultdict or a random generator.
+Types are compared exactly: an object of a derived class may hold more data, and is refused.
 """
 
 import random
@@ -66,13 +66,13 @@ _KINDS: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     PurePosixPath: (str, PurePosixPath),
     PureWindowsPath: (str, PureWindowsPath),
 }
-"""How a value is made of simpler ones, and made again, by its type."""
+"""How a value is split into simpler ones and rebuilt from them, by its type."""
 
 _NAMED = {kind.__name__: kind for kind in _KINDS}
 
 
 class Packer:
-    """Serialise values as JSON; collect their arrays under a prefix and numbers."""
+    """Serialise values as JSON; collect their arrays under a prefix and running numbers."""
 
     def __init__(self, prefix: str = "strategy") -> None:
         self._prefix = prefix
@@ -106,7 +106,7 @@ class Packer:
 
 
 def has_own_default(value: defaultdict[Any, Any]) -> bool:
-    """Return whether the default of a defaultdict is a function of the user's."""
+    """Return whether the default of a defaultdict is a user-defined function."""
     default = value.default_factory
     return default is not None and default not in DEFAULTS.values()
 

@@ -1,14 +1,14 @@
 """What a strategy keeps between rounds, for a checkpoint.
 
-A strategy can say it with ``state_dict()`` and ``load_state_dict(state)``; `FLOWERS` has what
-Flower's own classes keep, also beneath such a strategy. Without these methods the state is every
-attribute that is plain data, or says its state itself, and differs from what it was when the run
-began. Attributes that did not change are settings and come from the code, so that they can be
-changed for the rest of a run; so are tools: functions, locks, trackers and other objects. A
-container that holds other objects than these is neither, and is refused before anybody trains. If
-an attribute becomes one during a run, a warning says so, and the checkpoint is refused when the run
-resumes. A tool whose own attributes are plain data and change, such as a counter, is named in a
-warning: it begins anew when the run resumes.
+A strategy can define its state with ``state_dict()`` and ``load_state_dict(state)``; `FLOWERS`
+lists what Flower's own classes keep, also where such a strategy wraps or extends one. Without these
+methods, the state is every attribute that is plain data, or has these methods itself, and differs
+from its value when the run began. Attributes that did not change are settings and come from the
+code, so they can be changed for the rest of a run; so do tools: functions, locks, trackers and
+other objects. A container that holds other objects than data and code is neither, and is refused
+before any client trains. If an attribute becomes such a container during a run, a warning says so,
+and the checkpoint is refused when the run resumes. A tool whose own attributes are plain data and
+change, such as a counter, is named in a warning: it starts afresh when the run resumes.
 """
 
 import enum
@@ -142,7 +142,7 @@ class _Layer:
             self._before[name] = packed, [array.copy() for array in packer.arrays.values()]
 
     def pack(self, into: Packer) -> dict[str, Any]:
-        """Return what changed, what cannot be saved, and what the strategy says itself."""
+        """Return what changed, what cannot be saved, and the strategy's own ``state_dict``."""
         data: dict[str, Any] = {}
         objects: dict[str, Any] = {}
         lost: list[str] = []
@@ -166,7 +166,7 @@ class _Layer:
         }
 
     def changed_tools(self) -> list[str]:
-        """Return the tools that hold other plain data than when the run began."""
+        """Return the tools whose plain data differ from when the run began."""
         now = {name: _held_by(getattr(self._strategy, name, None)) for name in self.tools}
         return [f"{self.name}.{name}" for name, held in self.tools.items() if now[name] != held]
 
@@ -205,7 +205,7 @@ def _held_by(tool: Any) -> Any:
 
 
 def _says_itself(strategy: Any) -> bool:
-    """Return whether a strategy says what it keeps; raise if it says only half of it."""
+    """Return whether a strategy has both state methods; raise if it has only one of them."""
     has = _methods(strategy)
     if any(has) and not all(has):
         raise CheckpointError(
@@ -221,7 +221,7 @@ def _methods(value: Any) -> list[bool]:
 
 
 def _state_of(value: Any) -> Any:
-    """Return plain data as it is, and of an object what it says itself that it keeps."""
+    """Return plain data unchanged, and the ``state_dict`` of an object that has one."""
     if type(value) is defaultdict and has_own_default(value):
         return dict(value)
     return value.state_dict() if all(_methods(value)) else value
@@ -237,7 +237,7 @@ def _load(value: Any, state: Any) -> None:
 
 
 def _is_mixed(value: Any) -> bool:
-    """Return whether a value is a container that holds other objects than data and code."""
+    """Return whether a value is a container that holds anything other than data and code."""
     return isinstance(value, CONTAINERS) and not _is_code(value)
 
 

@@ -31,7 +31,7 @@ def memory_of(
     folder : Path or None
         Folder for memories on the server, or for the name under which clients keep theirs.
     resume : bool
-        Whether clients go on with what they have under that name.
+        Whether clients continue with the memories that they have under that name.
     """
     if folder is None or options.where == "clients":
         return OnClients(model, options, weigher, folder, resume=resume)

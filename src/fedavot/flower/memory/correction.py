@@ -1,4 +1,4 @@
-"""Correction: clients whose local steps drift less, two lines in a training loop.
+"""Correction: less client drift in local steps, with two lines in a training loop.
 
     shift = fedavot.flower.correction(context, steps=n_steps)
     for batch in batches:          # n_steps of them
@@ -6,12 +6,13 @@
         optimiser.step()
         shift(model)
 
-Each call adds −κ (y_i − T)/n_steps to the parameters, so that a round adds −κ (y_i − T): what is
-particular to client i is taken out of its path, and added to its update again before it is sent.
-κ is what the server has learnt so far. y_i and T are those of whole rounds, so step sizes do not
-enter.
+Each call adds −κ (y_i − T)/n_steps to the parameters, so that a round adds −κ (y_i − T): the part
+that is specific to client i is removed from its local path, and added back to its update before it
+is sent. κ is the value that the server has learnt so far. y_i and T refer to whole rounds, so step
+sizes do not enter.
 
-The shift and what was made of it are records in the state of the app while the train function runs.
+While the train function runs, the shift and how much of it was applied are records in the state of
+the app.
 """
 
 import functools
@@ -51,9 +52,9 @@ def correction(context: Context, *, steps: int) -> Callable[[Any], None]:
         To be called after each step with a PyTorch module, or with the parameters by name (an
         iterable of pairs or a mapping), or with a list of NumPy arrays in the order of the model.
         They are changed in place. It does nothing if there is nothing to correct: in a client's
-        first rounds, and if clients keep no memory, which is logged. If it is called more or less
-        often than ``steps`` times, more or less of the drift is taken out of the path, and as much
-        is added to the update again.
+        first rounds, and if clients keep no memory, which is logged. If it is called more or fewer
+        than ``steps`` times, more or less of the drift is removed from the path, and the same
+        amount is added back to the update.
 
     Examples
     --------
@@ -74,7 +75,7 @@ def correction(context: Context, *, steps: int) -> Callable[[Any], None]:
     ready: dict[str, Any] = {}
 
     def shift(model: Any) -> None:
-        # In rounds without a shift too, so that a mistake shows in the first one.
+        # Also in rounds without a shift, so that a mistake shows in the first round.
         for name, values in _named(model, expected):
             if name in parts:
                 _add(values, parts[name], ready, name)
@@ -93,7 +94,7 @@ def offer(context: Context, layout: Layout, path: Model | None) -> None:
 
 
 def withdraw(context: Context, layout: Layout, path: Model | None) -> tuple[bool, Model | None]:
-    """Take it back; return whether the client corrects, and as much of the path as it followed."""
+    """Remove it; return whether the client corrects, and how much of the path it followed."""
     done: Mapping[str, Any] = context.state.config_records.get(SHIFTED, {})
     for name in (SHIFT, SHIFTED):
         if name in context.state:
@@ -107,7 +108,7 @@ def withdraw(context: Context, layout: Layout, path: Model | None) -> tuple[bool
 
 @functools.cache
 def _report_no_memory() -> None:
-    """Say once in a process that correction does nothing."""
+    """Log, once per process, that correction does nothing."""
     _log.warning(
         "FedAVOT: correction() does nothing, because there is no memory on clients; it needs "
         "FedAVOT(..., memory='clients') on the server and introduce(app, memory=True) in this app"
@@ -143,7 +144,7 @@ def _named(model: Any, expected: Sequence[str] | None) -> Iterable[tuple[str, An
 
 
 def _add(values: Any, part: Any, ready: dict[str, Any], name: str) -> None:
-    """Add to an array or a tensor in place; tensors are made once."""
+    """Add to an array or a tensor in place; tensors are created once."""
     if isinstance(values, np.ndarray):
         values += part.astype(values.dtype)
         return

@@ -1,7 +1,8 @@
-"""The floating-point arrays of a model, which are what is remembered, as lists of arrays.
+"""The floating-point arrays of a model, the ones that are remembered, as lists of arrays.
 
-Arithmetic is in single precision at least. A model that is sent on is rounded to its own types, so
-both sides take an update to be what arrives less the model that was sent, and agree to the bit.
+Arithmetic uses at least single precision. A model that is sent is rounded to its own types, so both
+sides compute an update as the model that arrives minus the model that was sent, and agree to the
+bit.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ class Layout:
     Parameters
     ----------
     model : ArrayRecord
-        Any model with these arrays; others are left as they are.
+        Any model with these arrays; its other arrays are left as they are.
     """
 
     def __init__(self, model: ArrayRecord) -> None:

@@ -1,12 +1,13 @@
 """Memories on the clients: the server's side, one mean and three numbers per client.
 
-Train messages carry what a client needs to keep its memory in step: which of its replies was last
-accepted, with which gain; trust and correction; and the mean, if the client corrects. Replies carry
-θ + u_i and the memory, or θ + d_i alone if trust is 1; see `wire`.
+Train messages carry what a client needs to keep its memory in sync: which of its replies was last
+accepted, and with which gain; trust and correction; and the mean, if the client corrects. Replies
+carry θ + u_i and the memory, or θ + d_i alone if trust is 1; see `wire`.
 
-Nothing that a client claims is taken on trust where it can be computed: the products are, if both
-arrays are there; otherwise they have to agree with the innovation. A memory is a mean of updates
-that were accepted, so one that is larger than any of them excludes the reply, as damage does.
+The server computes what it can instead of trusting a client's claims: it computes the products if
+both arrays are there; otherwise the claimed products have to be consistent with the innovation. A
+memory is a mean of accepted updates, so a memory larger than any of them excludes the reply, as
+does a damaged one.
 """
 
 import contextlib
@@ -38,7 +39,7 @@ _log = logging.getLogger("flwr")
 TRAINING = "training.txt"
 """File with the name of the training, under which clients keep their memories."""
 AGREE = 1e-3
-"""Relative room for sums of squares in single precision, on two machines."""
+"""Relative tolerance for sums of squares in single precision on two machines."""
 
 REMEDY = "call fedavot.flower.introduce(app, memory=True) in the ClientApp, or use memory='server'"
 KEEP = (
@@ -58,7 +59,7 @@ class OnClients(SteadyMemory):
     folder : Path or None
         Folder of the run, if it has one.
     resume : bool
-        Whether clients go on with what they have of a run that was begun in this folder.
+        Whether clients continue with their memories of a run that was begun in this folder.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class OnClients(SteadyMemory):
         return refused
 
     def _report_lost(self, names: Iterable[str], usable: Mapping[str, Message]) -> None:
-        """Say whose memory is gone for good while the mean still has it, once for each client."""
+        """Log, once per client, that its memory is lost for good but still in the mean."""
         since = {}
         for name in names:
             told = self._told[id(usable[name])]
@@ -195,7 +196,7 @@ class OnClients(SteadyMemory):
             return None
 
     def _wrong(self, name: str, told: Told) -> str | None:
-        """Return what is wrong with what a client says about its memory."""
+        """Return what is wrong with a client's claims about its memory."""
         known = self._accepted(name)
         if told.round != self.rule.rounds + 1 or told.since not in (0, known):
             return (
@@ -225,7 +226,7 @@ class OnClients(SteadyMemory):
     def _replies(
         self, usable: Mapping[str, Message], clients: Sequence[int], start: Model
     ) -> list[Reply]:
-        """Return what the clients sent, and note who corrects."""
+        """Return what the clients sent, and note which clients correct."""
         more = max(max(clients, default=-1) + 1 - self._corrects.size, 0)
         self._corrects = np.pad(self._corrects, (0, more))
         found = []
@@ -253,7 +254,7 @@ class OnClients(SteadyMemory):
         return Reply(request.round, told.since, sent, None, self._credible(told, sent))
 
     def _credible(self, told: Told, sent: Model) -> tuple[float, float, float]:
-        """Return the products that a client claims; no evidence if they do not fit together."""
+        """Return the products that a client claims, or no evidence if they are inconsistent."""
         mixed, new, old = told.products
         apart = abs(new - 2.0 * mixed + old - product(sent, sent))
         fits = min(new, old) >= 0 and mixed**2 <= new * old * (1 + AGREE)
@@ -261,10 +262,10 @@ class OnClients(SteadyMemory):
 
 
 def _name(folder: Path | None, *, resume: bool) -> str:
-    """Return the name of a training; it is on the disk before any client is asked.
+    """Return the name of a training; it is written to disk before any client is asked.
 
-    So a run that is killed before its first checkpoint goes on with the files that its clients
-    have, and leaves none behind.
+    So a run that is killed before its first checkpoint continues with the files that its clients
+    have, and no orphaned files are left behind.
     """
     drawn = uuid.uuid4().hex
     if folder is None:

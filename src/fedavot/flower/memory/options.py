@@ -18,16 +18,19 @@ class Memory:
     ----------
     where : str
         "server": one model per client, in a file in the folder. "clients": every client keeps its
-        own, and the server one mean; needs ``introduce(app, memory=True)`` in the ClientApp.
+        own, and the server keeps only their mean; needs ``introduce(app, memory=True)`` in the
+        ClientApp.
     share : float
-        β, from 0 to 1: how much of the news from those present the absent are taken to share.
+        β, from 0 to 1: the fraction of the innovation of present clients that absent clients are
+        assumed to share.
     damping : float or None
-        c, in rounds; twice the mean time to return if None.
+        c, in rounds; twice the mean return time if None.
     trust : float or None
         α, from 0 to 1; learnt if None. With 1, clients that keep their own memory upload one model
         per round; with less, two.
     half_life : float or None
-        Rounds in which a memory that is not renewed loses half of its weight; None: it does not.
+        Number of rounds after which a memory that is not renewed loses half of its weight; None for
+        no decay.
     """
 
     where: str = "server"
@@ -54,7 +57,7 @@ class Memory:
 
 
 def as_memory(given: "Memory | str | None") -> Memory | None:
-    """Return the options that a word stands for; None for no memory."""
+    """Return the options for a keyword; None for no memory."""
     if given is None or isinstance(given, Memory):
         return given
     if not isinstance(given, str) or given not in PLACES:

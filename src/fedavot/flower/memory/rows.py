@@ -1,7 +1,7 @@
 """Memories on disk: one row per client in one memory-mapped file.
 
 The new rows of a round are first written to a journal, and to the file once the checkpoint of the
-round is written; after a crash in between, either the old rows or the journal with the new ones are
+round is written; after a crash in between, either the old rows or the journal with the new ones is
 complete. The checkpoint holds a digest of every row, and a resumed run refuses damaged rows.
 """
 
@@ -48,7 +48,7 @@ class Rows:
     def refuse_without_room(self, n_clients: int) -> None:
         """Raise if the disk has no room for that many clients."""
         path, free = self._folder / ROWS, shutil.disk_usage(self._folder).free
-        # Space that the file takes already; it may be sparse.
+        # Space that the file already takes; it may be sparse.
         taken = path.stat().st_blocks * 512 if path.exists() else 0
         needed = self.bytes_for(n_clients)
         if needed - taken > free:
@@ -187,7 +187,7 @@ class Rows:
 
 
 def _digest(row: NDArray[Any]) -> int:
-    """Return a 64-bit digest of a row; 0 for a row of zeros, as of a client without an update."""
+    """Return a 64-bit digest of a row; 0 for zeros, as for a client without an update."""
     # Compare bytes, not numbers: a zero whose sign bit was flipped still equals zero.
     content = row.tobytes()
     if content.count(0) == len(content):

@@ -1,13 +1,13 @@
-"""The steady rule ahead of the wrapped strategy, which gets θ + change from every client.
+"""The steady rule, applied before the wrapped strategy, which gets θ + change from every client.
 
     change = α T + Σ w_i (u_i − α y_i),   u_i = θ_i − θ
 
-All replies get the same floating-point arrays, so that their average is θ + change by whichever
-weights, and FedAvgM, FedAdam and the like take their own step from there. Arrays of other types are
-averaged by weight. A round is proposed before the wrapped strategy sees it, and settled after.
+All replies get the same floating-point arrays, so that their average is θ + change for any weights,
+and FedAvgM, FedAdam and the like take their own step from there. Arrays of other types are averaged
+by weight. A round is combined before the wrapped strategy sees it, and settled afterwards.
 
-`fedavot.rules.held` has the rule. With memories on the server its clients' side is done here, on
-rows of a file; see `on_clients` for memories that clients keep themselves.
+`fedavot.rules.held` implements the rule. With memories on the server, the clients' side of the rule
+runs here, on rows of a file; see `on_clients` for memories that clients keep themselves.
 """
 
 import logging
@@ -33,14 +33,14 @@ NOT_SAVED = ("importance", "constants")
 """Fields of `ServerMemory` that come from the weigher and the options."""
 
 SAME = 1e-9
-"""Relative difference up to which importance is the same as before."""
+"""Relative difference up to which an importance counts as unchanged."""
 
 PER_CLIENT = ("accepted", "gains", "masses", "written")
-"""Those with a number per client, of which only clients that were heard are saved."""
+"""Fields with one number per client; only those of clients that have replied are saved."""
 
 
 class SteadyMemory:
-    """What both places have in common; see `fedavot.flower.kept.folder.Remembers`.
+    """What memories on the server and on clients have in common.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class SteadyMemory:
 
     @property
     def where(self) -> str:
-        """Where clients are remembered."""
+        """Where clients' updates are remembered."""
         return self._options.where
 
     def prepare(self, number: int, messages: Mapping[str, Message]) -> None:
@@ -67,11 +67,11 @@ class SteadyMemory:
         self.rule.rounds = number - 1
 
     def receive(self, replies: Iterable[Message]) -> list[Message]:
-        """Return the replies of a round without what is for the memory alone."""
+        """Return the replies of a round without the records that only the memory uses."""
         return list(replies)
 
     def unusable(self, usable: Mapping[str, Message]) -> dict[str, str]:
-        """Return why some replies that can be used otherwise cannot be used with memory."""
+        """Return why some otherwise usable replies cannot be used with memory."""
         return {}
 
     def combine(
@@ -89,7 +89,7 @@ class SteadyMemory:
         return combined
 
     def settle(self, *, accepted: bool) -> None:
-        """End the round: keep what was combined if the wrapped strategy used it, or forget it."""
+        """End the round: keep the combined state if the wrapped strategy used it, or discard it."""
         self.rule.accept(self._step if accepted else None)
         self._step = None
 
@@ -102,7 +102,7 @@ class SteadyMemory:
         return {"where": self._options.where, "heard": heard, "shares": shares, **held}
 
     def saved(self) -> None:
-        """Do nothing: the checkpoint is all there is."""
+        """Do nothing: all state is in the checkpoint."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the state in a checkpoint."""
@@ -128,16 +128,17 @@ class SteadyMemory:
                 self._reweigh(heard)
 
     def clear(self) -> None:
-        """Delete what an earlier run left that has no checkpoint."""
+        """Delete what an earlier run without a checkpoint left behind."""
 
     def _recover(self, state: Mapping[str, Any]) -> None:
         """Check and complete the files that belong to a checkpoint."""
 
     def _reweigh(self, heard: Integers) -> None:
-        """Take note that clients that were heard have another importance than in the mean."""
+        """Handle clients that have replied whose importance differs from that in the mean."""
         _log.warning(
-            "FedAVOT: the mean of the memories has the importance of before; what is new counts by "
-            "that of now, and with a half-life the difference fades"
+            "FedAVOT: the importance changed; the mean of the memories still has the earlier "
+            "importance, and new updates count by the current one; with a half-life the "
+            "difference fades"
         )
 
     def _replies(
@@ -199,7 +200,7 @@ class OnServer(SteadyMemory):
         self._rows.clear()
 
     def _reweigh(self, heard: Integers) -> None:
-        """Compute the mean again, by the importance of now."""
+        """Recompute the mean with the current importance."""
         parts = [(0.0, self.layout.zeros())]
         for client in heard.tolist():
             (row,) = self._rows.read([client])
@@ -225,7 +226,7 @@ class OnServer(SteadyMemory):
 
 
 def _size(count: int) -> str:
-    """Return a number of bytes with a unit of which there are not few."""
+    """Return a number of bytes in a suitable unit."""
     units = {"GB": 1e9, "MB": 1e6, "kB": 1e3, "bytes": 1}
     name, unit = next(it for it in units.items() if count >= it[1] or it[0] == "bytes")
     return f"{count / unit:.3g} {name}"

@@ -1,9 +1,9 @@
 """Where a client keeps its memory: in the state of the app, or in a file.
 
-Flower keeps ``context.state`` for as long as the SuperNode runs, and for one run: a server that is
-restarted starts a new one. With a folder in the node configuration (or the run configuration, for
-simulations) the memory is in a file there, which survives a restart of either side. It is written
-before the reply is sent, one file per training and client.
+Flower keeps ``context.state`` for as long as the SuperNode runs, and only within one run: a server
+that is restarted starts a new one. With a folder in the node configuration (or, for simulations, in
+the run configuration), the memory is in a file there, which survives a restart of either side. It
+is written before the reply is sent, one file per training and client.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ NUMBERS = {"since": int, "pending_round": int, "pending_fade": float}
 
 @dataclass
 class Kept:
-    """A client's memory, and of which model its last innovation is."""
+    """A client's memory, and the model that its last innovation belongs to."""
 
     held: ClientMemory
     model: str = ""
@@ -45,7 +45,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Store:
-    """The place of one client's memory in one training."""
+    """The storage of one client's memory in one training."""
 
     context: Context
     training: str
@@ -62,7 +62,7 @@ class Store:
         return None
 
     def load(self) -> Kept:
-        """Return the memory; a new one if there is none of this training and client."""
+        """Return the memory, or a new one if there is none for this training and client."""
         try:
             about, models = self._read()
             if (about.pop("training"), about.pop("client")) != (self.training, self.client):
@@ -76,7 +76,7 @@ class Store:
             return Kept(ClientMemory())
 
     def save(self, kept: Kept) -> None:
-        """Keep the memory in the place of the earlier one."""
+        """Save the memory in place of the earlier one."""
         held = vars(kept.held)
         about = {name: value for name, value in held.items() if name not in MODELS}
         about |= {"training": self.training, "client": self.client, "model": kept.model}

@@ -1,10 +1,10 @@
-"""What the server and clients that keep their own memory say to one another, as Flower's records.
+"""What the server and clients that keep their own memory exchange, as Flower records.
 
 A train message gets a `ConfigRecord` with the numbers of a `Request` and, for clients that correct,
-an `ArrayRecord` with the mean. A reply gets a `ConfigRecord` with those of a `Reply` and, where the
-server needs it, an `ArrayRecord` with the client's memory. Its model record stays the only other
-one: the model that was sent plus u_i, or plus d_i if trust is 1. Both sides take their records out
-before anybody else sees them.
+an `ArrayRecord` with the mean. A reply gets a `ConfigRecord` with the numbers of a `Reply` and, if
+the server needs it, an `ArrayRecord` with the client's memory. The only other array record is the
+model: the one that was sent plus u_i, or plus d_i if trust is 1. Both sides take their records out
+before any other code sees them.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class Asked:
     """Name of the training, the same after a resume; memories of another one are not used."""
     client: str
     numbers: dict[str, Any]
-    """The fields of a `Request` but for the mean."""
+    """The fields of a `Request` except the mean."""
     mean: ArrayRecord | None
 
 
@@ -71,7 +71,7 @@ def take_request(message: Message) -> Asked | None:
 
 
 def put_reply(reply: Message, about: Mapping[str, Any], memory: ArrayRecord | None) -> None:
-    """Add to a reply what the server needs beside the model."""
+    """Add to a reply what the server needs besides the model."""
     reply.content[RECORD] = ConfigRecord({"version": VERSION, **about})
     if memory is not None:
         reply.content[HELD] = memory

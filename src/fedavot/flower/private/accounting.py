@@ -72,5 +72,5 @@ def _log_delta(epsilon: float, mu: float) -> float:
     a, b = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
     first = float(log_ndtr(a))
     second = math.log(erfcx(-b / math.sqrt(2.0)) / 2) - a * a / 2
-    # Where both are equal to rounding, δ is smaller than any δ that can be asked for.
+    # If both are equal up to rounding, δ is smaller than any δ that can be requested.
     return first + math.log(-math.expm1(second - first)) if second < first else -math.inf

@@ -62,11 +62,11 @@ class ExactNoise(Strategy):
         A strategy that averages replies by the metric ``weighted_by_key``: FedAvg, FedAvgM,
         FedProx, FedAdam, FedAdagrad, FedYogi, or a subclass that also does.
     noise_multiplier : float
-        z, the ratio of noise to sensitivity; 0 clips without noise and protects nobody.
+        z, the ratio of noise to sensitivity; 0 clips without noise and gives no protection.
     clipping_norm : float
         C, above 0: updates are clipped to this norm, taken over all floating-point arrays.
     seed : int, optional
-        Seed for the noise, for tests and studies only: anybody who knows it can remove the noise.
+        Seed for the noise, for tests and studies only: anyone who knows it can remove the noise.
         By default noise comes from the operating system's cryptographic generator.
     """
 

@@ -95,8 +95,8 @@ def secure_count(
 ) -> Message:
     """Report the count that the server sent instead of the number of examples.
 
-    A client mod, to be listed after ``secaggplus_mod``. It also answers the server's question for
-    the client's name. Other messages pass unchanged.
+    A client mod, to be listed after ``secaggplus_mod``. It also answers the server's query for the
+    client's name. Other messages pass unchanged.
     """
     content = message.content
     if message.metadata.message_type == f"query.{ACTION}":
@@ -291,7 +291,7 @@ class SecureFedAVOT(Strategy):
         return round(count / self.workflow.max_weight * self.workflow.quantization_range)
 
     def _other_counts(self, results: list[tuple[ClientProxy, FitRes]]) -> str | None:
-        """Return a message if a client reports another count than it was sent, else None.
+        """Return a message if a client reports a different count than it was sent, else None.
 
         A client that reports the right count may still mask its model with another one.
         """

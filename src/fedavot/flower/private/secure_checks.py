@@ -1,4 +1,4 @@
-"""What SecAgg+ with aligned weights can use: weightings, models and numbers of clients."""
+"""Checks that SecAgg+ with aligned weights can use a weighting, a model and a number of clients."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from fedavot.flower.worth.importance import Importance
 from fedavot.flower.worth.records import is_float
 
 REACH = 0.99
-"""Fraction of the clipping range from which on entries of the model are refused."""
+"""Fraction of the clipping range from which entries of the model are refused."""
 
 
 def check_weighting(weighting: Weighting, importance: Importance) -> None:

@@ -1,1 +1,1 @@
-"""Who is who: client names, and the nodes that are admitted."""
+"""Client identity: client names, and the nodes that are admitted."""

@@ -31,14 +31,14 @@ as many, so a node that left between the two calls would stall the run. While Fl
 once per second."""
 
 MOST_LOOKS = 600
-"""Number of looks in a row that find the same nodes, some of them refused, after which waiting is
-given up; at one look per second, ten minutes, and longer where nodes take their time to answer. If
-no node is refused, the run waits for nodes without a limit, as Flower does."""
+"""Number of consecutive polls that find the same nodes, some of them refused, after which the run
+stops waiting; ten minutes at one poll per second, and longer if nodes are slow to answer. If no
+node is refused, the run waits for nodes without a limit, as Flower does."""
 
 
 FEW_LOOKS = 30
-"""The same where every node that is connected said why it cannot be asked, and there are as many as
-the strategy waits for: then there is nothing to wait for."""
+"""The same, if the reason why it cannot be asked is known for every connected node, and there are
+as many nodes as the strategy waits for: then there is nothing left to wait for."""
 
 
 class AdmittedGrid(Grid):
@@ -53,7 +53,7 @@ class AdmittedGrid(Grid):
     weigher : Weigher
         Decides which clients have an importance.
     config : mapping, optional
-        The configuration of the round's messages, for the questions to new nodes.
+        The configuration of the round's messages, for the queries to new nodes.
     least : int
         Number of nodes that the strategy waits for.
 
@@ -82,7 +82,7 @@ class AdmittedGrid(Grid):
         self._config = config
         self._least = least
         self._chosen: set[str] | None = None
-        # A strategy may list the nodes more than once, and other nodes each time.
+        # A strategy may list the nodes more than once, with a different result each time.
         self._looks: list[tuple[list[str], list[int]]] = []
         self._updated = -math.inf
         self._idle = 0
@@ -127,7 +127,7 @@ class AdmittedGrid(Grid):
     def addressed(self, messages: Iterable[Message]) -> tuple[dict[str, Message], dict[str, str]]:
         """Return messages by client name, and why those to nodes that have left are not sent.
 
-        A strategy may ask nodes that it chose in an earlier round, without a look at who is there.
+        A strategy may ask nodes that it chose in an earlier round, without listing the live nodes.
         """
         if not self.names:
             self.get_node_ids()
@@ -182,7 +182,7 @@ class AdmittedGrid(Grid):
         return self.nodes
 
     def _give_up(self, unlisted: int) -> None:
-        """Raise if looks at the grid have not changed for so long that they will not."""
+        """Raise if the grid has not changed for so long that it is not expected to."""
         count, refused = len(self.nodes), len(self.refused)
         final = self._naming.hopeless + unlisted == refused >= self._least and not count
         if not refused or self._idle < (FEW_LOOKS if final else MOST_LOOKS):

@@ -1,4 +1,4 @@
-"""The question for a node's client name, and what counts as an answer."""
+"""The query for a node's client name, and what counts as an answer."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -31,8 +31,8 @@ def ask(
     key : str
         Key of the node configuration that holds the name.
     config : mapping
-        The configuration of the present round: mods of a ClientApp may read it, if the app has a
-        query function of its own.
+        The configuration of the current round: mods of a ClientApp may read it, if the app has its
+        own query function.
     record : str
         Name of the record in which the strategy sends the configuration.
     """
@@ -83,7 +83,7 @@ def _answers(
 
 
 def too_long(name: str) -> str:
-    """Return a message if a name is longer than names may be, else nothing."""
+    """Return a message if a name is too long, else an empty string."""
     if len(name) <= LONGEST_NAME:
         return ""
     return f"the name {name[:20]!r}... has {len(name)} characters, and may have {LONGEST_NAME}"

@@ -41,8 +41,8 @@ KEPT = 3600.0
 class Names:
     """Client names of the live nodes, and the reasons why some nodes have none.
 
-    A look at the grid costs as much as the changes since the last one, apart from listing the
-    nodes, because a federation may have a hundred thousand of them.
+    Apart from listing the nodes, the cost of an update is proportional to the changes since the
+    last one, because a federation may have a hundred thousand nodes.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Names:
     refused : dict of str
         Why other live nodes have no name, by node. It is replaced, never changed.
     changes : int
-        Number of looks that found other nodes, names or reasons than the look before.
+        Number of updates that found different nodes, names or reasons than the update before.
     """
 
     source: str
@@ -83,7 +83,7 @@ class Names:
         self._gone: dict[int, float] = {}  # when nodes were found gone, the longest gone first
         self._reported: set[str] = set()
         self._saved: dict[str, Any] | None = None
-        # Of the last look: all nodes, those without a name, and refusals of names with several.
+        # Of the last update: all nodes, nodes without a name, and refusals of contested names.
         self._listed: list[int] = []
         self._live = np.zeros(0, dtype=np.uint64)  # in order
         self._nameless: set[int] = set()
@@ -97,22 +97,22 @@ class Names:
 
     @property
     def hopeless(self) -> int:
-        """Number of nodes without a name that answered, or were not asked; others may yet do."""
+        """Number of nameless nodes that answered or are not asked; the others may still answer."""
         return sum(
             not self._asks or node in self._errors or bool(self._registered[node])
             for node in self._nameless
         )
 
     def resolve(self, grid: Grid, config: Mapping[str, Any] | None = None) -> None:
-        """Look at the grid: update ``nodes`` and ``refused``.
+        """Update ``nodes`` and ``refused`` from the grid.
 
         Parameters
         ----------
         grid : Grid
-            The grid to look at.
+            The grid whose nodes are listed.
         config : mapping, optional
-            What a message of the present round has as its configuration. Questions for names have
-            it too, because mods of a ClientApp may read it.
+            The configuration in the messages of the current round. Queries for names have it too,
+            because mods of a ClientApp may read it.
         """
         listed = list(grid.get_node_ids())
         if listed == self._listed and not self._nameless:
@@ -142,14 +142,14 @@ class Names:
         return self.source == "asked" or (self.source == "auto" and not self._reserved)
 
     def _forget(self) -> None:
-        """Forget the last look, so that the next one finds every node anew."""
+        """Discard the last update, so that the next one treats every node as new."""
         self._listed, self._nameless = [], set()
         self._live = np.zeros(0, dtype=np.uint64)
         self._disputed = {}
         self.nodes, self.ordered, self.refused = {}, ([], []), {}
 
     def name_of(self, node: int) -> str:
-        """Return the name under which a node comes, "" if it has none."""
+        """Return the name that a node is registered under or claims, "" if it has none."""
         if self.source == "node-id":
             return str(node)
         if registered := self._registered.get(node, ""):
@@ -157,7 +157,7 @@ class Names:
         return self._answers.get(node, "") if self._asks else ""
 
     def _without_entry(self, came: set[int], grid: Grid) -> set[int]:
-        """Keep the registered names of nodes that came; return those that left again meanwhile."""
+        """Keep the registered names of new nodes; return the nodes that have already left again."""
         # The names take longer to list than the ids, and those of known nodes do not change.
         unknown = came - self._registered.keys()
         if not unknown:
@@ -172,7 +172,7 @@ class Names:
         return unknown - found.keys()
 
     def _remember(self, came: Set[int], went: Set[int]) -> None:
-        """Note who left and who is back, and forget claims of nodes that left long ago."""
+        """Note which nodes left or came back, and discard claims of nodes that left long ago."""
         now = time.monotonic()
         for node in came & self._gone.keys():
             del self._gone[node]
@@ -280,12 +280,12 @@ class Names:
         return winner
 
     def _is_anothers(self, node: int, name: str) -> bool:
-        """Return whether a node claims a name that is registered for another."""
+        """Return whether a node claims a name that is registered for another node."""
         claims = self.source != "node-id" and not self._registered[node]
         return claims and name in self._reserved
 
     def _claims_of(self, names: set[str]) -> dict[str, list[int]]:
-        """Return the live nodes that come under each of some names, in order."""
+        """Return the live nodes registered under or claiming each of these names, in order."""
         claims: dict[str, list[int]] = {name: [] for name in names}
         for node in self._live.tolist() if names else ():
             name = self.name_of(node)

@@ -1,6 +1,6 @@
-"""Nodes and names in order: what is in one list and not in another, and lists with few changes.
+"""Sorted nodes and names: differences between lists, and merging a few changes into a list.
 
-A federation may have a hundred thousand nodes, of which few come or go between two looks.
+A federation may have a hundred thousand nodes, of which few come or go between two updates.
 """
 
 from bisect import bisect_left
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 def beyond(nodes: NDArray[np.uint64], others: NDArray[np.uint64]) -> set[int]:
-    """Return the nodes that are not among others, both in order; sets take several times longer."""
+    """Return the nodes that are not in ``others``, both sorted; sets take several times longer."""
     if not others.size:
         return set(nodes.tolist())
     places = np.minimum(np.searchsorted(others, nodes), others.size - 1)
@@ -21,10 +21,10 @@ def beyond(nodes: NDArray[np.uint64], others: NDArray[np.uint64]) -> set[int]:
 def merged(
     names: list[str], nodes: list[int], *, lost: set[str], new: Mapping[str, int]
 ) -> tuple[list[str], list[int]]:
-    """Return names in order and their nodes, without those lost and with new ones.
+    """Return sorted names and their nodes, without the lost names and with the new ones.
 
-    What stays is copied in slices: to look up a hundred thousand names takes longer than to list
-    the nodes.
+    Names that stay are copied in slices: looking up a hundred thousand names takes longer than
+    listing the nodes.
     """
     found: tuple[list[str], list[int]] = ([], [])
     begin = 0

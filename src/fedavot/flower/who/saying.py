@@ -1,4 +1,4 @@
-"""How messages speak of clients and nodes: one of them, several, and many for the same reason."""
+"""Wording of messages about clients and nodes: one, several, or many for the same reason."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,7 +6,7 @@ from fedavot._checks import enumerated
 
 
 def of_clients(names: Iterable[str], *, one: str, several: str) -> str:
-    """Return a sentence about clients, of which the rest is given for one and for several.
+    """Return a sentence about clients, given its ending for one client and for several.
 
     >>> of_clients(["a"], one="was", several="were"), of_clients("ba", one="was", several="were")
     ("client 'a' was", "clients 'a' and 'b' were")
@@ -17,12 +17,12 @@ def of_clients(names: Iterable[str], *, one: str, several: str) -> str:
 
 
 def grouped(refused: Mapping[str, str]) -> list[str]:
-    """Return reasons for refusals, of which those that differ only in the node or client are one.
+    """Return reasons for refusals, merging those that differ only in the node or client.
 
     Parameters
     ----------
     refused : mapping
-        Reasons by "node" and its id or by client name, with which each reason begins.
+        Reasons by "node" and its id or by client name; each reason begins with its key.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""What a reply is worth: its checks, and the weight of its client."""
+"""The value of a reply: its checks, and the weight of its client."""

@@ -1,4 +1,4 @@
-"""The arrays that clients are sent, and what a wrapped strategy makes of their replies."""
+"""The arrays that clients are sent, and checks of a wrapped strategy's aggregate."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What is to be said at the end of a run: clients that did not count, and why none did."""
+"""Warnings at the end of a run: clients that did not contribute, and why none did."""
 
 from fedavot._checks import enumerated
 from fedavot.flower.kept.log import Round
@@ -7,7 +7,7 @@ from fedavot.flower.worth.weigher import Weigher
 
 
 def warnings_of(weigher: Weigher) -> list[str]:
-    """Return what to say of clients that were never available or never sent a usable update."""
+    """Return warnings on clients that were never available or never sent a usable update."""
     found = []
     importance = weigher.importance
     if unseen := [name for name, it in importance.items() if it > 0 and name not in weigher.seen]:
@@ -27,7 +27,7 @@ def warnings_of(weigher: Weigher) -> list[str]:
 
 
 def nothing_used(last: Round) -> str:
-    """Return why a run trained nothing, from the last round in which anybody was asked."""
+    """Return why a run trained nothing, from the last round in which any client was asked."""
     reasons: dict[str, list[str]] = {}
     late = dict.fromkeys(last.late, "no reply in time")
     for name, reason in (last.excluded | last.failed | late).items():

@@ -1,4 +1,4 @@
-"""The importance that a caller gives: a kind, a mapping or a file, checked."""
+"""The importance given by a caller, as a keyword, a mapping or a file; checked here."""
 
 from collections.abc import Mapping
 from os import PathLike as PathLikeType

@@ -1,6 +1,6 @@
-"""The aligner of a weighting: how it begins, and whether a checkpoint has another.
+"""The aligner of a weighting: its initial state, and whether that of a checkpoint differs.
 
-Its potentials at the start are log p, or 0 in a soft aligner, which adds them to log p itself.
+Its initial potentials are log p, or 0 in a soft aligner, which adds them to log p itself.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ Aligner = OnlineAligner | SoftOnlineAligner
 
 
 def new_aligner(amounts: Floats, weighting: Weighting) -> Aligner:
-    """Return an aligner for clients of these amounts of importance."""
+    """Return an aligner for clients with these amounts of importance."""
     shares, step, softness = amounts / amounts.sum(), weighting.step, weighting.price
     if softness > 0:
         return SoftOnlineAligner(shares, softness=softness, step=step, around="importance")
@@ -27,14 +27,14 @@ def new_aligner(amounts: Floats, weighting: Weighting) -> Aligner:
 
 
 def reweigh(aligner: Aligner, amounts: Floats, *, before: Floats) -> None:
-    """Change the amounts of importance, without a change of what was learnt."""
+    """Change the amounts of importance without changing what was learnt."""
     soft = isinstance(aligner, SoftOnlineAligner)
     change = None if soft else _logarithms(amounts) - _logarithms(before)
     aligner.reweigh(amounts / amounts.sum(), added=change)
 
 
 def join(aligner: Aligner, amounts: Floats) -> None:
-    """Add the clients at the end of ``amounts`` as if the others' mean had been learnt of them."""
+    """Add the clients at the end of ``amounts``, starting from the mean learnt for the others."""
     old, added = np.split(amounts, [aligner.n_clients])
     start = None
     if isinstance(aligner, OnlineAligner):
@@ -51,12 +51,12 @@ def _logarithms(amounts: Floats) -> Floats:
 def restored(state: Mapping[str, Any], weighting: Weighting) -> Aligner:
     """Return the aligner of a checkpoint."""
     kind: type[Aligner] = SoftOnlineAligner if weighting.price > 0 else OnlineAligner
-    # Earlier checkpoints do not say so.
+    # Checkpoints of earlier versions do not have this field.
     return kind.from_state({"around": "importance", **state}, source="the checkpoint")
 
 
 def differs(state: Mapping[str, Any], weighting: Weighting) -> str | None:
-    """Return how the weights of a checkpoint are found otherwise; None if they are not."""
+    """Return how a checkpoint's weights are found differently; None if they are not."""
     learns = weighting.alignment is None
     if learns != (state["aligner"] is not None) and state["clients"].size:
         return "its weights come from " + ("an alignment" if learns else "an online aligner")

@@ -1,19 +1,20 @@
-"""How much one client can count: limits on reported example counts and on weights."""
+"""Limits on the influence of one client: on reported example counts and on weights."""
 
 import numpy as np
 
 from fedavot._checks import Floats
 
 DWARFS = 100.0
-"""How many times the median count a count may be before it is compared with all others."""
+"""Multiple of the median count above which a count is compared with all others."""
 
 
 def plausible(counts: Floats) -> Floats:
-    """Return example counts of which none dwarfs all others.
+    """Return example counts limited so that none dwarfs all others.
 
     A count of more than a hundred times the median is replaced by the sum of all smaller counts, if
     that is less; if there are several such counts, by an equal part of the sum. So a client whose
-    count is a mistake or a lie has at most half of the total. Other counts are left alone.
+    count is wrong, by mistake or on purpose, has at most half of the total. Other counts are not
+    changed.
 
     Parameters
     ----------
@@ -32,7 +33,7 @@ def plausible(counts: Floats) -> Floats:
     """
     if counts.size < 2:
         return counts
-    middle = (counts.size - 1) // 2  # of an even number, the lower: one of two may be a lie
+    middle = (counts.size - 1) // 2  # the lower of two medians: one of two counts may be false
     over = counts > DWARFS * np.partition(counts, middle)[middle]
     if not over.any():
         return counts
@@ -42,7 +43,7 @@ def plausible(counts: Floats) -> Floats:
 def limited(weights: Floats, plain: Floats, limit: float) -> Floats:
     """Return weights whose odds are at most ``limit`` times the odds of the plain shares.
 
-    What a client has beyond its limit, w ≤ c s / (1 + (c − 1) s) for the plain share s, goes to the
+    Weight beyond a client's limit, w ≤ c s / (1 + (c − 1) s) for the plain share s, goes to the
     others in proportion to their weights. Among K clients of equal importance the limit is
     c / (K − 1 + c): .91 of a pair and .092 of a hundred for c = 10.
 

@@ -1,13 +1,13 @@
-"""Metrics of replies, made alike so that any strategy can average them.
+"""Metrics of replies, made uniform so that any strategy can average them.
 
 Flower averages metrics only if all replies have the same ones in the same form. Here a reply that
-lacks a metric, or has it in another form or not finite, is given the weighted mean of the others,
-which leaves the weighted average of the metric to those that have it:
+lacks a metric, or has it in another form or with a value that is not finite, is given the weighted
+mean of the others, so that the weighted average of the metric is that of the replies that have it:
 
     Σ_all w_i v_i / Σ_all w_i = Σ_have w_i v_i / Σ_have w_i.
 
 A metric that fewer than half of the replies have in one form is removed. If most values of a metric
-are not finite, they stay: training may have diverged, and the average should say so.
+are not finite, they are kept: training may have diverged, and the average should show it.
 """
 
 import logging

@@ -44,7 +44,7 @@ class OpenRound:
         metrics: MetricRecord | None,
         **told: Any,
     ) -> Round:
-        """Return the record of the round for the log, with further fields as they are told."""
+        """Return the record of the round for the log; ``told`` sets further fields."""
         squares = sum(weight**2 for weight in weights.values())
         return Round(
             round=self.number,

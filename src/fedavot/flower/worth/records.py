@@ -59,7 +59,7 @@ def same_kind(left: NDArray[Any], right: NDArray[Any]) -> bool:
 
 
 def rename(replies: Sequence[Message], *kinds: type[ArrayRecord] | type[MetricRecord]) -> None:
-    """Rename the record of each kind, of which replies have one, to the most common name."""
+    """Rename the single record of each kind in every reply to the most common name."""
     found = [[next(iter(records_of(reply, kind))) for kind in kinds] for reply in replies]
     names = [Counter(column).most_common(1)[0][0] for column in zip(*found, strict=True)]
     if len(set(names)) < len(names):
@@ -112,7 +112,7 @@ def refuse_other_kinds(model: ArrayRecord) -> None:
 
 
 def records_of(reply: Message, kind: type[Record]) -> dict[str, Record]:
-    """Return the records of one kind; Flower's own properties make and check a mapping for each."""
+    """Return the records of one kind, without the checked mapping that Flower's properties make."""
     return {name: it for name, it in reply.content.items() if isinstance(it, kind)}
 
 
@@ -206,6 +206,6 @@ def brief(reason: str | None) -> str:
     lines = [line.strip() for line in printable.splitlines() if line.strip()]
     if not lines:
         return "no reason given"
-    # Flower writes <class 'X'>:<'TEXT'>; of a text of several lines only the end is left here.
+    # Flower writes <class 'X'>:<'TEXT'>; if TEXT has several lines, only its end is left here.
     last = lines[-1] if len(lines) == 1 else lines[-1].removesuffix("'>")
     return last[:300]

@@ -86,7 +86,7 @@ class Inspector:
     norms : deque of float
         Norms of the last accepted updates.
     doubtful : int
-        Number of updates in the last rounds in which most were over the limit.
+        Number of updates in the most recent rounds in which most updates were over the limit.
     """
 
     norm_limit: float | None
@@ -189,8 +189,9 @@ class Inspector:
     def _judged(self, norms: Mapping[str, float], over: dict[str, str]) -> dict[str, str]:
         """Return the updates over the limit, unless most of a round are: then the limit is wrong.
 
-        Updates may have grown for all clients, after a change of the step, for example. In rounds
-        of one or two replies, it takes as many such rounds in a row as have three replies.
+        Updates may have grown for all clients, for example after a change of the step size. If
+        rounds have only one or two replies, several such rounds in a row, with at least three
+        replies in total, are needed.
         """
         if norms:
             self.doubtful = self.doubtful + len(norms) if 2 * len(over) > len(norms) else 0
@@ -217,7 +218,7 @@ class Inspector:
         replies : iterable of Message
             Replies in any order.
         importance : mapping from node id to float, optional
-            What the replies are averaged by, instead of the counts in them.
+            Weights of the replies in the average, instead of the counts in them.
         """
         usable: list[Message] = []
         errors: list[Message] = []

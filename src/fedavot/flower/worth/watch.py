@@ -1,14 +1,15 @@
-"""What a strategy of the user's does with the replies: which of them it uses, and by which weights.
+"""What a user's strategy does with the replies: which of them it uses, and with which weights.
 
-Two things are noticed that nothing else would show. A strategy may leave replies out, such as those
-of clients that say they did not train: a reply is used if both its weight and its arrays are read,
-or its arrays if the strategy reads no weight at all. And it may average without looking at weights:
-it never reads the metric that holds them, or its result is the plain mean of replies that differ. A
-result that is neither the plain nor the weighted mean is taken for a step of the strategy's own.
+This detects two things that would otherwise go unnoticed. A strategy may leave replies out, such as
+those of clients that report that they did not train: a reply is used if both its weight and its
+arrays are read, or only its arrays if the strategy reads no weight at all. And it may average
+without weights: it never reads the metric that holds them, or its result is the plain mean of
+replies that differ. A result that is neither the plain nor the weighted mean is taken to be the
+strategy's own step.
 
-With memory, replies are combined before the strategy averages them. That waits until it reads the
-first array, because by then Flower's own aggregation has read the weights of all replies that it is
-going to use. A strategy that turns out to use others is refused.
+With memory, replies are combined before the strategy averages them. This happens only when it reads
+the first array, because by then Flower's own aggregation has read the weights of all replies that
+it is going to use. A strategy that turns out to use others is refused.
 """
 
 from collections.abc import Callable, ItemsView, Mapping, MutableMapping, ValuesView
@@ -22,10 +23,10 @@ from fedavot._checks import Floats, enumerated
 from fedavot.flower.worth.records import arrays_of, is_float, view
 
 DIFFERENT = 1e-3
-"""Relative difference of weights, and of means, from which they can be told apart."""
+"""Relative difference above which weights, or means, count as different."""
 
 Combine = Callable[[dict[str, Message]], ArrayRecord]
-"""A function of the replies that are used, by client name, to the arrays that all of them get."""
+"""A function from the replies that are used, by client name, to the arrays that all of them get."""
 
 
 class Watch:
@@ -61,8 +62,8 @@ class Watch:
         weights : ndarray of shape (n_replies,)
             Their weights.
         combine : function, optional
-            With memory, returns what every reply gets in the place of its arrays, from replies as
-            they came.
+            With memory, returns the arrays that replace those of every reply, computed from the
+            original replies.
         """
         self._weighed, self._opened, self._means = set(), set(), {}
         self._combine, self._combined = combine, None
@@ -86,7 +87,7 @@ class Watch:
 
     @property
     def conflict(self) -> str | None:
-        """Why memory cannot do what the strategy did; None if it can."""
+        """Why memory is incompatible with what the strategy did; None if it is not."""
         if self._combined is None or self._combined == self.used:
             return None
         dropped = enumerated(map(repr, [name for name in self._combined if name not in self.used]))
@@ -97,7 +98,7 @@ class Watch:
         )
 
     def ignored(self, arrays: ArrayRecord, weights: Floats) -> bool:
-        """Return whether the strategy did not use the weights, given what it returned."""
+        """Return whether the strategy ignored the weights, given its result."""
         self._plain = False
         for key, (plain, weighted) in self._means.items():
             if key in arrays and view(arrays[key]).shape == plain.shape:
@@ -142,13 +143,13 @@ def _means(records: list[ArrayRecord], weights: Floats) -> dict[str, tuple[Float
 
 
 def _apart(one: Any, other: Any, third: Any = None) -> bool:
-    """Return whether two means differ, by the scale of their values or of a third's distance."""
+    """Return whether two means differ, relative to their values or the distance from a third."""
     scale = np.abs(other).max() if third is None else np.abs(other - third).max()
     return bool(np.abs(one - other).max(initial=0.0) > DIFFERENT * scale)
 
 
 class _Noted(MutableMapping[str, Any]):
-    """A record of Flower's that notes which of its items is read; None stands for all of them."""
+    """A Flower record that notes which of its items are read; None stands for all of them."""
 
     _plain: ClassVar[Any]
 

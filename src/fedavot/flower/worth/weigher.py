@@ -5,16 +5,17 @@ it is first available; with "examples" when its first update arrives, and the nu
 that it reports then is kept; a mapping or an alignment lists all clients from the start.
 
 Weights are in proportion to p_i exp(x_i) over the cohort, where x starts at 0: the first weights
-are the importance divided by that of the cohort, as FedAvg's are by example counts, and the aligner
-only learns how availability differs between clients. A price on the spread of x (softness) keeps
-weights near those. The gap is computed in the same way for weights from an aligner and from an
+are the importance divided by that of the cohort, as in FedAvg with example counts, and the aligner
+only learns how availability differs between clients. A penalty on the spread of x (softness) keeps
+weights near these. The gap is computed in the same way for weights from an aligner and from an
 alignment.
 
-What an aligner would give a client that was away for long is limited (`limits`); the aligner counts
-what was given, so that the gap has what the limit costs. Example counts that dwarf all others are
-limited too, as soon as there are others to compare them with.
+The weight that an aligner would give a client after a long absence is limited (`limits`); the
+aligner counts the weights actually given, so the gap includes the effect of the limit. Example
+counts that dwarf all others are limited too, as soon as there are others to compare them with.
 
-State is one number per client and name, in arrays, so that a round costs as much as its cohort.
+The state is one number per client and its name, in arrays, so that the cost of a round is
+proportional to its cohort.
 """
 
 import logging
@@ -46,7 +47,7 @@ _flwr = logging.getLogger("flwr")
 
 
 class Weigher:
-    """Compute the weights of cohorts by client name, and learn from who replied.
+    """Compute the weights of cohorts by client name, and learn from which clients replied.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ class Weigher:
         self._aligner: Aligner | None = None
         self._indices: dict[str, int] = {}
         self._packed = bytearray()  # the names, as a checkpoint has them
-        # By index: the importance as it was given, and what of it counts.
+        # By index: the importance as given, and as used after the limits.
         self._stated = np.zeros(0)
         self._amounts = np.zeros(0)
         self._total = 0.0
@@ -118,7 +119,7 @@ class Weigher:
 
     @property
     def unknown(self) -> int:
-        """Number of clients that were available and whose number of examples is not known."""
+        """Number of clients that were available but whose number of examples is not known."""
         return len(self._seen) - int(self._was_seen.sum()) if self.kind == "examples" else 0
 
     @property
@@ -204,7 +205,7 @@ class Weigher:
         unknown = [name for name in ordered if name not in self._indices]
         if unknown:
             rest = [name for name in ordered if name in self._indices]
-            # At most half (of one place, every other time): clients that always fail stay unknown.
+            # At most half the places (one place: half the time), as failing clients stay unknown.
             half = size // 2 + int(size % 2 and rng.random() < 0.5)
             half = max(half, size - len(rest))
             first = [unknown[place] for place in rng.permutation(len(unknown))[:half]]
@@ -260,7 +261,7 @@ class Weigher:
         self._was_seen = np.array(state["seen"], dtype=bool)
         self._seen = {name for name, seen in zip(names, self._was_seen, strict=True) if seen}
         self._resumed = bool(self._seen)
-        if "uncounted" in state:  # earlier checkpoints do not have it
+        if "uncounted" in state:  # checkpoints of earlier versions do not have it
             self._seen.update(unpacked(state["uncounted"]))
         self._given = np.array(state["given"], dtype=np.float64)
         self._rounds = int(state["rounds"])
@@ -278,7 +279,7 @@ class Weigher:
         return differs(state, self._weighting)
 
     def _adopt(self, listed: Mapping[str, float]) -> None:
-        """Replace the importance of a checkpoint by that of this run, and say what changed."""
+        """Replace the importance of a checkpoint by that of this run, and report what changed."""
         other = 1.0 if self.kind == "uniform" else self._unlisted
         known = dict(zip(self._indices, self._stated.tolist(), strict=True))
         wanted = {name: listed.get(name, other) for name in known}
@@ -301,7 +302,7 @@ class Weigher:
             reweigh(self._aligner, self._amounts, before=before)
 
     def _accounts(self) -> tuple[Floats, Floats, int]:
-        """Return importance and weights of each client summed over rounds, and the rounds."""
+        """Return each client's importance and weights summed over rounds, and the rounds."""
         if self._aligner is not None:
             rounds = self._aligner.rounds
             return self._aligner.owed, self._aligner.realised * rounds, rounds
@@ -330,7 +331,7 @@ class Weigher:
             join(self._aligner, self._amounts)
 
     def _state_amounts(self, stated: Floats) -> None:
-        """Take over the importance that was given, and find what of it counts."""
+        """Set the importance that was given, and compute what is used after the limits."""
         self._stated = stated
         self._amounts = plausible(stated) if self.kind == "examples" else stated
         self._total = float(self._amounts.sum())

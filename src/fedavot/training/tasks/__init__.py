@@ -1,7 +1,7 @@
-"""Ready-made tasks, one model a file, and their exact optima where there is a closed form.
+"""Ready-made tasks, one model per file, and the exact optima of the linear ones.
 
-`linear` is least squares, least absolute deviations and the hinge, `optima` has their minima,
-`softmax` is multinomial logistic regression, `mlp` a network with one hidden layer, `cnn` a small
-convolutional one. Each builds tasks from a user's own arrays. Losses of a kind are equal, so that
-tasks share compiled programs.
+`linear` has least squares, least absolute deviations and the hinge loss, `optima` their minima,
+`softmax` multinomial logistic regression, `mlp` a network with one hidden layer, and `cnn` a small
+convolutional network. Each builds tasks from a user's own arrays. Losses of one kind compare equal,
+so that tasks share compiled programs.
 """

@@ -1,4 +1,4 @@
-"""What classifiers share: cross-entropy and accuracy of class scores, labels, first weights.
+"""What classifiers share: cross-entropy and accuracy of class scores, labels, initial weights.
 
     f_i(θ) = (1/n_i) Σ_k [log Σ_c exp(z_kc) − z_k,label],   z_k = scores(θ, x_k)
 
@@ -23,7 +23,7 @@ Scores = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """Mean cross-entropy of a model's scores; equal ones share compiled programs."""
+    """Mean cross-entropy of a model's scores; equal instances share compiled programs."""
 
     scores: Scores
 
@@ -40,7 +40,7 @@ class CrossEntropy:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Share of examples whose label has the largest score; equal ones share compiled programs."""
+    """Share of examples whose label has the top score; equal instances share compiled programs."""
 
     scores: Scores
 
@@ -62,10 +62,10 @@ def classification_task(
     clients: Sequence[str] | None,
     single: bool = False,
 ) -> Task:
-    """Return the task of a classifier on what `softmax_task` takes.
+    """Return the task of a classifier on the data that `softmax_task` takes.
 
-    ``scores`` is a module-level function, ``model(n_features, n_classes, key)`` the model before
-    training; ``single`` asks for single precision whatever the features' type.
+    ``scores`` is a module-level function, ``model(n_features, n_classes, key)`` gives the model
+    before training; ``single`` requests single precision whatever the type of the features.
     """
     classes = as_size(n_classes, what="n_classes", low=2)
     pairs = []

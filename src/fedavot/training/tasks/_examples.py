@@ -30,7 +30,7 @@ def examples_of(name: str, data: Examples, clients: Sequence[str] | None) -> lis
 
 
 def as_numbers(who: str, values: NDArray[Any], what: str) -> NDArray[Any]:
-    """Return numbers as floats, which keep their precision."""
+    """Return numbers as floats; floats keep their precision."""
     if np.issubdtype(values.dtype, np.floating):
         return values
     if not (np.issubdtype(values.dtype, np.integer) or values.dtype == np.bool_):

@@ -1,8 +1,8 @@
 """A small convolutional network for 28×28 images: 5,258 parameters.
 
-3×3 convolution to 8 channels, halved by maximum; 3×3 convolution to 16 channels, halved again; a
-dense layer from those 5×5×16 numbers to the classes. ReLU after each convolution. A model is a dict
-of ``first``, ``second`` and ``dense``, each with ``weights`` and ``bias``.
+3×3 convolution to 8 channels and 2×2 max pooling; 3×3 convolution to 16 channels and pooling again;
+a dense layer from those 5×5×16 numbers to the classes. ReLU after each convolution. A model is a
+dict of ``first``, ``second`` and ``dense``, each with ``weights`` and ``bias``.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ SIDE = 28
 WINDOW = 3
 CHANNELS = (1, 8, 16)
 POOLED = 5
-"""Side of the image after two convolutions and halvings: 28, 26, 13, 11, 5."""
+"""Side of the image after two convolutions and poolings: 28, 26, 13, 11, 5."""
 
 
 def class_scores(params: Any, images: Any) -> Any:
@@ -71,8 +71,8 @@ def cnn_task(
 def _convolve(images: Any, layer: Any) -> Any:
     """Convolve without padding, as one product of patches and weights.
 
-    Clients train different weights side by side: a product of matrices batches over them, where a
-    convolution has to be grouped.
+    Clients train different weights side by side: a matrix product can be batched over them, while a
+    convolution would have to be grouped.
     """
     import jax.numpy as jnp
 

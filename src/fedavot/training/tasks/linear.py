@@ -8,12 +8,12 @@ A model is an array of shape (n_features,), zero before training; a batch is a p
 shape (n_batch, n_features), and targets, shape (n_batch,). At a corner JAX takes one of the
 subgradients. `optima` computes the minima.
 
-Heterogeneous clients differ in where their features lie, how widely, and in the model behind them:
+Heterogeneous clients differ in the mean and spread of their features, and in their true model:
 
     x = μ_i/2 + s_i ε,   θ_i = base + (i − (N+1)/2)/(N/2) · direction + .3 ε_i,   i = 1, …, N
 
 with μ_i, base, direction and every ε standard normal and s_i uniform on (.5, 1.5). The models drift
-along one direction with the client's number, so that weighing clients wrongly moves the optimum.
+along one direction with the client's number, so that wrong client weights move the optimum.
 """
 
 import functools
@@ -135,9 +135,9 @@ def heterogeneous_classification(
     seed: int = 0,
     flipped: float = 0.1,
 ) -> Task:
-    """Return a classification of heterogeneous clients with the hinge loss.
+    """Return a classification task on heterogeneous clients with the hinge loss.
 
-    Labels are the signs of xᵀθ_i, some of them flipped, so that no model is without loss.
+    Labels are the signs of xᵀθ_i, some of them flipped, so that no model has zero loss.
 
     Parameters
     ----------
@@ -157,11 +157,11 @@ def heterogeneous_classification(
 
 
 def iid_regression() -> Task:
-    """Return the regression of the authors' script: one model, dealt out at random.
+    """Return the regression of the authors' script: one model, examples assigned at random.
 
-    scikit-learn's ``make_regression`` with 3,000 examples of 100 features and noise .1, features
-    standardised, targets as they are; 100 clients of 30 examples. The clients do not differ but
-    by chance, and none has as many examples as there are features.
+    It uses scikit-learn's ``make_regression`` with 3,000 examples of 100 features and noise .1,
+    features standardised, targets unchanged; 100 clients of 30 examples each. The clients differ
+    only by chance, and each has fewer examples than there are features.
     """
     try:
         from sklearn.datasets import make_regression
@@ -172,7 +172,7 @@ def iid_regression() -> Task:
         ) from None
     features, targets = make_regression(n_samples=3000, n_features=100, noise=NOISE, random_state=0)
     features = (features - features.mean(axis=0)) / features.std(axis=0)
-    # The legacy generator is part of the setting: another deals the examples out differently.
+    # The legacy generator is part of the setting: another would assign examples differently.
     order = np.random.RandomState(0).permutation(3000).reshape(100, 30)
     return linear_task("IID regression", [(features[own], targets[own]) for own in order])
 

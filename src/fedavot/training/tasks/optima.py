@@ -1,7 +1,7 @@
 """Exact minima of F(θ) = Σ p_i f_i(θ) for the losses of `linear`, also over a box |θ_j| ≤ radius.
 
-Each of client i's n_i examples counts w_k = p_i/n_i. Least squares are solved directly; the other
-two are linear programs, solved by HiGHS:
+Each of client i's n_i examples has the weight w_k = p_i/n_i. Least squares is solved directly; the
+other two are linear programs, solved by HiGHS:
 
     absolute deviations    minimise Σ w_k (u_k + v_k)  subject to  x_kᵀθ + u_k − v_k = y_k
     hinge                  minimise Σ w_k t_k          subject to  t_k ≥ 1 − y_k x_kᵀθ
@@ -36,14 +36,14 @@ def optimum(
     importance : array_like of shape (n_clients,)
         A distribution over the clients.
     radius : float, optional
-        Keep every |θ_j| at most this.
+        Upper bound on every |θ_j|; no bound if not given.
 
     Returns
     -------
     params : ndarray of shape (n_features,)
         A minimiser; for squares without a radius, the one of least norm.
     value : float
-        F there.
+        F at the minimiser.
     """
     if task.loss not in LOSSES:
         found = getattr(task.loss, "__name__", repr(task.loss))
@@ -71,7 +71,7 @@ def optimum(
 
 
 def _weighted_examples(task: Task, importance: ArrayLike) -> tuple[Floats, Floats, Floats]:
-    """Return features, targets and weights in F of every example that counts, without padding."""
+    """Return features, targets and weights in F of every example with weight, without padding."""
     shares = as_importance(importance, task.n_clients)
     features, targets = (np.asarray(leaf, dtype=np.float64) for leaf in task.data)
     counts = task.sizes
@@ -86,7 +86,7 @@ def _least_squares(roots: Floats, features: Floats, targets: Floats, reach: floa
         return np.asarray(np.linalg.lstsq(design, right)[0])
     from scipy.optimize import lsq_linear
 
-    # An active-set method ends exactly at the optimum, and on the box where that is.
+    # An active-set method ends exactly at the optimum, and exactly on the box if that is there.
     return np.asarray(lsq_linear(design, right, bounds=(-reach, reach), method="bvls").x)
 
 
@@ -95,7 +95,7 @@ def _solve(task: Task, costs: Floats, rows: dict[str, Any], reach: float) -> Flo
     from scipy.optimize import linprog
 
     n_features = int(np.shape(task.data[0])[2])
-    # Divided by the largest, the costs stand well above the solver's absolute tolerances.
+    # Divided by the largest, the costs are well above the solver's absolute tolerances.
     objective = np.concatenate([np.zeros(n_features), costs / costs.max()])
     bounds = [(-reach, reach)] * n_features + [(0.0, np.inf)] * costs.size
     result = linprog(objective, bounds=bounds, method="highs", **rows)

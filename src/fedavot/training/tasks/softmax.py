@@ -1,7 +1,7 @@
 """Multinomial logistic regression: mean cross-entropy of the scores Wᵀx + b.
 
-Convex, and zero before training. A model is a dict of ``weights``, shape (n_features, n_classes),
-and ``bias``, shape (n_classes,).
+The loss is convex, and models are zero before training. A model is a dict of ``weights``, shape
+(n_features, n_classes), and ``bias``, shape (n_classes,).
 """
 
 import functools
@@ -43,7 +43,7 @@ def softmax_task(
         Client i's features, shape (n_i, n_features), and integer labels from 0 to
         n_classes − 1, shape (n_i,).
     n_classes : int
-        Number of classes, at least 2; a client need not hold all.
+        Number of classes, at least 2; a client need not hold all of them.
     clients : sequence of str, optional
         The clients' names.
     """
@@ -63,7 +63,7 @@ def heterogeneous_softmax(
     """Return multinomial logistic regression on clients with different mixes of classes.
 
     Features are standard normal, and labels have the largest of the scores Wᵀx + 4 b_i, where W is
-    common to all clients and b_i is the client's own; both are standard normal. All of it is drawn
+    common to all clients and b_i is the client's own; both are standard normal. All data are drawn
     at once in single precision, so that a million clients take seconds.
 
     Parameters
