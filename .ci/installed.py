@@ -8,8 +8,10 @@ Flower app, which brings PyTorch and Ray.
 """
 
 import argparse
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -125,9 +127,19 @@ def try_app(environments, work):
     run = SMALL.format(folder=work / "results")
     arguments = ("run", ".", "--stream", "--federation-config", federation, "--run-config", run)
     done = environments.run(extras, "flwr", *arguments, cwd=app, more=APP)
+    stop_superlinks(work / "flwr")
     if not (work / "results" / "results.json").exists():
         done.returncode = 1
     shown("the Flower app's first run", extras, done)
+
+
+def stop_superlinks(home):
+    """End the SuperLink that ``flwr run`` leaves behind in a Flower home (Linux)."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            mine = f"FLWR_HOME={home}".encode() in (process / "environ").read_bytes().split(b"\0")
+            if mine and b"superlink" in (process / "cmdline").read_bytes():
+                os.kill(int(process.name), signal.SIGTERM)
 
 
 if __name__ == "__main__":
