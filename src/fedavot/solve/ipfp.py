@@ -20,8 +20,9 @@ from fedavot.solve._problem import DualProblem, Iterate
 _MEMORY = 4
 _NEAR = 0.02
 """Residual below which the diagonal correction hardly changes any more."""
-_ROUGH = 1e-4
-"""Residual down to which expected weights of six digits are good enough."""
+_ROUGH = 1e-5
+"""Residual down to which expected weights of six digits are good enough, as long as they halve it
+each time."""
 _LONGEST_STEP = 30.0
 """Largest step of an extrapolated potential: a factor of e^30 is beyond any sensible weight."""
 
@@ -66,6 +67,8 @@ def accelerated(problem: DualProblem, start: Floats, *, tol: float, max_iter: in
             problem, potentials, damping, correct=best.residual > _NEAR, marginal=marginal
         )
         residual = float(np.abs(problem.error(marginal)).sum())
+        if rough and not residual < best.residual / 2.0:
+            far = np.inf  # rounding may be what is left
         if not residual < 2.0 * best.residual:
             history.clear()
             last = None
