@@ -6,10 +6,7 @@ the error, and extrapolates over the last few increments (Anderson 1965). It nee
 expected weights, so it is the solver of choice for a million clients.
 """
 
-from collections import deque
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -50,8 +47,7 @@ def accelerated(problem: DualProblem, start: Floats, *, tol: float, max_iter: in
     The best point is kept: where extrapolation overshoots, it starts again from there. Far from
     the target expected weights may be rough, but those of the result are not.
     """
-    weights = np.sqrt(problem.target)
-    history: deque[_Change] = deque(maxlen=_MEMORY)
+    history = _History(np.sqrt(problem.target))
     last: tuple[Floats, Floats] | None = None
     damping = np.ones_like(start)
     potentials, best = start, Iterate(start, problem.target, np.inf, 0)
@@ -80,18 +76,56 @@ def accelerated(problem: DualProblem, start: Floats, *, tol: float, max_iter: in
             break
         increment = problem.log_ratio(marginal) / damping
         if last is not None:
-            change = increment - last[1]
-            history.append(_Change(potentials - last[0] + change, weights * change))
+            history.append(potentials - last[0], increment - last[1])
         last = potentials, increment
-        potentials = potentials + _extrapolate(increment, weights, history)
+        potentials = potentials + history.extrapolate(increment)
     return replace(best, evaluations=evaluation)
 
 
-class _Change(NamedTuple):
-    """Changes from one point to the next: of point and increment together, and weighted."""
+class _History:
+    """The last few changes from one point to the next, over which increments are extrapolated.
 
-    whole: Floats
-    weighted: Floats
+    Sums over clients are left to einsum: BLAS would share each with other threads, and waiting for
+    these takes a hundred times as long as the sum when the machine is busy.
+
+    Parameters
+    ----------
+    weights : array, shape (n_clients,)
+        Factors of the increments in the norm in which they are to cancel.
+    """
+
+    def __init__(self, weights: Floats) -> None:
+        self._weights = weights
+        self._whole = np.empty((_MEMORY, weights.size))
+        self._weighted = np.empty((_MEMORY, weights.size))
+        self._gram = np.empty((_MEMORY, _MEMORY))
+        self._n_seen = 0
+
+    def clear(self) -> None:
+        self._n_seen = 0
+
+    def append(self, step: Floats, change: Floats) -> None:
+        """Add a change of the point, and of the increment with it; the oldest may have to go."""
+        place = self._n_seen % _MEMORY
+        np.add(step, change, out=self._whole[place])
+        latest = np.multiply(self._weights, change, out=self._weighted[place])
+        self._n_seen += 1
+        held = self._weighted[: self._n_seen]
+        products = np.einsum("ki,i->k", held, latest)
+        self._gram[place, : len(held)] = self._gram[: len(held), place] = products
+
+    def extrapolate(self, increment: Floats) -> Floats:
+        """Combine an increment with the last ones so that they cancel as far as they can."""
+        n_held = min(self._n_seen, _MEMORY)
+        if n_held == 0:
+            return increment
+        gram = self._gram[:n_held, :n_held].copy()
+        # A multiple of the machine epsilon keeps nearly parallel changes from cancelling.
+        gram[np.diag_indices_from(gram)] *= 1.0 + 1e-13
+        aim = np.einsum("ki,i->k", self._weighted[:n_held], self._weights * increment)
+        mix = np.linalg.lstsq(gram, aim, rcond=None)[0]
+        move: Floats = increment - np.einsum("k,ki->i", mix, self._whole[:n_held])
+        return np.clip(move, -_LONGEST_STEP, _LONGEST_STEP, out=move)
 
 
 def _rough_marginal(problem: DualProblem, potentials: Floats) -> Floats | None:
@@ -125,19 +159,3 @@ def _evaluate(
     share = np.divide(part, whole, out=np.zeros_like(damping), where=whole > 0)
     # A client that is always alone has share 1, and is aligned whatever its potential.
     return marginal, np.maximum(1.0 - share, 0.02)
-
-
-def _extrapolate(increment: Floats, weights: Floats, history: Sequence[_Change]) -> Floats:
-    """Combine the last increments so that they cancel as far as they can."""
-    if not history:
-        return increment
-    rows = [change.weighted for change in history]
-    gram = np.array([[left @ right for right in rows] for left in rows])
-    # A multiple of the machine epsilon keeps nearly parallel changes from cancelling.
-    gram[np.diag_indices_from(gram)] *= 1.0 + 1e-13
-    aim = weights * increment
-    mix = np.linalg.lstsq(gram, np.array([row @ aim for row in rows]), rcond=None)[0]
-    move = increment.copy()
-    for share, change in zip(mix, history, strict=True):
-        move -= share * change.whole
-    return np.clip(move, -_LONGEST_STEP, _LONGEST_STEP, out=move)
