@@ -147,6 +147,7 @@ def test_a_last_line_that_is_cut_off_is_dropped(tmp_path):
         (line(2, 7, {"a": 1.0}), "line 2: .*not a line of a 'fedavot-participation' log"),
         (line(2, ["a"], {"a": None}), "line 2: .*not a line of a 'fedavot-participation' log"),
         (line(2, [7], {}), "line 2: .*the clients are not a list of names"),
+        (line(2, ["a", ""], {"a": 1.0}), "line 2: .*a client has no name"),
         ('{"round": 2}\n', "line 2: .*format is None"),
         ('{"format": "fedavot-participation", "version": 1}\n', "line 2: .*no 'round'"),
         ("[1]\n", "line 2: a list, not a JSON object"),

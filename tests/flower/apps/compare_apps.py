@@ -5,11 +5,13 @@ three of the apps here with clients that are absent in three ways. Every app run
 with Flower's strategies and ClientApps and without Flower's network. The loss is the importance-
 weighted mean of the clients' own losses, over the models of the last fifth of the rounds; rules see
 the same absences on the same seed. Printed are means and standard errors over seeds and, in
-brackets, those of the difference from the first rule.
+brackets, those of the difference from the first rule; for the example app also those of the
+accuracy of the clients that are there most often.
 """
 
 import argparse
 import copy
+import itertools
 import json
 import logging
 import sys
@@ -109,7 +111,7 @@ FEDERATIONS = {
 
 
 def loss_of(federation, rule, seed, folder):
-    """Run an app and return its importance-weighted loss."""
+    """Run an app and return its importance-weighted loss, by what it is called in the table."""
     app = types.ModuleType(federation.app)
     exec(_source(federation, rule, folder), app.__dict__)
     config = CONFIG | {"num-server-rounds": federation.rounds, "out": str(folder)}
@@ -125,7 +127,7 @@ def loss_of(federation, rule, seed, folder):
     _seeded(seed)
     app.server_app(grid, Context(1, 1, {}, RecordDict(), config))
     last = sorted(grid.models)[-federation.rounds // 5 :]
-    return float(np.mean([_weighted(federation, grid, grid.models[number]) for number in last]))
+    return {"": float(np.mean([_weighted(federation, grid, grid.models[it]) for it in last]))}
 
 
 def _source(federation, rule, folder):
@@ -172,7 +174,12 @@ def example_loss(rule, seed, folder):
     _seeded(seed)
     server_app(LocalGrid(nodes, run_config=config), Context(1, 1, {}, RecordDict(), config))
     rounds = json.loads((folder / "run" / "results.json").read_text())["rounds"]
-    return float(np.mean([tested["loss"] for tested in rounds[-len(rounds) // 5 :]]))
+    last = rounds[-len(rounds) // 5 :]
+    metrics = {"": "loss", ", accuracy of the frequent clients": "accuracy-frequent"}
+    return {
+        name: float(np.mean([tested[metric] for tested in last]))
+        for name, metric in metrics.items()
+    }
 
 
 def _seeded(seed):
@@ -201,15 +208,14 @@ def main():
     for name, run in runs.items():
         if options.only and not any(word in name for word in options.only):
             continue
-        losses = {}
-        for rule in options.rules:
-            losses[rule] = []
-            for seed in options.seeds:
-                with TemporaryDirectory() as folder:
-                    losses[rule].append(run(rule, seed, Path(folder)))
-        first, *others = losses.values()
-        cells = [f"{_spread(it)} ({_spread(np.subtract(it, first), '+')})" for it in others]
-        print(f"| {name} | {' | '.join([_spread(first), *cells])} |", flush=True)
+        found = {rule: [] for rule in options.rules}
+        for rule, seed in itertools.product(options.rules, options.seeds):
+            with TemporaryDirectory() as folder:
+                found[rule].append(run(rule, seed, Path(folder)))
+        for part in found[options.rules[0]][0]:
+            first, *others = ([one[part] for one in ones] for ones in found.values())
+            cells = [f"{_spread(it)} ({_spread(np.subtract(it, first), '+')})" for it in others]
+            print(f"| {name}{part} | {' | '.join([_spread(first), *cells])} |", flush=True)
 
 
 def _spread(values, sign=""):

@@ -122,7 +122,9 @@ def _round(found: dict[str, Any], codes: Codes) -> _Round:
 def _coded(names: Any, codes: Codes) -> NDArray[np.int32]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("the clients are not a list of names")
-    return np.array([codes.code(plain(name)) for name in names], dtype=np.int32)
+    if not all(plainly := [plain(name) for name in names]):
+        raise ValueError("a client has no name")
+    return np.array([codes.code(name) for name in plainly], dtype=np.int32)
 
 
 def _joined(rounds: list[_Round], codes: Codes, notes: list[str]) -> Participation:
