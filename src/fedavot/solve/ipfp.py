@@ -85,8 +85,7 @@ def accelerated(problem: DualProblem, start: Floats, *, tol: float, max_iter: in
 class _History:
     """The last few changes from one point to the next, over which increments are extrapolated.
 
-    Sums over clients are left to einsum: BLAS would share each with other threads, and waiting for
-    these takes a hundred times as long as the sum when the machine is busy.
+    Sums over clients are left to einsum, for the reason that `_numeric.inner` gives.
 
     Parameters
     ----------
