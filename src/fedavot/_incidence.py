@@ -84,10 +84,12 @@ class Incidence:
     def _blocks(self) -> "tuple[_Block, ...]":
         """Blocks of cohorts with about equally many entries, without copying their members.
 
-        They do not depend on the number of cores, so that sums do not either.
+        They do not depend on the number of cores, so that sums do not either; but there is an even
+        number of them, because there mostly is of cores.
         """
         size = max(_BLOCK_ENTRIES, _BLOCK_DEGREE * self.n_clients)
-        shares = np.arange(size, self.members.size - size // 2, size)
+        count = (self.members.size + size // 2) // size // 2 * 2
+        shares = np.arange(1, count) * self.members.size // max(count, 1)
         edges = [0, *np.searchsorted(self.offsets, shares).tolist(), self.n_cohorts]
         # All blocks share their entries of one, which then stay in the cache.
         ones = np.ones(int(np.diff(self.offsets[edges]).max(initial=0)))
