@@ -267,7 +267,7 @@ def test_the_mean_on_the_server_is_by_the_importance_of_now(tmp_path, other):
     run("server", n_rounds=3, grid=calm, folder=tmp_path)
     strategy = FedAVOT(everybody(), importance=other, memory="server", folder=tmp_path, resume=True)
     strategy.start(calm, record_of(MODEL), 3)
-    rule, rows = strategy._files.memory.rule, np.fromfile(tmp_path / "memory.bin").reshape(N, -1)
+    rule, rows = strategy._rounds.memory.rule, np.fromfile(tmp_path / "memory.bin").reshape(N, -1)
     shares = np.array(list(other.values())) * [rule.request(i).fade for i in range(N)]
     found = np.concatenate([array.ravel() for array in rule.mean])
     np.testing.assert_allclose(found, shares @ rows / sum(other.values()), rtol=1e-9)

@@ -58,7 +58,6 @@ class Loop:
         strategy: Strategy,
         folder: RunFolder | None,
         *,
-        resume: bool,
         releases: bool,
         closes: Closes | None,
     ) -> Result:
@@ -70,8 +69,6 @@ class Loop:
             Strategy that configures and aggregates the rounds.
         folder : RunFolder or None
             The files of the run, if any are written.
-        resume : bool
-            Whether to continue from the checkpoint in the folder, if there is one.
         releases : bool
             Whether evaluating a model on clients is a release in the sense of differential privacy.
         closes : function of a list of Message, or None
@@ -79,7 +76,7 @@ class Loop:
         """
         run = Progress(model=self.initial_arrays, configs=self._configs)
         if folder is not None:
-            folder.begin(run, resume=resume)
+            folder.begin(run)
         began = time.time()
         if run.number:
             _log.info("FedAVOT: resuming after round %d", run.number)

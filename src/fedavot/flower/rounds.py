@@ -71,6 +71,8 @@ class Rounds:
 
     Attributes
     ----------
+    strategy : Strategy
+        The wrapped strategy.
     key : str
         Metric of the replies in which the wrapped strategy finds their weights.
     names : Names
@@ -103,7 +105,7 @@ class Rounds:
         self.memory: SteadyMemory | None = None
         self.timeout: float | None = None
         self.any_usable = False
-        self._strategy = strategy
+        self.strategy = strategy
         self._inner = weighted(strategy, **({} if weighting.cohort_size is None else EVERYONE))
         self._weighting, self._admission = weighting, admission
         self._finished = finished
@@ -124,7 +126,7 @@ class Rounds:
         nodes = self._nodes(server_round, config, grid)
         if self._weighting.cohort_size is not None:
             rng = np.random.default_rng([self._weighting.seed, server_round])
-            shares = nodes.choose(rng, least_available(self._strategy))
+            shares = nodes.choose(rng, least_available(self.strategy))
         asked = list(self._inner.configure_train(server_round, arrays, config, nodes))
         sent, gone = nodes.addressed(asked)
         messages = self._limited(list(sent.values()))
@@ -150,7 +152,7 @@ class Rounds:
         names = list(found.usable)
         self.any_usable = self.any_usable or bool(names)
         weights = self._weigh(names, open_round.shares)
-        if too_little := missing_noise(self._strategy, max(weights, default=0.0)):
+        if too_little := missing_noise(self.strategy, max(weights, default=0.0)):
             _log.warning("FedAVOT: %s", too_little)
         arrays, metrics = self._aggregate(found, weights, open_round)
         fault = None
@@ -214,7 +216,7 @@ class Rounds:
 
     def _nodes(self, server_round: int, config: ConfigRecord, grid: Grid) -> AdmittedGrid:
         told = {**config, "server-round": server_round}
-        least = least_available(self._strategy)
+        least = least_available(self.strategy)
         return AdmittedGrid(grid, self.names, self.weigher, told, least=least)
 
     def _limited(self, messages: list[Message]) -> list[Message]:
@@ -298,7 +300,7 @@ class Rounds:
             _log.warning(
                 "FedAVOT: %s aggregates without the weights in the metric %r, so that FedAVOT has "
                 "no effect on the model; average by this metric in aggregate_train",
-                type(self._strategy).__name__,
+                type(self.strategy).__name__,
                 self.key,
             )
         self._warned = True

@@ -23,7 +23,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedavot._files import PathLike
 from fedavot.errors import AggregateError, OptionError
-from fedavot.flower.kept.folder import Parts, RunFolder
+from fedavot.flower.kept.folder import RunFolder
 from fedavot.flower.kept.log import OnRound, Round, as_callbacks
 from fedavot.flower.loop import Loop, loop_class
 from fedavot.flower.memory import memory_of
@@ -277,22 +277,17 @@ class FedAVOT(Strategy):
         return loop.conduct(
             self,
             self._files,
-            resume=self._resume,
             releases=bool(noisy_layers(self.strategy)),
             closes=None if self._admission.enough is None else self._rounds.closes,
         )
 
     def _open_files(self, model: ArrayRecord, *, checkpoints: bool) -> None:
         """Open the files in the folder and the memory, before any training."""
-        rounds = self._rounds
-        if self._folder is None or self._files is not None:
-            if self._memory is not None and rounds.memory is None:
-                rounds.memory = memory_of(model, self._memory, self._weigher, None)
-            return
-        parts = Parts(self.strategy, self._weigher, rounds.names, rounds.inspector)
-        files = RunFolder(self._folder, parts, checkpoints=checkpoints)
-        files.open(model, memory=self._memory, resume=self._resume)
-        self._files, rounds.memory = files, files.memory
+        rounds, folder, resume = self._rounds, self._folder, self._resume
+        if folder is not None and self._files is None:
+            self._files = RunFolder(folder, rounds, model, checkpoints=checkpoints, resume=resume)
+        if self._memory is not None and rounds.memory is None:
+            rounds.memory = memory_of(model, self._memory, self._weigher, folder, resume=resume)
 
     def _refuse_without_our_loop(self) -> None:
         """Raise if an option needs FedAVOT's loop but another loop is running."""
