@@ -1,4 +1,4 @@
-"""Options of the strategy: how weights are found, and which nodes and updates are accepted."""
+"""Options of the strategy: how weights are found, who is admitted, and what is remembered."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +11,11 @@ from fedavot._clients import agreed_names
 from fedavot._files import PathLike
 from fedavot.alignment import Alignment, Status
 from fedavot.errors import FileFormatError, OptionError
+from fedavot.rules.steady import constants_of
 from fedavot.soft_online import SOFTNESS, STEP
 
 IDENTITIES = ("auto", "registered", "asked", "node-id")
+PLACES = ("server", "clients")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,3 +190,50 @@ def as_switch(given: Any, *, what: str) -> bool:
     if not isinstance(given, bool | np.bool_):
         raise OptionError(f"{what} is {shown(given)}; it must be True or False")
     return bool(given)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where clients' updates are remembered, and how; see `fedavot.rules.steady`.
+
+    Attributes
+    ----------
+    where : str
+        "server": one model per client, in a file in the folder. "clients": every client keeps its
+        own, and the server keeps only their mean; needs ``introduce(app, memory=True)`` in the
+        ClientApp.
+    share : float
+        β, from 0 to 1: the fraction of the innovation of present clients that absent clients are
+        assumed to share.
+    damping : float or None
+        c, in rounds; twice the mean return time if None.
+    trust : float or None
+        α, from 0 to 1; learnt if None. With 1, clients that keep their own memory upload one model
+        per round; with less, two.
+    half_life : float or None
+        Number of rounds after which a memory that is not renewed loses half of its weight; None for
+        no decay.
+    """
+
+    where: str = "server"
+    share: float = 0.5
+    damping: float | None = None
+    trust: float | None = None
+    half_life: float | None = None
+
+    def __post_init__(self) -> None:
+        one_of(self.where, PLACES, what="memory")
+        constants_of(share=self.share, damping=self.damping, trust=self.trust)
+        if self.half_life is not None:
+            as_amount(self.half_life, what="half_life", positive=True)
+
+
+def as_memory(given: "Memory | str | None") -> Memory | None:
+    """Return the options for a keyword; None for no memory."""
+    if given is None or isinstance(given, Memory):
+        return given
+    if not isinstance(given, str) or given not in PLACES:
+        raise OptionError(
+            f"memory is {shown(given)}; it must be 'server', 'clients', Memory(...) or None"
+        )
+    return Memory(given)

@@ -23,13 +23,14 @@ from fedavot.flower.memory.steady import SteadyMemory
 from fedavot.flower.options import Admission, Weighting
 from fedavot.flower.who.admission import AdmittedGrid
 from fedavot.flower.who.identity import Names
-from fedavot.flower.worth.aggregate import fault_of, sent_arrays
 from fedavot.flower.worth.open_round import OpenRound
 from fedavot.flower.worth.records import (
     brief,
+    fault_of,
     metrics_of,
     put_weights,
     refuse_other_kinds,
+    sent_arrays,
     shallow,
     typed_as,
 )

@@ -27,8 +27,15 @@ from fedavot.flower.kept.folder import RunFolder
 from fedavot.flower.kept.log import OnRound, Round, as_callbacks
 from fedavot.flower.loop import Loop, loop_class
 from fedavot.flower.memory import memory_of
-from fedavot.flower.memory.options import Memory, as_memory
-from fedavot.flower.options import Admission, Weighting, as_admission, as_switch, as_weighting
+from fedavot.flower.options import (
+    Admission,
+    Memory,
+    Weighting,
+    as_admission,
+    as_memory,
+    as_switch,
+    as_weighting,
+)
 from fedavot.flower.rounds import Aggregate, Rounds
 from fedavot.flower.worth.closing import nothing_used, warnings_of
 from fedavot.flower.worth.importance import Importance

@@ -5,8 +5,8 @@ from pathlib import Path
 from flwr.app import ArrayRecord
 
 from fedavot.flower.memory.on_clients import OnClients
-from fedavot.flower.memory.options import Memory
 from fedavot.flower.memory.steady import OnServer, SteadyMemory
+from fedavot.flower.options import Memory
 from fedavot.flower.worth.weigher import Weigher
 
 

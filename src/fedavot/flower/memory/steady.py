@@ -21,8 +21,8 @@ from flwr.app import ArrayRecord, Message
 from fedavot._checks import Floats, Integers
 from fedavot.errors import CheckpointError
 from fedavot.flower.memory.layout import Layout, minus
-from fedavot.flower.memory.options import Memory
 from fedavot.flower.memory.rows import Rows
+from fedavot.flower.options import Memory
 from fedavot.flower.worth.weigher import Weigher
 from fedavot.rules._held_client import Model, reply_of, total
 from fedavot.rules.held import Reply, ServerMemory, Step
@@ -54,7 +54,8 @@ class SteadyMemory:
 
     def __init__(self, model: ArrayRecord, options: Memory, weigher: Weigher) -> None:
         self.layout, self._options, self._weigher = Layout(model), options, weigher
-        self.rule = ServerMemory.start([1.0], self.layout.zeros(), **options.constants)
+        constants = {name: it for name, it in vars(options).items() if name != "where"}
+        self.rule = ServerMemory.start([1.0], self.layout.zeros(), **constants)
         self._step: Step | None = None
 
     @property

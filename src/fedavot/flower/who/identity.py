@@ -18,16 +18,17 @@ until only one is left.
 
 import math
 import time
+from bisect import bisect_left
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
-from fedavot.flower.kept.names import as_array, packed, unpacked
+from fedavot.flower.kept.packing import as_array, packed, unpacked
 from fedavot.flower.who.asking import ask, too_long
-from fedavot.flower.who.ordered import beyond, merged
 from fedavot.flower.who.saying import grouped
 
 RETRY = 60.0
@@ -119,12 +120,12 @@ class Names:
             return
         believed = self._asks
         live = np.sort(np.fromiter(listed, dtype=np.uint64, count=len(listed)))
-        missing = self._without_entry(beyond(live, self._live), grid)
+        missing = self._without_entry(_beyond(live, self._live), grid)
         if missing:
             live = np.array([node for node in live.tolist() if node not in missing], np.uint64)
         if self._asks != believed:
             self._forget()
-        came, went = beyond(live, self._live), beyond(self._live, live)
+        came, went = _beyond(live, self._live), _beyond(self._live, live)
         self._listed, self._live = listed, live
         self._remember(came, went)
         waiting = (self._nameless | came) - went
@@ -255,7 +256,7 @@ class Names:
             self._hold(name, node)
         self.nodes |= new
         self.fresh |= new.keys()
-        self.ordered = merged(*self.ordered, lost=lost, new=new)
+        self.ordered = _merged(*self.ordered, lost=lost, new=new)
         reasons = {node: self._reason(node) for node in sorted(self._nameless)}
         for refusals in self._disputed.values():
             reasons |= refusals
@@ -325,3 +326,32 @@ class Names:
         self._gone = dict.fromkeys(names, time.monotonic())
         self._saved = None
         self._forget()
+
+
+def _beyond(nodes: NDArray[np.uint64], others: NDArray[np.uint64]) -> set[int]:
+    """Return the nodes that are not in ``others``, both sorted; sets take several times longer."""
+    if not others.size:
+        return set(nodes.tolist())
+    places = np.minimum(np.searchsorted(others, nodes), others.size - 1)
+    return set(nodes[others[places] != nodes].tolist())
+
+
+def _merged(
+    names: list[str], nodes: list[int], *, lost: set[str], new: Mapping[str, int]
+) -> tuple[list[str], list[int]]:
+    """Return sorted names and their nodes, without the lost names and with the new ones.
+
+    Names that stay are copied in slices: looking up a hundred thousand names takes longer than
+    listing the nodes.
+    """
+    found: tuple[list[str], list[int]] = ([], [])
+    begin = 0
+    for name in sorted(lost | new.keys()):
+        place = bisect_left(names, name, begin)
+        found[0].extend(names[begin:place])
+        found[1].extend(nodes[begin:place])
+        begin = place + (name in lost)
+        if name in new:
+            found[0].append(name)
+            found[1].append(new[name])
+    return found[0] + names[begin:], found[1] + nodes[begin:]

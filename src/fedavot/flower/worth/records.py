@@ -1,6 +1,19 @@
-"""Arrays of Flower's records: read without a copy, and cast to the number types of the model."""
+"""Arrays and metrics of Flower's records, prepared so that any strategy can average them.
+
+Arrays are read without a copy, and cast to the number types of the model. Flower averages metrics
+only if all replies have the same ones in the same form. Here a reply that lacks a metric, or has it
+in another form or with a value that is not finite, is given the weighted mean of the others, so
+that the weighted average of the metric is that of the replies that have it:
+
+    Σ_all w_i v_i / Σ_all w_i = Σ_have w_i v_i / Σ_have w_i.
+
+A metric that fewer than half of the replies have in one form is removed. If most values of a metric
+are not finite, they are kept: training may have diverged, and the average should show it.
+"""
 
 import copy
+import logging
+import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -10,10 +23,12 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from numpy.lib import format as npy
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from fedavot._checks import enumerated
 from fedavot.errors import TaskError
-from fedavot.flower.worth.metrics import complete
+
+_log = logging.getLogger("flwr")
 
 Record = TypeVar("Record", bound=ArrayRecord | MetricRecord)
 
@@ -209,3 +224,109 @@ def brief(reason: str | None) -> str:
     # Flower writes <class 'X'>:<'TEXT'>; if TEXT has several lines, only its end is left here.
     last = lines[-1] if len(lines) == 1 else lines[-1].removesuffix("'>")
     return last[:300]
+
+
+def complete(records: Sequence[MetricRecord], weights: ArrayLike, *, but: str) -> None:
+    """Give all records the metrics that at least half of them have in one form.
+
+    Parameters
+    ----------
+    records : sequence of MetricRecord
+        One record per reply; they are changed.
+    weights : array_like of shape (n_replies,)
+        One weight per reply.
+    but : str
+        Metric to leave alone, which holds the weights.
+    """
+    filled: list[str] = []
+    for key in sorted({key for record in records for key in record} - {but}):
+        forms = Counter(_form(record[key]) for record in records if key in record)
+        usual, times = forms.most_common(1)[0]
+        if 2 * times < len(records):
+            for record in records:
+                record.pop(key, None)
+            continue
+        has = [key in record and _form(record[key]) == usual for record in records]
+        finite = [it and _is_finite(record[key]) for it, record in zip(has, records, strict=True)]
+        good = finite if 2 * sum(finite) >= len(records) else has
+        if not all(good):
+            filled.append(repr(key))
+            _fill(records, key, good, np.asarray(weights, dtype=np.float64))
+    if filled:
+        _log.warning(
+            "FedAVOT: metrics %s are averaged over the replies that have them as finite numbers "
+            "of the usual form, which not all do",
+            enumerated(filled),
+        )
+
+
+def _fill(records: Sequence[MetricRecord], key: str, good: list[bool], weights: Any) -> None:
+    """Give the records that are not good the weighted mean of the others."""
+    known = [record[key] for record, it in zip(records, good, strict=True) if it]
+    shares = weights[np.array(good)]
+    shares = shares / shares.sum() if shares.sum() > 0 else np.full(len(known), 1 / len(known))
+    mean = shares @ np.asarray(known, dtype=np.float64)
+    for record, it in zip(records, good, strict=True):
+        if not it:
+            record[key] = mean.tolist()
+
+
+def _form(value: Any) -> int | None:
+    """Return the length of a list, or None for a number."""
+    return len(value) if isinstance(value, list) else None
+
+
+def _is_finite(value: Any) -> bool:
+    return all(map(math.isfinite, value)) if isinstance(value, list) else math.isfinite(value)
+
+
+def fault_of(arrays: ArrayRecord, model: ArrayRecord, *, exact: bool) -> str | None:
+    """Return why an aggregate cannot be the next model; None if it can.
+
+    Parameters
+    ----------
+    arrays : ArrayRecord
+        What the wrapped strategy returned.
+    model : ArrayRecord
+        The model that was sent.
+    exact : bool
+        Whether the aggregate must have the arrays of the model.
+    """
+    if exact and arrays.keys() != model.keys():
+        differing = enumerated(map(repr, sorted(arrays.keys() ^ model.keys())), 3)
+        return (
+            f"the wrapped strategy returned other arrays than those of the model ({differing}), "
+            "which memory does not allow; leave out memory"
+        )
+    for key, array in arrays.items():
+        values = view(array)
+        if values.dtype.kind not in "fiub":
+            return f"array {key!r} that the wrapped strategy returned is {values.dtype}, no number"
+        if key in model and values.shape != tuple(model[key].shape):
+            return (
+                f"array {key!r} that the wrapped strategy returned has shape {values.shape}, and "
+                f"in the model it has {tuple(model[key].shape)}"
+            )
+        if is_float(values) and not np.isfinite(values).all():
+            bad = int((~np.isfinite(values)).sum())
+            return (
+                f"array {key!r} that the wrapped strategy returned is not finite in {bad} of "
+                f"{values.size} places, though every update was; lower its step or the clients'"
+            )
+    return None
+
+
+def sent_arrays(messages: Sequence[Message], model: ArrayRecord) -> ArrayRecord:
+    """Return the arrays that clients were sent to train: the model, unless a strategy sends others.
+
+    Parameters
+    ----------
+    messages : sequence of Message
+        The messages of a round.
+    model : ArrayRecord
+        The global model.
+    """
+    records = list(messages[0].content.array_records.values()) if messages else []
+    if len(records) != 1 or records[0].keys() == model.keys():
+        return model
+    return records[0]

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from fedavot._checks import enumerated
 from fedavot.flower.worth.limits import plausible
-from fedavot.flower.worth.metrics import complete
 from fedavot.flower.worth.records import (
     brief,
+    complete,
     is_float,
     metrics_of,
     records_of,

@@ -28,7 +28,7 @@ import numpy as np
 from fedavot._checks import Floats, as_amount, enumerated
 from fedavot._simplex import total_variation
 from fedavot.errors import OptionError
-from fedavot.flower.kept.names import as_array, packed, unpacked
+from fedavot.flower.kept.packing import as_array, packed, unpacked
 from fedavot.flower.options import Weighting
 from fedavot.flower.worth.importance import MOST_EXAMPLES, Importance, is_count, listed_by
 from fedavot.flower.worth.learning import (
