@@ -9,10 +9,11 @@ the wrapped strategy, and checks the result and casts it to the number types of 
 import copy
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, Metadata, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
@@ -23,7 +24,6 @@ from fedavot.flower.memory.steady import SteadyMemory
 from fedavot.flower.options import Admission, Weighting
 from fedavot.flower.who.admission import AdmittedGrid
 from fedavot.flower.who.identity import Names
-from fedavot.flower.worth.open_round import OpenRound
 from fedavot.flower.worth.records import (
     brief,
     fault_of,
@@ -52,6 +52,33 @@ from fedavot.flower.wrapped import (
 _log = logging.getLogger("flwr")
 
 Aggregate = tuple[ArrayRecord | None, MetricRecord | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Open:
+    """A round between sending messages and aggregating replies.
+
+    Attributes
+    ----------
+    number : int
+        Number of the round, from 1.
+    model : ArrayRecord
+        The model that was sent.
+    available, refused
+        As in `Round`.
+    asked : dict from client name to Metadata
+        Metadata of the message sent to each client.
+    shares : dict of float
+        Weights of the clients asked if all of them reply; empty if the wrapped strategy sampled
+        them.
+    """
+
+    number: int
+    model: ArrayRecord
+    available: list[str]
+    refused: dict[str, str]
+    asked: dict[str, Metadata]
+    shares: dict[str, float]
 
 
 class Rounds:
@@ -113,7 +140,7 @@ class Rounds:
         self._copies = not is_flowers_own(strategy)
         self._watch = Watch(self.key)
         self._warned = False
-        self._open: OpenRound | None = None
+        self._open: _Open | None = None
         self._usable = 0
         self._evaluating: dict[int, float] | None = None
 
@@ -134,7 +161,7 @@ class Rounds:
         if self.memory is not None:
             self.memory.prepare(server_round, sent)
         self._usable = 0
-        self._open = OpenRound(
+        self._open = _Open(
             number=server_round,
             model=sent_arrays(messages, arrays),
             available=nodes.available,
@@ -226,7 +253,7 @@ class Rounds:
                 message.metadata.ttl = min(message.metadata.ttl, self.timeout)
         return messages
 
-    def _sorted(self, replies: Iterable[Message], open_round: OpenRound) -> Sorted:
+    def _sorted(self, replies: Iterable[Message], open_round: _Open) -> Sorted:
         """Sort the replies of a round, and leave out those without a count or a memory."""
         if self.memory is not None:
             replies = self.memory.receive(replies)
@@ -254,7 +281,7 @@ class Rounds:
             return np.asarray(chosen / chosen.sum())
         return self.weigher.weights(names)
 
-    def _aggregate(self, found: Sorted, weights: Floats, open_round: OpenRound) -> Aggregate:
+    def _aggregate(self, found: Sorted, weights: Floats, open_round: _Open) -> Aggregate:
         """Pass the usable replies with their weights to the wrapped strategy."""
         if not found.usable:
             return None, None
@@ -309,7 +336,7 @@ class Rounds:
 
     def _finish(
         self,
-        open_round: OpenRound,
+        open_round: _Open,
         found: Sorted,
         weights: dict[str, float],
         metrics: MetricRecord | None,
@@ -318,11 +345,27 @@ class Rounds:
     ) -> None:
         """Report a round that is over."""
         events, self.weigher.events = self.weigher.events, []
-        told: dict[str, Any] = {"gap": self.weigher.gap, "applied": applied, "events": events}
-        told["memory"] = "" if self.memory is None else self.memory.where
-        if self.weigher.kind == "examples":
-            told |= {"known": len(self.weigher.amounts), "unknown": self.weigher.unknown}
-        record = open_round.record(found, weights, metrics=metrics, **told)
+        counts = self.weigher.kind == "examples"
+        squares = sum(weight**2 for weight in weights.values())
+        record = Round(
+            round=open_round.number,
+            available=open_round.available,
+            asked=sorted(open_round.asked),
+            replied=list(found.usable),
+            failed=found.failed,
+            late=found.late,
+            excluded=found.excluded,
+            refused=open_round.refused,
+            weights=weights,
+            applied=applied,
+            memory="" if self.memory is None else self.memory.where,
+            gap=self.weigher.gap,
+            known=len(self.weigher.amounts) if counts else 0,
+            unknown=self.weigher.unknown,
+            effective_cohort_size=1.0 / squares if squares else 0.0,
+            events=events,
+            metrics=dict(metrics or {}),
+        )
         _log.info("FedAVOT: %s", record.summary())
         if not weights:
             _log.warning("FedAVOT: round %d has no usable update; model unchanged", record.round)
