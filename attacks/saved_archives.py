@@ -165,7 +165,7 @@ def best(place):
     from flwr.serverapp.strategy import Result
 
     from fedavot.flower import best_model
-    from fedavot.flower.kept.best import FILE, BestModel
+    from fedavot.flower.kept.checkpoint import BEST, BestModel
 
     model = ArrayRecord({"w": Array(np.ones((2, 3), np.float32)), "b": Array(np.zeros(2))})
     result = Result(evaluate_metrics_serverapp={4: {"accuracy": 0.5}})
@@ -180,7 +180,7 @@ def best(place):
         _, number, metric, value = found
         return type(number) is int and isinstance(metric, str) and isinstance(value, float)
 
-    return _archive(place / FILE, (place / FILE).read_bytes(), "best", load, sound, inner="meta")
+    return _archive(place / BEST, (place / BEST).read_bytes(), "best", load, sound, inner="meta")
 
 
 def client_memory(place):

@@ -8,7 +8,7 @@ from fedavot.flower._require import require_flower
 require_flower()
 
 from fedavot.flower.client import introduce
-from fedavot.flower.kept.best import Best, best_model
+from fedavot.flower.kept.checkpoint import Best, best_model
 from fedavot.flower.kept.log import Round
 from fedavot.flower.memory.correction import correction
 from fedavot.flower.options import Admission, Memory, Weighting

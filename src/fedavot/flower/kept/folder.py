@@ -13,8 +13,6 @@ from flwr.serverapp.strategy import Result
 
 import fedavot.flower.kept.checkpoint as saved
 from fedavot.errors import CheckpointError, FedavotError
-from fedavot.flower.kept.best import FILE as BEST
-from fedavot.flower.kept.best import BestModel
 from fedavot.flower.kept.log import ParticipationLog, Round
 from fedavot.flower.kept.packing import Packer, unpack
 from fedavot.flower.kept.state import StrategyState
@@ -103,7 +101,7 @@ class RunFolder:
         self._form = saved.form_of(model)
         self._state: StrategyState | None = None
         self._configs: list[dict[str, Any]] = []
-        self._best: BestModel | None = None
+        self._best: saved.BestModel | None = None
         # Models and updates are confidential.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._unlock = weakref.finalize(self, os.close, lock(folder / LOCK))
@@ -119,7 +117,7 @@ class RunFolder:
 
     def _refuse_other_files(self, *, checkpoints: bool) -> None:
         # A run that was stopped before its first round leaves an empty log, and nothing to resume.
-        paths = {name: self._folder / name for name in (saved.FILE, LOG, ROWS, BEST)}
+        paths = {name: self._folder / name for name in (saved.FILE, LOG, ROWS, saved.BEST)}
         existing = [name for name, at in paths.items() if at.exists() and at.stat().st_size]
         if existing:
             or_resume = "continue that run with resume=True, or " if checkpoints else ""
@@ -140,7 +138,7 @@ class RunFolder:
 
     def keep_best(self, metric: str) -> None:
         """Keep the best model by a metric as well."""
-        self._best = BestModel(self._folder, metric)
+        self._best = saved.BestModel(self._folder, metric)
 
     def save(self, run: Progress) -> None:
         """Write the checkpoint of a round after its training, or after its evaluation too."""
