@@ -113,7 +113,7 @@ def _memory(place):
     memory = Rows(place, 6, np.dtype(np.float32))
     rows = [np.arange(6, dtype=np.float32) + number for number in range(4)]
     for number, clients in enumerate(([0, 1, 3], [2]), start=1):
-        memory.stage(clients, [rows[client] for client in clients])
+        memory.stage({client: rows[client] for client in clients})
         memory.write_journal(number)
         if number == 1:
             memory.commit()
@@ -188,7 +188,7 @@ def client_memory(place):
     from flwr.app import Array, ArrayRecord, Context, RecordDict
 
     from fedavot.flower.memory.layout import Layout
-    from fedavot.flower.memory.store import FOLDER, Kept, Store
+    from fedavot.flower.memory.store import FOLDER, Store
     from fedavot.rules.held import ClientMemory
 
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
@@ -196,10 +196,10 @@ def client_memory(place):
     layout = Layout(ArrayRecord({f"{i}": Array(array) for i, array in enumerate(model)}))
     context = Context(0, 1, {FOLDER: str(place)}, RecordDict(), {})
     store = Store(context, "training", "lyon", layout)
-    store.save(Kept(ClientMemory(memory=model), "0123"))
+    store.save(ClientMemory(memory=model), "0123")
 
     def load():
-        found = vars(store.load().held)
+        found = vars(store.load()[0])
         if found["memory"] is None:  # a client that cannot read its memory goes on as a new one
             raise FileFormatError("the memory is lost")
         return found

@@ -8,6 +8,7 @@ so other mods see the same messages as without it.
 
 import hashlib
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
@@ -80,13 +81,14 @@ def remember(message: Message, context: Context, call_next: Call) -> Message:
     asked = wire.take_request(message) if message.has_content() else None
     if asked is None:
         return call_next(message, context)
+    about, sent_mean = asked
     (sent,) = message.content.array_records.values()
     layout = Layout(sent)
-    mean = None if asked.mean is None else layout.take(asked.mean)
-    request = Request(mean=mean, **asked.numbers)
-    round_ = _Round(layout, layout.take(sent), _digest(sent), request)
-    store = Store(context, asked.training, asked.client, layout)
-    held = store.load().held
+    store = Store(context, about.pop("training"), about.pop("client"), layout)
+    mean = None if sent_mean is None else layout.take(sent_mean)
+    request = Request(mean=mean, **about)
+    round_ = _Round(layout.take(sent), _digest(sent), request)
+    held, _ = store.load()
     path = None
     if held.recall(request) is not None and mean is not None:
         path = held.correction(request)
@@ -106,25 +108,26 @@ def remember(message: Message, context: Context, call_next: Call) -> Message:
     return reply
 
 
-class _Round:
-    """The model and the request that a client has to answer."""
+class _Round(NamedTuple):
+    """The model, its digest and the request that a client has to answer."""
 
-    def __init__(self, layout: Layout, start: Model, digest: str, request: Request) -> None:
-        self.layout, self.start, self.digest, self.request = layout, start, digest, request
+    start: Model
+    digest: str
+    request: Request
 
     def answer(self, store: Store, trained: ArrayRecord, path: Model | None) -> Reply | None:
         """Turn a trained model into a reply, and keep it; return None if it cannot be used."""
+        layout = store.layout
         try:
-            said = minus(self.layout.take(trained), self.start)
+            said = minus(layout.take(trained), self.start)
         except ValueError:
             return None
         if not all(np.isfinite(array).all() for array in said):
             return None
         # Another process of this node may have answered the same request in the meantime.
-        kept = store.load()
-        held = kept.held
+        held, model = store.load()
         old = held.recall(self.request)
-        if held.pending is not None and kept.model != self.digest:
+        if held.pending is not None and model != self.digest:
             held.pending = None
         if path is not None:
             said = total((1.0, said), (1.0, path))
@@ -132,13 +135,12 @@ class _Round:
             said = held.pending if old is None else total((1.0, held.pending), (1.0, old))
         whole = old is None or self.request.trust != 1.0
         sent = said if whole else minus(said, old or [])
-        self.layout.put(trained, total((1.0, self.start), (1.0, sent)))
+        layout.put(trained, total((1.0, self.start), (1.0, sent)))
         if held.pending is None:
             # The update as the server will compute it, after rounding.
-            news = minus(self.layout.take(trained), self.start)
+            news = minus(layout.take(trained), self.start)
             held.offer(self.request, minus(news, old) if whole and old is not None else news)
-            kept.model = self.digest
-        store.save(kept)
+        store.save(held, self.digest)
         assert held.pending is not None
         return reply_of(self.request, held.since, held.pending, old)
 

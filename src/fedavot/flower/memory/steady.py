@@ -180,7 +180,7 @@ class OnServer(SteadyMemory):
                 held = [] if old is None else [(1.0, old)]
                 rows[client] = self.layout.flat(total(*held, (gain, news)))
         self._new = {}
-        self._rows.stage(list(rows), list(rows.values()))
+        self._rows.stage(rows)
 
     def state_dict(self) -> dict[str, Any]:
         """Write the journal, and return the state with the digests of the rows."""

@@ -34,15 +34,6 @@ NUMBERS = {"since": int, "pending_round": int, "pending_fade": float}
 """Its other fields, and their types."""
 
 
-@dataclass
-class Kept:
-    """A client's memory, and the model that its last innovation belongs to."""
-
-    held: ClientMemory
-    model: str = ""
-    """Digest of the model that was trained."""
-
-
 @dataclass(frozen=True)
 class Store:
     """The storage of one client's memory in one training."""
@@ -61,33 +52,35 @@ class Store:
                 return Path(str(folder)) / f"memory-{name.hexdigest()[:32]}.npz"
         return None
 
-    def load(self) -> Kept:
-        """Return the memory, or a new one if there is none for this training and client."""
+    def load(self) -> tuple[ClientMemory, str]:
+        """Return the memory, and a digest of the model that its last innovation belongs to.
+
+        The memory is a new one if there is none for this training and client.
+        """
         try:
             about, models = self._read()
-            if (about.pop("training"), about.pop("client")) != (self.training, self.client):
-                return Kept(ClientMemory())
-            model = about.pop("model")
-            return Kept(ClientMemory(**about, **models), model)
+            if (about.pop("training"), about.pop("client")) == (self.training, self.client):
+                model = about.pop("model")
+                return ClientMemory(**about, **models), model
         except FileNotFoundError:
-            return Kept(ClientMemory())
+            pass
         except ARCHIVE_FAILURES as cause:
             _log.warning("FedAVOT: the memory in %s is lost: %s", self.path or "the state", cause)
-            return Kept(ClientMemory())
+        return ClientMemory(), ""
 
-    def save(self, kept: Kept) -> None:
-        """Save the memory in place of the earlier one."""
-        held = vars(kept.held)
+    def save(self, memory: ClientMemory, model: str) -> None:
+        """Save what `load` returns in place of the earlier memory."""
+        held = vars(memory)
         about = {name: value for name, value in held.items() if name not in MODELS}
-        about |= {"training": self.training, "client": self.client, "model": kept.model}
+        about |= {"training": self.training, "client": self.client, "model": model}
         models = {name: held[name] for name in MODELS if held[name] is not None}
         path, state = self.path, self.context.state
         if path is not None:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             arrays = {
                 f"{name}/{place}": array
-                for name, model in models.items()
-                for place, array in enumerate(model)
+                for name, arrays_of_model in models.items()
+                for place, array in enumerate(arrays_of_model)
             }
             write_archive(path, {ABOUT: np.array(json.dumps(about)), **arrays})
             return

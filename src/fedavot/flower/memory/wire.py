@@ -20,18 +20,6 @@ HELD = "fedavot.held"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request as it arrives at a client."""
-
-    training: str
-    """Name of the training, the same after a resume; memories of another one are not used."""
-    client: str
-    numbers: dict[str, Any]
-    """The fields of a `Request` except the mean."""
-    mean: ArrayRecord | None
-
-
-@dataclass(frozen=True)
 class Told:
     """A reply as it arrives at the server."""
 
@@ -43,7 +31,18 @@ class Told:
 
 
 def put_request(message: Message, about: Mapping[str, Any], mean: ArrayRecord | None) -> None:
-    """Add a request to a train message, whose records may be shared with other messages."""
+    """Add a request to a train message, whose records may be shared with other messages.
+
+    Parameters
+    ----------
+    message : Message
+        The message to a client.
+    about : mapping
+        The fields of a `Request` except the mean; the client's name; and the name of the training,
+        which stays the same after a resume: memories of another one are not used.
+    mean : ArrayRecord or None
+        The mean, if the client needs it.
+    """
     records = dict(message.content)
     records[RECORD] = ConfigRecord({"version": VERSION, **about})
     if mean is not None:
@@ -51,8 +50,8 @@ def put_request(message: Message, about: Mapping[str, Any], mean: ArrayRecord | 
     message.content = RecordDict(records)
 
 
-def take_request(message: Message) -> Asked | None:
-    """Remove the request from a train message and return it; None if there is none."""
+def take_request(message: Message) -> tuple[dict[str, Any], ArrayRecord | None] | None:
+    """Remove what `put_request` added and return it; None if there is none."""
     found = message.content.config_records.get(RECORD)
     if found is None:
         return None
@@ -67,7 +66,7 @@ def take_request(message: Message) -> Asked | None:
     message.content = RecordDict(
         {name: record for name, record in message.content.items() if name not in (RECORD, MEAN)}
     )
-    return Asked(about.pop("training"), about.pop("client"), about, mean)
+    return about, mean
 
 
 def put_reply(reply: Message, about: Mapping[str, Any], memory: ArrayRecord | None) -> None:

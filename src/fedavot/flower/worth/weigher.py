@@ -108,6 +108,10 @@ class Weigher:
         """Importance on the scale on which it was given, by index, shape (n_clients,)."""
         return self._amounts
 
+    def index(self, name: str) -> int | None:
+        """Return the index of a client; None before it is known."""
+        return self._indices.get(name)
+
     def indices(self, names: Sequence[str]) -> list[int]:
         """Return the indices of clients."""
         return [self._indices[name] for name in names]
