@@ -187,8 +187,8 @@ def client_memory(place):
     """Return the memory that a Flower client keeps in a file."""
     from flwr.app import Array, ArrayRecord, Context, RecordDict
 
+    from fedavot.flower.client import FOLDER, Store
     from fedavot.flower.memory.layout import Layout
-    from fedavot.flower.memory.store import FOLDER, Store
     from fedavot.rules.held import ClientMemory
 
     logging.getLogger("flwr").setLevel(logging.CRITICAL)

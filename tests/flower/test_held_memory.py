@@ -13,10 +13,10 @@ from grid import LocalGrid, Node, app_of, arrays_of, everybody, federation, only
 from fedavot._files import write_archive
 from fedavot.errors import AggregateError, CheckpointError, OptionError
 from fedavot.flower import FedAVOT, Memory, introduce
+from fedavot.flower.client import ABOUT, Store
 from fedavot.flower.memory import wire
 from fedavot.flower.memory.layout import Layout
 from fedavot.flower.memory.on_clients import OnClients
-from fedavot.flower.memory.store import ABOUT, Store
 from fedavot.flower.options import Weighting
 from fedavot.flower.worth.weigher import Weigher
 
@@ -250,7 +250,8 @@ def test_a_file_that_is_sealed_and_no_memory_is_a_lost_memory(tmp_path, caplog, 
     context = Context(0, 1, {"fedavot-folder": str(tmp_path)}, RecordDict(), {})
     store = Store(context, "t", "lyon", Layout(model))
     write_archive(store.path, {ABOUT: np.array(about)})
-    assert store.load().held.memory is None
+    memory, _ = store.load()
+    assert memory.memory is None
     assert "is lost" in caplog.text
 
 

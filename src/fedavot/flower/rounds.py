@@ -30,7 +30,6 @@ from fedavot.flower.worth.records import (
     metrics_of,
     put_weights,
     refuse_other_kinds,
-    sent_arrays,
     shallow,
     typed_as,
 )
@@ -161,9 +160,12 @@ class Rounds:
         if self.memory is not None:
             self.memory.prepare(server_round, sent)
         self._usable = 0
+        # A strategy may send other arrays than those of the model.
+        records = list(messages[0].content.array_records.values()) if messages else []
+        same = len(records) != 1 or records[0].keys() == arrays.keys()
         self._open = _Open(
             number=server_round,
-            model=sent_arrays(messages, arrays),
+            model=arrays if same else records[0],
             available=nodes.available,
             refused=nodes.refused | gone,
             asked={name: message.metadata for name, message in sent.items()},
@@ -233,8 +235,8 @@ class Rounds:
 
     def closes(self, new: list[Message]) -> bool:
         """Return whether a round has enough usable replies, given those that have just arrived."""
-        if self._open is None or self._admission.enough is None:
-            return False
+        assert self._open is not None
+        assert self._admission.enough is not None
         # Copies, because aggregation will learn norms from these replies and take out memories.
         inspector, seen = copy.deepcopy(self.inspector), [shallow(reply) for reply in new]
         if self.memory is not None:

@@ -244,8 +244,12 @@ class Names:
             if name in self.nodes or name in new or self._is_anothers(node, name):
                 disputed.add(name)
             new[name] = node
+        claims: dict[str, list[int]] = {name: [] for name in disputed}
+        for node in self._live.tolist() if disputed else ():
+            if (name := self.name_of(node)) in claims:
+                claims[name].append(node)
         self._disputed = {}
-        for name, claimants in self._claims_of(disputed).items():
+        for name, claimants in claims.items():
             if self.nodes.pop(name, None) is not None:
                 lost.add(name)
             new.pop(name, None)
@@ -253,7 +257,8 @@ class Names:
             if winner is not None:
                 new[name] = winner
         for name, node in new.items():
-            self._hold(name, node)
+            if self._holders.get(name) != node:
+                self._holders[name], self._saved = node, None
         self.nodes |= new
         self.fresh |= new.keys()
         self.ordered = _merged(*self.ordered, lost=lost, new=new)
@@ -284,20 +289,6 @@ class Names:
         """Return whether a node claims a name that is registered for another node."""
         claims = self.source != "node-id" and not self._registered[node]
         return claims and name in self._reserved
-
-    def _claims_of(self, names: set[str]) -> dict[str, list[int]]:
-        """Return the live nodes registered under or claiming each of these names, in order."""
-        claims: dict[str, list[int]] = {name: [] for name in names}
-        for node in self._live.tolist() if names else ():
-            name = self.name_of(node)
-            if name in claims:
-                claims[name].append(node)
-        return claims
-
-    def _hold(self, name: str, node: int) -> None:
-        if self._holders.get(name) != node:
-            self._holders[name] = node
-            self._saved = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the names of the nodes for a checkpoint, as arrays."""

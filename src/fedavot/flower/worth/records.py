@@ -314,19 +314,3 @@ def fault_of(arrays: ArrayRecord, model: ArrayRecord, *, exact: bool) -> str | N
                 f"{values.size} places, though every update was; lower its step or the clients'"
             )
     return None
-
-
-def sent_arrays(messages: Sequence[Message], model: ArrayRecord) -> ArrayRecord:
-    """Return the arrays that clients were sent to train: the model, unless a strategy sends others.
-
-    Parameters
-    ----------
-    messages : sequence of Message
-        The messages of a round.
-    model : ArrayRecord
-        The global model.
-    """
-    records = list(messages[0].content.array_records.values()) if messages else []
-    if len(records) != 1 or records[0].keys() == model.keys():
-        return model
-    return records[0]
