@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
@@ -29,7 +29,7 @@ from fedavot._files import ARCHIVE_FAILURES, read_archive, write_archive
 from fedavot.flower.memory import wire
 from fedavot.flower.memory.correction import offer, withdraw
 from fedavot.flower.memory.layout import Layout, minus
-from fedavot.flower.who.asking import ACTION, RECORD
+from fedavot.flower.who.asking import ACTION, tell_name
 from fedavot.rules._held_client import Model, reply_of, total
 from fedavot.rules.held import ClientMemory, Reply, Request
 
@@ -67,18 +67,9 @@ def introduce(app: ClientApp, *, memory: bool = False) -> ClientApp:
     ClientApp
         The same app.
     """
-
-    def answer(message: Message, context: Context) -> Message:
-        key = str(message.content.config_records[RECORD]["key"])
-        if key in context.node_config:
-            told = ConfigRecord({"name": str(context.node_config[key])})
-        else:
-            told = ConfigRecord({"keys": ", ".join(map(repr, context.node_config))})
-        return Message(RecordDict({RECORD: told}), reply_to=message)
-
     # Without the app's mods, which may expect a model in every message. An app that was introduced
     # before, or has a function of its own, keeps it.
-    app._registered_funcs.setdefault(f"query.{ACTION}", answer)
+    app._registered_funcs.setdefault(f"query.{ACTION}", tell_name)
     if memory and remember not in app._mods:
         # Train functions may be registered before this line or after it.
         app._mods = [remember, *app._mods]

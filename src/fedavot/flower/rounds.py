@@ -25,6 +25,7 @@ from fedavot.flower.options import Admission, Weighting
 from fedavot.flower.who.admission import AdmittedGrid
 from fedavot.flower.who.identity import Names
 from fedavot.flower.worth.records import (
+    arrays_of,
     brief,
     fault_of,
     metrics_of,
@@ -152,8 +153,7 @@ class Rounds:
         shares: dict[str, float] = {}
         nodes = self._nodes(server_round, config, grid)
         if self._weighting.cohort_size is not None:
-            rng = np.random.default_rng([self._weighting.seed, server_round])
-            shares = nodes.choose(rng, least_available(self.strategy))
+            shares = nodes.choose(np.random.default_rng([self._weighting.seed, server_round]))
         asked = list(self._inner.configure_train(server_round, arrays, config, nodes))
         sent, gone = nodes.addressed(asked)
         messages = self._limited(list(sent.values()))
@@ -301,7 +301,7 @@ class Rounds:
         elif combine is not None:
             combined = combine(found.usable)
             for reply in replies:
-                next(iter(reply.content.array_records.values())).update(combined)
+                arrays_of(reply).update(combined)
         return self._inner.aggregate_train(open_round.number, replies)
 
     def _kept(

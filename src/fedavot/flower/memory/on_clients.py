@@ -29,7 +29,7 @@ from fedavot.flower.memory.steady import SteadyMemory
 from fedavot.flower.memory.wire import Told, put_request, take_reply
 from fedavot.flower.options import Memory
 from fedavot.flower.who.saying import of_clients
-from fedavot.flower.worth.records import brief
+from fedavot.flower.worth.records import arrays_of, brief
 from fedavot.flower.worth.weigher import Weigher
 from fedavot.rules._held_client import Model, product, reply_of
 from fedavot.rules.held import Reply
@@ -228,8 +228,7 @@ class OnClients(SteadyMemory):
         for client, reply in zip(clients, usable.values(), strict=True):
             told = self._told[id(reply)]
             assert not isinstance(told, str)
-            record = next(iter(reply.content.array_records.values()))
-            sent = minus(self.layout.take(record), start)
+            sent = minus(self.layout.take(arrays_of(reply)), start)
             found.append(self._reply(client, told, sent))
             said = float(np.sqrt(found[-1].products[1]))
             self._sizes.append(min(said, float(np.sqrt(product(sent, sent))) + self._largest))

@@ -23,6 +23,7 @@ from fedavot.errors import CheckpointError
 from fedavot.flower.memory.layout import Layout, minus
 from fedavot.flower.memory.rows import Rows
 from fedavot.flower.options import Memory
+from fedavot.flower.worth.records import arrays_of
 from fedavot.flower.worth.weigher import Weigher
 from fedavot.rules._held_client import Model, reply_of, total
 from fedavot.rules.held import Reply, ServerMemory, Step
@@ -218,7 +219,7 @@ class OnServer(SteadyMemory):
         rows = zip(clients, self._rows.read(clients), usable.values(), strict=True)
         for client, row, reply in rows:
             request = self.rule.request(client)
-            said = minus(self.layout.take(next(iter(reply.content.array_records.values()))), start)
+            said = minus(self.layout.take(arrays_of(reply)), start)
             old = total((request.fade, self.layout.parts(row))) if request.accepted else None
             news = said if old is None else minus(said, old)
             self._new[client] = (old, news)

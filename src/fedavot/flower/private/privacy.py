@@ -36,7 +36,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import QFedAvg, Strategy
 from numpy.typing import ArrayLike, NDArray
@@ -44,7 +44,7 @@ from scipy.special import erfcx, log_ndtr, ndtri
 
 from fedavot._checks import Floats, as_amount, as_floats, as_seed, as_size
 from fedavot.errors import CheckpointError, OptionError, RuleError, TaskError
-from fedavot.flower.worth.records import is_float
+from fedavot.flower.worth.records import is_float, shallow
 from fedavot.flower.wrapped import layers, weighted_by
 
 _log = logging.getLogger("flwr")
@@ -297,14 +297,9 @@ def _update(reply: Message, base: Mapping[str, Floats]) -> dict[str, Floats]:
 
 def _carrying(reply: Message, arrays: ArrayRecord) -> Message:
     """Return a copy of the reply with other arrays; the reply itself is not changed."""
-    carrier = copy.copy(reply)
-    records = reply.content.array_records
-    carrier.content = RecordDict(
-        {
-            name: ArrayRecord(dict(arrays)) if name in records else record
-            for name, record in reply.content.items()
-        }
-    )
+    carrier = shallow(reply)
+    for name in reply.content.array_records:
+        carrier.content[name] = ArrayRecord(dict(arrays))
     return carrier
 
 

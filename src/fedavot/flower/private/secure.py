@@ -54,7 +54,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MetricRecord
 from flwr.common import (
     EvaluateIns,
     EvaluateRes,
@@ -73,7 +73,7 @@ from numpy.typing import NDArray
 
 from fedavot.errors import OptionError, TaskError
 from fedavot.flower.options import Weighting
-from fedavot.flower.who.asking import ACTION, RECORD
+from fedavot.flower.who.asking import ACTION, tell_name
 from fedavot.flower.who.identity import Names
 from fedavot.flower.worth.importance import Importance
 from fedavot.flower.worth.records import is_float
@@ -103,9 +103,7 @@ def secure_count(
     """
     content = message.content
     if message.metadata.message_type == f"query.{ACTION}":
-        key = str(content.config_records[RECORD]["key"])
-        name = ConfigRecord({"name": str(context.node_config[key])})
-        return Message(RecordDict({RECORD: name}), reply_to=message)
+        return tell_name(message, context)
     instructions = content.config_records.get(_INSTRUCTIONS, ConfigRecord())
     count, limit = instructions.get(COUNT), instructions.get(LIMIT)
     reply = call_next(message, context)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedavot.flower.worth.records import brief
@@ -43,6 +43,16 @@ def ask(
         for node in nodes
     ]
     return _answers(grid.send_and_receive(questions, timeout=ASK_TIMEOUT), questions, key)
+
+
+def tell_name(message: Message, context: Context) -> Message:
+    """Return a node's answer to the query of `ask`: its name, or the keys that it has instead."""
+    key = str(message.content.config_records[RECORD]["key"])
+    if key in context.node_config:
+        told = ConfigRecord({"name": str(context.node_config[key])})
+    else:
+        told = ConfigRecord({"keys": ", ".join(map(repr, context.node_config))})
+    return Message(RecordDict({RECORD: told}), reply_to=message)
 
 
 def _answers(

@@ -134,7 +134,11 @@ class Weigher:
     @property
     def gap(self) -> float:
         """Total variation distance between the importance and the mean weights so far."""
-        owed, given, rounds = self._accounts()
+        rounds = self.rounds
+        if self._aligner is not None:
+            owed, given = self._aligner.owed, self._aligner.realised * rounds
+        else:
+            owed, given = self._amounts / (self._total or 1.0) * rounds, self._given
         return float(total_variation(owed, given)) / max(rounds, 1)
 
     def admit(self, names: Collection[str]) -> dict[str, str]:
@@ -304,14 +308,6 @@ class Weigher:
             stated = [changed.get(name, amount) for name, amount in (known | joined).items()]
             self._state_amounts(np.array(stated, dtype=np.float64))
             reweigh(self._aligner, self._amounts, before=before)
-
-    def _accounts(self) -> tuple[Floats, Floats, int]:
-        """Return each client's importance and weights summed over rounds, and the rounds."""
-        if self._aligner is not None:
-            rounds = self._aligner.rounds
-            return self._aligner.owed, self._aligner.realised * rounds, rounds
-        owed = self._amounts / (self._total or 1.0) * self._rounds
-        return owed, self._given, self._rounds
 
     def _join(self, amounts: Mapping[str, float]) -> None:
         """Add clients here and to the aligner."""
