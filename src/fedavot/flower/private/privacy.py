@@ -32,14 +32,14 @@ import copy
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import QFedAvg, Strategy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import erfcx, log_ndtr, ndtri
 
 from fedavot._checks import Floats, as_amount, as_floats, as_seed, as_size
@@ -188,7 +188,7 @@ class ExactNoise(Strategy):
         return total
 
     def _noised(self, average: dict[str, Floats], weights: Floats) -> ArrayRecord:
-        deviation = self.noise_multiplier * sensitivity(weights, self.clipping_norm)
+        deviation = self.noise_multiplier * self.clipping_norm * float(weights.max())
         released = dict(self._model)
         for name, part in average.items():
             array = self._model[name]
@@ -211,30 +211,6 @@ class ExactNoise(Strategy):
             old = self._model[name]
             kept[name] = Array(array.numpy().astype(old.dtype) if is_float(old) else old)
         return ArrayRecord(kept)
-
-
-def sensitivity(weights: ArrayLike, clipping_norm: float) -> float:
-    """Return the sensitivity of a weighted average of clipped updates to one client.
-
-    Parameters
-    ----------
-    weights : array_like of shape (n_members,)
-        Weights on any scale: at least 0, not all 0.
-    clipping_norm : float
-        Norm to which updates are clipped.
-
-    Returns
-    -------
-    float
-        clipping_norm · max w / Σ w.
-
-    Examples
-    --------
-    >>> sensitivity([0.5, 0.25, 0.25], 0.5)
-    0.25
-    """
-    norm = as_amount(clipping_norm, what="clipping_norm", positive=True)
-    return norm * float(_shares(weights).max())
 
 
 def _weight_key(strategy: Strategy) -> str:
@@ -266,7 +242,7 @@ def _weight(reply: Message, key: str) -> float:
     return float(found[0])
 
 
-def _shares(weights: ArrayLike) -> Floats:
+def _shares(weights: Sequence[float]) -> Floats:
     """Return weights divided by their sum."""
     array = as_floats(weights, what="weights", error=RuleError)
     if not (array.size and (array >= 0).all() and 0 < (total := float(array.sum())) < np.inf):
