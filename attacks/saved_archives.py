@@ -188,7 +188,7 @@ def client_memory(place):
     from flwr.app import Array, ArrayRecord, Context, RecordDict
 
     from fedavot.flower.client import FOLDER, Store
-    from fedavot.flower.memory.layout import Layout
+    from fedavot.flower.memory.wire import Layout
     from fedavot.rules.held import ClientMemory
 
     logging.getLogger("flwr").setLevel(logging.CRITICAL)

@@ -15,8 +15,8 @@ from fedavot.errors import AggregateError, CheckpointError, OptionError
 from fedavot.flower import FedAVOT, Memory, introduce
 from fedavot.flower.client import ABOUT, Store
 from fedavot.flower.memory import wire
-from fedavot.flower.memory.layout import Layout
 from fedavot.flower.memory.on_clients import OnClients
+from fedavot.flower.memory.wire import Layout
 from fedavot.flower.options import Weighting
 from fedavot.flower.worth.weigher import Weigher
 

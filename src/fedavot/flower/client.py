@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from fedavot._files import ARCHIVE_FAILURES, read_archive, write_archive
 from fedavot.flower.memory import wire
 from fedavot.flower.memory.correction import offer, withdraw
-from fedavot.flower.memory.layout import Layout, minus
+from fedavot.flower.memory.wire import Layout, minus
 from fedavot.flower.who.asking import ACTION, tell_name
 from fedavot.rules._held_client import Model, reply_of, total
 from fedavot.rules.held import ClientMemory, Reply, Request
@@ -82,14 +82,7 @@ def introduce(app: ClientApp, *, memory: bool = False) -> ClientApp:
 def remember(message: Message, context: Context, call_next: Call) -> Message:
     """Keep the client's memory around a train function, as a mod of a ClientApp.
 
-    Parameters
-    ----------
-    message : Message
-        Message from the server; only messages with a request from FedAVOT are changed.
-    context : Context
-        Context of the app.
-    call_next : function of (message, context)
-        The app.
+    Only messages with a request from FedAVOT are changed.
     """
     asked = wire.take_request(message) if message.has_content() else None
     if asked is None:

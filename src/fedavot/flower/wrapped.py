@@ -47,13 +47,7 @@ def layers(strategy: Strategy) -> Iterator[Strategy]:
 
 
 def weighted_by(strategy: Strategy) -> str:
-    """Return the metric that a strategy averages by; raise if it does not average by one.
-
-    Parameters
-    ----------
-    strategy : Strategy
-        The wrapped strategy.
-    """
+    """Return the metric that a strategy averages by; raise if it does not average by one."""
     if not isinstance(strategy, Strategy):
         bases = (it for it in type(strategy).__mro__ if it.__module__.startswith(OLDER))
         if older := next(bases, None):

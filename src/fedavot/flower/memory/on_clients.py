@@ -24,9 +24,8 @@ from flwr.app import ArrayRecord, Message
 from fedavot._checks import enumerated
 from fedavot._files import write_whole
 from fedavot.errors import OptionError
-from fedavot.flower.memory.layout import minus
 from fedavot.flower.memory.steady import SteadyMemory
-from fedavot.flower.memory.wire import Told, put_request, take_reply
+from fedavot.flower.memory.wire import Told, minus, put_request, take_reply
 from fedavot.flower.options import Memory
 from fedavot.flower.who.saying import of_clients
 from fedavot.flower.worth.records import arrays_of, brief

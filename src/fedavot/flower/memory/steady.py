@@ -20,8 +20,8 @@ from flwr.app import ArrayRecord, Message
 
 from fedavot._checks import Floats, Integers
 from fedavot.errors import CheckpointError
-from fedavot.flower.memory.layout import Layout, minus
 from fedavot.flower.memory.rows import Rows
+from fedavot.flower.memory.wire import Layout, minus
 from fedavot.flower.options import Memory
 from fedavot.flower.worth.records import arrays_of
 from fedavot.flower.worth.weigher import Weigher

@@ -22,19 +22,9 @@ def ask(
 ) -> tuple[dict[int, str], dict[int, str]]:
     """Ask nodes for their names; return the names, and why other nodes gave none, by node.
 
-    Parameters
-    ----------
-    grid : Grid
-        The grid through which the nodes are asked.
-    nodes : iterable of int
-        The nodes.
-    key : str
-        Key of the node configuration that holds the name.
-    config : mapping
-        The configuration of the current round: mods of a ClientApp may read it, if the app has its
-        own query function.
-    record : str
-        Name of the record in which the strategy sends the configuration.
+    The name is under ``key`` in the node configuration. The configuration of the current round is
+    sent in the ``record`` in which the strategy sends it: mods of a ClientApp may read it, if the
+    app has its own query function.
     """
     # The record that mods look for comes first, in case they take the first one.
     records = {record: ConfigRecord(dict(config)), RECORD: ConfigRecord({"key": key})}

@@ -107,13 +107,8 @@ class Names:
     def resolve(self, grid: Grid, config: Mapping[str, Any] | None = None) -> None:
         """Update ``nodes`` and ``refused`` from the grid.
 
-        Parameters
-        ----------
-        grid : Grid
-            The grid whose nodes are listed.
-        config : mapping, optional
-            The configuration in the messages of the current round. Queries for names have it too,
-            because mods of a ClientApp may read it.
+        Queries for names have the configuration of the current round's messages, because mods of a
+        ClientApp may read it.
         """
         listed = list(grid.get_node_ids())
         if listed == self._listed and not self._nameless:

@@ -93,27 +93,17 @@ def put_weights(
     key: str,
     copies: bool,
 ) -> None:
-    """Write weights into replies, and prepare their records so that any strategy can average them.
+    """Write one weight into the metric ``key`` of each reply, and prepare their records.
 
-    Parameters
-    ----------
-    replies : sequence of Message
-        Usable replies.
-    weights : sequence of float
-        One weight per reply.
-    model : ArrayRecord
-        The global model.
-    key : str
-        Metric that holds the weights.
-    copies : bool
-        As in `prepare`.
+    ``copies`` says whether the strategy may write to the arrays; if not, they are passed on without
+    a copy.
     """
     rename(replies, ArrayRecord, MetricRecord)
     metrics = [metrics_of(reply) for reply in replies]
     complete(metrics, weights, but=key)
     for record, reply, weight in zip(metrics, replies, weights, strict=True):
         record[key] = float(weight)
-        prepare(arrays_of(reply), model, copies=copies)
+        _prepare(arrays_of(reply), model, copies=copies)
 
 
 def refuse_other_kinds(model: ArrayRecord) -> None:
@@ -160,21 +150,12 @@ class _Seen(Array):
         return view(self)
 
 
-def prepare(record: ArrayRecord, model: ArrayRecord, *, copies: bool) -> None:
-    """Prepare the arrays of a reply so that any strategy can average them.
+def _prepare(record: ArrayRecord, model: ArrayRecord, *, copies: bool) -> None:
+    """Prepare the arrays of a reply, which have the names and shapes of the model.
 
     Arrays get the order of the model, because some strategies average by position, and the
     precision of the model, because some accumulate in that of the first reply. Integer arrays
     become floats.
-
-    Parameters
-    ----------
-    record : ArrayRecord
-        Arrays of a reply, with the names and shapes of the model.
-    model : ArrayRecord
-        The global model.
-    copies : bool
-        Whether the strategy may write to the arrays; if not, they are passed without a copy.
     """
     ready = {}
     for key, start in model.items():
@@ -229,14 +210,8 @@ def brief(reason: str | None) -> str:
 def complete(records: Sequence[MetricRecord], weights: ArrayLike, *, but: str) -> None:
     """Give all records the metrics that at least half of them have in one form.
 
-    Parameters
-    ----------
-    records : sequence of MetricRecord
-        One record per reply; they are changed.
-    weights : array_like of shape (n_replies,)
-        One weight per reply.
-    but : str
-        Metric to leave alone, which holds the weights.
+    There is one record and one weight per reply; the metric ``but``, which holds the weights, is
+    left alone.
     """
     filled: list[str] = []
     for key in sorted({key for record in records for key in record} - {but}):
@@ -281,16 +256,9 @@ def _is_finite(value: Any) -> bool:
 
 
 def fault_of(arrays: ArrayRecord, model: ArrayRecord, *, exact: bool) -> str | None:
-    """Return why an aggregate cannot be the next model; None if it can.
+    """Return why an aggregate cannot follow the model that was sent; None if it can.
 
-    Parameters
-    ----------
-    arrays : ArrayRecord
-        What the wrapped strategy returned.
-    model : ArrayRecord
-        The model that was sent.
-    exact : bool
-        Whether the aggregate must have the arrays of the model.
+    If ``exact``, it must have the arrays of that model.
     """
     if exact and arrays.keys() != model.keys():
         differing = enumerated(map(repr, sorted(arrays.keys() ^ model.keys())), 3)

@@ -23,7 +23,7 @@ from flwr.app import ArrayRecord, Message, Metadata, MetricRecord
 from numpy.typing import NDArray
 
 from fedavot._checks import enumerated
-from fedavot.flower.worth.limits import plausible
+from fedavot.flower.worth.learning import plausible
 from fedavot.flower.worth.records import (
     brief,
     complete,

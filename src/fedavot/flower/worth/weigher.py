@@ -10,7 +10,7 @@ only learns how availability differs between clients. A penalty on the spread of
 weights near these. The gap is computed in the same way for weights from an aligner and from an
 alignment.
 
-The weight that an aligner would give a client after a long absence is limited (`limits`); the
+The weight that an aligner would give a client after a long absence is limited (`limited`); the
 aligner counts the weights actually given, so the gap includes the effect of the limit. Example
 counts that dwarf all others are limited too, as soon as there are others to compare them with.
 
@@ -36,11 +36,12 @@ from fedavot.flower.worth.learning import (
     differs,
     fingerprint,
     join,
+    limited,
     new_aligner,
+    plausible,
     restored,
     reweigh,
 )
-from fedavot.flower.worth.limits import limited, plausible
 from fedavot.selection import select
 
 _flwr = logging.getLogger("flwr")
