@@ -77,7 +77,7 @@ def training(place):
 
 def flower(place):
     """Return a checkpoint of a Flower run."""
-    from fedavot.flower.kept.checkpoint import FILE, Checkpoint
+    from fedavot.flower.kept import checkpoint
 
     aligner = fa.OnlineAligner(IMPORTANCE, step=2.0)
     aligner.observe([0, 3])
@@ -91,12 +91,12 @@ def flower(place):
         "results": {"train_metrics_clientapp": [[1, {"loss": float("nan")}]]},
     }
     arrays = {"model/0": np.ones((2, 3), np.float32), "model/1": np.zeros(2), "memory": np.ones(8)}
-    Checkpoint(meta, arrays).save(place)
-    path = place / FILE
+    checkpoint.save(place, meta, arrays)
+    path = place / checkpoint.FILE
 
     def load():
-        found = Checkpoint.load(place)
-        return json.dumps(found.meta, sort_keys=True), dict(sorted(found.arrays.items()))
+        meta, arrays = checkpoint.load(place)
+        return json.dumps(meta, sort_keys=True), dict(sorted(arrays.items()))
 
     def sound(found):
         meta = json.loads(found[0])

@@ -12,7 +12,6 @@ import json
 import logging
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,35 +32,27 @@ FORMAT = "fedavot-flower-checkpoint"
 VERSION = 3
 
 
-@dataclass
-class Checkpoint:
-    """The state of a run after a round: arrays, and everything else as JSON in ``meta``."""
+def save(folder: Path, meta: Mapping[str, Any], arrays: Arrays) -> None:
+    """Write a checkpoint, atomically: arrays, and everything else as JSON in ``meta``."""
+    _write(folder / FILE, {"format": FORMAT, "version": VERSION, **meta}, arrays)
 
-    meta: dict[str, Any]
-    arrays: Arrays = field(default_factory=dict)
 
-    def save(self, folder: Path) -> None:
-        """Write the checkpoint file, atomically."""
-        meta = {"format": FORMAT, "version": VERSION, **self.meta}
-        _write(folder / FILE, meta, self.arrays)
-
-    @classmethod
-    def load(cls, folder: Path) -> "Checkpoint":
-        """Read the file that `save` wrote."""
-        path = folder / FILE
-        try:
-            meta, arrays, sealed = _read(path)
-        except ARCHIVE_FAILURES as cause:
-            raise FileFormatError(f"{path} is not a checkpoint, or is truncated: {cause}") from None
-        version = meta.get("version")
-        if meta.get("format") != FORMAT or version != VERSION or not sealed:
-            lacks = "" if sealed else ", without a checksum"
-            raise FileFormatError(
-                f"{path} holds {meta.get('format')!r} version {version!r}{lacks}, and this release "
-                f"reads {FORMAT!r} version {VERSION}; finish that run with the release that began "
-                "it, or start in another folder"
-            )
-        return cls(meta, arrays)
+def load(folder: Path) -> tuple[dict[str, Any], Arrays]:
+    """Read the file that `save` wrote."""
+    path = folder / FILE
+    try:
+        meta, arrays, sealed = _read(path)
+    except ARCHIVE_FAILURES as cause:
+        raise FileFormatError(f"{path} is not a checkpoint, or is truncated: {cause}") from None
+    version = meta.get("version")
+    if meta.get("format") != FORMAT or version != VERSION or not sealed:
+        lacks = "" if sealed else ", without a checksum"
+        raise FileFormatError(
+            f"{path} holds {meta.get('format')!r} version {version!r}{lacks}, and this release "
+            f"reads {FORMAT!r} version {VERSION}; finish that run with the release that began "
+            "it, or start in another folder"
+        )
+    return meta, arrays
 
 
 def _write(path: Path, meta: Mapping[str, Any], arrays: Arrays) -> None:
@@ -227,14 +218,12 @@ class BestModel:
                 sorted(set().union(*found)),
             )
             self._warned = True
-        if value is None or not self._surpasses(value):
+        if value is None or (self._value is not None and not self._surpasses(value, self._value)):
             return
         names, arrays = pack_model(model)
         meta = {"model": names, "round": number, "metric": self._metric, "value": value}
         _write(self._path, meta, arrays)
         self._value = value
 
-    def _surpasses(self, value: float) -> bool:
-        if self._value is None:
-            return True
-        return value < self._value if self._metric.startswith("-") else value > self._value
+    def _surpasses(self, value: float, best: float) -> bool:
+        return value < best if self._metric.startswith("-") else value > best

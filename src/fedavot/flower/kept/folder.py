@@ -14,7 +14,7 @@ from flwr.serverapp.strategy import Result
 import fedavot.flower.kept.checkpoint as saved
 from fedavot.errors import CheckpointError, FedavotError
 from fedavot.flower.kept.log import ParticipationLog, Round
-from fedavot.flower.kept.packing import Packer, unpack
+from fedavot.flower.kept.packing import Arrays, Packer, unpack
 from fedavot.flower.kept.state import StrategyState
 from fedavot.flower.memory.rows import ROWS
 from fedavot.flower.rounds import Rounds
@@ -166,7 +166,7 @@ class RunFolder:
             part, packer = getattr(self._rounds, kind), Packer(kind)
             meta[kind] = None if part is None else packer.pack(part.state_dict(), kind)
             arrays |= packer.arrays
-        saved.Checkpoint(meta, arrays).save(self._folder)
+        saved.save(self._folder, meta, arrays)
         if self._rounds.memory is not None:
             self._rounds.memory.saved()
 
@@ -180,9 +180,9 @@ class RunFolder:
             if self._rounds.memory is not None:
                 self._rounds.memory.clear()
             return
-        checkpoint = saved.Checkpoint.load(self._folder)
+        meta, arrays = saved.load(self._folder)
         try:
-            self._restore(checkpoint, run)
+            self._restore(run, meta, arrays)
         except FedavotError:
             raise
         except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as cause:
@@ -191,12 +191,12 @@ class RunFolder:
                 "another folder"
             ) from cause
 
-    def _restore(self, checkpoint: saved.Checkpoint, run: Progress) -> None:
+    def _restore(self, run: Progress, meta: dict[str, Any], arrays: Arrays) -> None:
         """Restore the state from a checkpoint; raise if it belongs to another run."""
         assert self._state is not None
-        meta, rounds = checkpoint.meta, self._rounds
+        rounds = self._rounds
         # Our own arrays hold numbers and text; arrays of other types count as missing.
-        own = {name: it for name, it in checkpoint.arrays.items() if it.dtype.kind in "biufU"}
+        own = {name: it for name, it in arrays.items() if it.dtype.kind in "biufU"}
         weighed = unpack(meta["weigher"], own)
         difference = rounds.weigher.differs(weighed)
         remembered = meta["memory"] is not None
@@ -207,9 +207,9 @@ class RunFolder:
                 f"the checkpoint in {self._folder} belongs to another run: {difference}"
             )
         saved.refuse_other_form(meta["form"], self._form)
-        run.model = saved.unpack_model(meta["model"], checkpoint.arrays)
+        run.model = saved.unpack_model(meta["model"], arrays)
         saved.refuse_unusable(run.model, self._form, exact=rounds.memory is not None)
-        self._state.load(meta["strategy"], checkpoint.arrays)
+        self._state.load(meta["strategy"], arrays)
         rounds.weigher.load_state_dict(weighed)
         for event in rounds.weigher.events:
             _log.warning("FedAVOT: since the checkpoint was written, %s", event)
@@ -223,7 +223,7 @@ class RunFolder:
         for kind in _HISTORIES:
             history = {at: MetricRecord(values) for at, values in meta["results"][kind]}
             getattr(run.result, kind).update(history)
-        changes = unpack(meta["configs"], checkpoint.arrays)
+        changes = unpack(meta["configs"], arrays)
         for config, (changed, removed) in zip(run.configs, changes, strict=True):
             config.update(changed)
             for key in removed:
@@ -231,14 +231,9 @@ class RunFolder:
 
     def _changes(self, configs: tuple[ConfigRecord, ...]) -> list[Any]:
         """Return what a strategy changed in and removed from each configuration."""
-        return [
-            [
-                {
-                    key: value
-                    for key, value in now.items()
-                    if key not in before or value != before[key]
-                },
-                [key for key in before if key not in now],
-            ]
-            for before, now in zip(self._configs, configs, strict=True)
-        ]
+        found = []
+        for before, now in zip(self._configs, configs, strict=True):
+            same = {key for key in now if key in before and now[key] == before[key]}
+            changed = {key: value for key, value in now.items() if key not in same}
+            found.append([changed, [key for key in before if key not in now]])
+        return found
