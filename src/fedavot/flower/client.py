@@ -12,6 +12,7 @@ file there, which survives a restart of either side. It is written before the re
 file per training and client.
 """
 
+import functools
 import hashlib
 import json
 import logging
@@ -75,7 +76,7 @@ def introduce(app: ClientApp, *, memory: bool = False) -> ClientApp:
         app._mods = [remember, *app._mods]
         for name, call in list(app._registered_funcs.items()):
             if name.startswith("train."):
-                app._registered_funcs[name] = _remembering(call)
+                app._registered_funcs[name] = functools.partial(remember, call_next=call)
     return app
 
 
@@ -237,10 +238,6 @@ class _Round(NamedTuple):
         store.save(held, self.digest)
         assert held.pending is not None
         return reply_of(self.request, held.since, held.pending, old)
-
-
-def _remembering(call: Call) -> Call:
-    return lambda message, context: remember(message, context, call)
 
 
 def _digest(record: ArrayRecord) -> str:

@@ -324,17 +324,18 @@ class Rounds:
 
     def _in_effect(self, arrays: ArrayRecord, weights: Floats) -> tuple[Floats, bool]:
         """Return the weights behind an aggregate, and whether they are those that were given."""
-        if self.memory is not None or not self._copies or not self._watch.ignored(arrays, weights):
+        if self.memory is not None or not self._copies:
             return weights, True
-        if not self._warned:
+        weights, applied = self._watch.in_effect(arrays, weights)
+        if not (applied or self._warned):
             _log.warning(
                 "FedAVOT: %s aggregates without the weights in the metric %r, so that FedAVOT has "
                 "no effect on the model; average by this metric in aggregate_train",
                 type(self.strategy).__name__,
                 self.key,
             )
-        self._warned = True
-        return self._watch.in_effect(weights), False
+            self._warned = True
+        return weights, applied
 
     def _finish(
         self,

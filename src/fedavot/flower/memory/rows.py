@@ -103,14 +103,8 @@ class Rows:
     def recover(self, server_round: int, n_bytes: int, digests: Digests) -> None:
         """After a crash, complete the rows of the round of the checkpoint, and check all rows.
 
-        Parameters
-        ----------
-        server_round : int
-            Round of the checkpoint.
-        n_bytes : int
-            Length of the file of rows, according to the checkpoint.
-        digests : ndarray of uint64
-            Digests of the rows of the first clients, 0 for a client without one.
+        The checkpoint has the length of the file in bytes, and the digests of the rows of the first
+        clients, 0 for a client without one.
         """
         if digests.dtype != np.uint64 or digests.ndim != 1:
             raise CheckpointError(

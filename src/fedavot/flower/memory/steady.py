@@ -55,14 +55,10 @@ class SteadyMemory:
 
     def __init__(self, model: ArrayRecord, options: Memory, weigher: Weigher) -> None:
         self.layout, self._options, self._weigher = Layout(model), options, weigher
+        self.where = options.where
         constants = {name: it for name, it in vars(options).items() if name != "where"}
         self.rule = ServerMemory.start([1.0], self.layout.zeros(), **constants)
         self._step: Step | None = None
-
-    @property
-    def where(self) -> str:
-        """Where clients' updates are remembered."""
-        return self._options.where
 
     def prepare(self, number: int, messages: Mapping[str, Message]) -> None:
         """Begin a round, with the train messages by client name."""
@@ -101,17 +97,17 @@ class SteadyMemory:
         heard = np.flatnonzero(self.rule.accepted)
         held |= {name: held[name][heard] for name in PER_CLIENT if name in held}
         shares = self.rule.importance[heard]
-        return {"where": self._options.where, "heard": heard, "shares": shares, **held}
+        return {"where": self.where, "heard": heard, "shares": shares, **held}
 
     def saved(self) -> None:
         """Do nothing: all state is in the checkpoint."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the state in a checkpoint."""
-        if state["where"] != self._options.where:
+        if state["where"] != self.where:
             raise CheckpointError(
                 f"the checkpoint has its memory on the {state['where']}, and this run on the "
-                f"{self._options.where}; use memory={state['where']!r}, or start in another folder"
+                f"{self.where}; use memory={state['where']!r}, or start in another folder"
             )
         self._recover(state)
         heard = state["heard"]

@@ -96,12 +96,12 @@ class AdmittedGrid(Grid):
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids of the nodes that may be asked, in the order of their client names."""
-        if self._chosen is None and time.monotonic() - self._updated > CACHE_SECONDS:
+        if self._chosen is not None:
+            pairs = zip(self.names, self.nodes, strict=True)
+            return [node for name, node in pairs if name in self._chosen]
+        if time.monotonic() - self._updated > CACHE_SECONDS:
             self._update()
-        if self._chosen is None:
-            return list(self.nodes)
-        pairs = zip(self.names, self.nodes, strict=True)
-        return [node for name, node in pairs if name in self._chosen]
+        return list(self.nodes)
 
     def get_nodes(self) -> Iterable[Any]:
         """Return Flower's information about the nodes that may be asked."""
@@ -143,10 +143,8 @@ class AdmittedGrid(Grid):
     def choose(self, rng: np.random.Generator) -> dict[str, float]:
         """Wait for enough nodes, choose the cohort to ask, and show only its nodes from then on.
 
-        Returns
-        -------
-        dict of float
-            Weights of the chosen clients if all of them reply; empty if these are not known yet.
+        The weights of the chosen clients if all of them reply are returned; they are empty if these
+        are not known yet.
         """
         while len(self._update()) < self._least:
             _log.info("Waiting for nodes: %d of at least %d", len(self.names), self._least)

@@ -68,10 +68,10 @@ class Names:
     source: str
     key: str
     record: str = "config"
-    nodes: dict[str, int] = field(default_factory=dict)
-    ordered: tuple[list[str], list[int]] = ([], [])
+    nodes: dict[str, int] = field(init=False)
+    ordered: tuple[list[str], list[int]] = field(init=False)
     fresh: set[str] = field(default_factory=set)
-    refused: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(init=False)
     changes: int = 0
 
     def __post_init__(self) -> None:
@@ -84,11 +84,16 @@ class Names:
         self._gone: dict[int, float] = {}  # when nodes were found gone, the longest gone first
         self._reported: set[str] = set()
         self._saved: dict[str, Any] | None = None
-        # Of the last update: all nodes, nodes without a name, and refusals of contested names.
+        self._forget()
+
+    def _forget(self) -> None:
+        """Discard the last update, so that the next one treats every node as new."""
+        # All nodes as listed and in order, nodes without a name, and refusals of contested names.
         self._listed: list[int] = []
-        self._live = np.zeros(0, dtype=np.uint64)  # in order
+        self._live = np.zeros(0, dtype=np.uint64)
         self._nameless: set[int] = set()
         self._disputed: dict[str, dict[int, str]] = {}
+        self.nodes, self.ordered, self.refused = {}, ([], []), {}
 
     def new_reasons(self, refused: Mapping[str, str]) -> list[str]:
         """Return the reasons that were not reported before, and mark them as reported."""
@@ -136,13 +141,6 @@ class Names:
     @property
     def _asks(self) -> bool:
         return self.source == "asked" or (self.source == "auto" and not self._reserved)
-
-    def _forget(self) -> None:
-        """Discard the last update, so that the next one treats every node as new."""
-        self._listed, self._nameless = [], set()
-        self._live = np.zeros(0, dtype=np.uint64)
-        self._disputed = {}
-        self.nodes, self.ordered, self.refused = {}, ([], []), {}
 
     def name_of(self, node: int) -> str:
         """Return the name that a node is registered under or claims, "" if it has none."""

@@ -109,14 +109,8 @@ class Inspector:
     ) -> Sorted:
         """Sort the replies to the messages of a round, one message per client.
 
-        Parameters
-        ----------
-        replies : iterable of Message
-            Replies in any order.
-        asked : mapping from client name to Metadata
-            Metadata of the message sent to each client.
-        model : ArrayRecord
-            The model that was sent, from which updates are measured.
+        ``asked`` has the metadata of the message sent to each client. Updates are measured from the
+        model that was sent.
         """
         by_node = {sent.dst_node_id: name for name, sent in asked.items()}
         by_message = {sent.message_id: name for name, sent in asked.items() if sent.message_id}
@@ -213,12 +207,8 @@ class Inspector:
     ) -> list[Message]:
         """Return the replies to an evaluation that can be averaged, and the error replies.
 
-        Parameters
-        ----------
-        replies : iterable of Message
-            Replies in any order.
-        importance : mapping from node id to float, optional
-            Weights of the replies in the average, instead of the counts in them.
+        They are weighted by the importance of their nodes, if it is given, instead of the counts in
+        them.
         """
         usable: list[Message] = []
         errors: list[Message] = []
