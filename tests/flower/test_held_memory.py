@@ -477,7 +477,7 @@ def test_the_server_holds_one_model_beside_its_own_whatever_the_number_of_client
             )
             usable = dict(zip(cohort, replies, strict=True))
             assert memory.unusable(usable) == {}
-            memory.combine(number, usable, np.full(3, 1 / 3), model)
+            memory.combine(usable, np.full(3, 1 / 3), model)
             memory.settle(accepted=True)
             del sent, replies, usable
         del clients

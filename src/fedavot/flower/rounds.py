@@ -294,7 +294,7 @@ class Rounds:
 
             def combine(used: dict[str, Message]) -> ArrayRecord:
                 given = self._weigh(list(used), open_round.shares)
-                return memory.combine(open_round.number, used, given, open_round.model)
+                return memory.combine(used, given, open_round.model)
 
         if self._copies:
             self._watch.before(found.usable, weights, combine)

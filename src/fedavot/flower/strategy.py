@@ -31,6 +31,7 @@ from fedavot.flower.memory.on_clients import OnClients
 from fedavot.flower.memory.steady import OnServer
 from fedavot.flower.options import (
     Admission,
+    Importance,
     Memory,
     Weighting,
     as_admission,
@@ -40,7 +41,6 @@ from fedavot.flower.options import (
 )
 from fedavot.flower.rounds import Aggregate, Rounds
 from fedavot.flower.who.saying import of_clients
-from fedavot.flower.worth.importance import Importance
 from fedavot.flower.worth.records import refuse_other_kinds
 from fedavot.flower.worth.weigher import Weigher
 from fedavot.flower.wrapped import facade, layers, noisy_layers, refusing_to_train

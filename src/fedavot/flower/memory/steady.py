@@ -73,7 +73,7 @@ class SteadyMemory:
         return {}
 
     def combine(
-        self, number: int, usable: Mapping[str, Message], weights: Floats, model: ArrayRecord
+        self, usable: Mapping[str, Message], weights: Floats, model: ArrayRecord
     ) -> ArrayRecord:
         """Return θ + change, for the floating-point arrays."""
         amounts, clients = self._weigher.amounts, self._weigher.indices(list(usable))

@@ -72,10 +72,9 @@ from flwr.server.workflow import SecAggPlusWorkflow
 from numpy.typing import NDArray
 
 from fedavot.errors import OptionError, TaskError
-from fedavot.flower.options import Weighting
+from fedavot.flower.options import Importance, Weighting
 from fedavot.flower.who.asking import ACTION, tell_name
 from fedavot.flower.who.identity import Names
-from fedavot.flower.worth.importance import Importance
 from fedavot.flower.worth.records import is_float
 from fedavot.flower.worth.weigher import Weigher
 
@@ -266,7 +265,9 @@ class SecureFedAVOT(Strategy):
         if isinstance(self._names, Names):
             if proxies:
                 self._names.resolve(vars(proxies[0])["grid"])
-            return {node: name for name, node in self._names.nodes.items()}, self._names.refused
+            return {node: name for name, node in self._names.nodes.items()}, dict(
+                self._names.refused
+            )
         look_up = self._names.get if isinstance(self._names, Mapping) else self._names
         names = {proxy.node_id: look_up(proxy.node_id) for proxy in proxies}
         nameless = {f"node {node}": "it has no name" for node in names if names[node] is None}

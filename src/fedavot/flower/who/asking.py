@@ -32,23 +32,8 @@ def ask(
         Message(RecordDict(dict(records)), node, f"query.{ACTION}", ttl=ASK_TIMEOUT)
         for node in nodes
     ]
-    return _answers(grid.send_and_receive(questions, timeout=ASK_TIMEOUT), questions, key)
-
-
-def tell_name(message: Message, context: Context) -> Message:
-    """Return a node's answer to the query of `ask`: its name, or the keys that it has instead."""
-    key = str(message.content.config_records[RECORD]["key"])
-    if key in context.node_config:
-        told = ConfigRecord({"name": str(context.node_config[key])})
-    else:
-        told = ConfigRecord({"keys": ", ".join(map(repr, context.node_config))})
-    return Message(RecordDict({RECORD: told}), reply_to=message)
-
-
-def _answers(
-    replies: Iterable[Message], questions: Iterable[Message], key: str
-) -> tuple[dict[int, str], dict[int, str]]:
-    """Return the names that nodes gave, and the errors that other nodes replied with."""
+    replies = grid.send_and_receive(questions, timeout=ASK_TIMEOUT)
+    # Messages have their ids once they are sent.
     asked = {sent.metadata.dst_node_id: sent.metadata.message_id for sent in questions}
     answers, errors = {}, {}
     for reply in replies:
@@ -80,6 +65,16 @@ def _answers(
         else:
             errors[node] = f"its answer has no record {RECORD!r}"
     return answers, errors
+
+
+def tell_name(message: Message, context: Context) -> Message:
+    """Return a node's answer to the query of `ask`: its name, or the keys that it has instead."""
+    key = str(message.content.config_records[RECORD]["key"])
+    if key in context.node_config:
+        told = ConfigRecord({"name": str(context.node_config[key])})
+    else:
+        told = ConfigRecord({"keys": ", ".join(map(repr, context.node_config))})
+    return Message(RecordDict({RECORD: told}), reply_to=message)
 
 
 def too_long(name: str) -> str:

@@ -58,21 +58,6 @@ def restored(state: Mapping[str, Any], weighting: Weighting) -> Aligner:
     return kind.from_state({"around": "importance", **state}, source="the checkpoint")
 
 
-def differs(state: Mapping[str, Any], weighting: Weighting) -> str | None:
-    """Return how a checkpoint's weights are found differently; None if they are not."""
-    learns = weighting.alignment is None
-    if learns != (state["aligner"] is not None) and state["clients"].size:
-        return "its weights come from " + ("an alignment" if learns else "an online aligner")
-    if state["alignment"] != fingerprint(weighting.alignment):
-        return "its weights come from another alignment"
-    options = {"softness": weighting.price, "step": weighting.step}
-    for option, wanted in options.items() if state["aligner"] is not None else ():
-        found = state["aligner"].get(option, 0.0)
-        if found != wanted:
-            return f"its {option} is {found}, and that of this run is {wanted}"
-    return None
-
-
 def fingerprint(alignment: Alignment | None) -> str | None:
     """Return a digest of an alignment; None without one."""
     if alignment is None:

@@ -29,11 +29,9 @@ from fedavot._checks import Floats, as_amount, enumerated
 from fedavot._simplex import total_variation
 from fedavot.errors import OptionError
 from fedavot.flower.kept.packing import as_array, packed, unpacked
-from fedavot.flower.options import Weighting
-from fedavot.flower.worth.importance import MOST_EXAMPLES, Importance, is_count, listed_by
+from fedavot.flower.options import MOST_EXAMPLES, Importance, Weighting, listed_by
 from fedavot.flower.worth.learning import (
     Aligner,
-    differs,
     fingerprint,
     join,
     limited,
@@ -186,7 +184,7 @@ class Weigher:
             )
             + f"; importance 'examples' needs a number above 0 and at most {MOST_EXAMPLES:g}"
             for name, value in new.items()
-            if not is_count(value)
+            if not (isinstance(value, int | float) and 0 < value <= MOST_EXAMPLES)
         }
         before = set(np.flatnonzero(self._amounts != self._stated))
         self._join({name: float(value) for name, value in new.items() if name not in wrong})
@@ -283,9 +281,19 @@ class Weigher:
         """Return why a checkpoint cannot be continued with this weighting; None if it can."""
         if state["kind"] != self.kind == "examples":
             return f"its importance is {state['kind']!r}, and that of this run is {self.kind!r}"
-        if self._weighting.alignment is not None and unpacked(state["clients"]) != self.clients:
+        weighting, learnt = self._weighting, state["aligner"]
+        learns = weighting.alignment is None
+        if not learns and unpacked(state["clients"]) != self.clients:
             return "its clients are not those of the alignment"
-        return differs(state, self._weighting)
+        if learns != (learnt is not None) and state["clients"].size:
+            return "its weights come from " + ("an alignment" if learns else "an online aligner")
+        if state["alignment"] != fingerprint(weighting.alignment):
+            return "its weights come from another alignment"
+        options = {"softness": weighting.price, "step": weighting.step}
+        for option, wanted in options.items() if learnt is not None else ():
+            if (found := learnt.get(option, 0.0)) != wanted:
+                return f"its {option} is {found}, and that of this run is {wanted}"
+        return None
 
     def _adopt(self, listed: Mapping[str, float]) -> None:
         """Replace the importance of a checkpoint by that of this run, and report what changed."""
