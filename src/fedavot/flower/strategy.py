@@ -295,10 +295,16 @@ class FedAVOT(Strategy):
         if folder is not None and self._files is None:
             self._files = RunFolder(folder, rounds, model, checkpoints=checkpoints, resume=resume)
         kept = None if rounds.memory is not None else self._memory
-        if kept is not None and kept.where == "clients":
-            rounds.memory = OnClients(model, kept, self._weigher, folder, resume=resume)
-        elif kept is not None and folder is not None:
-            rounds.memory = OnServer(model, kept, self._weigher, folder)
+        try:
+            if kept is not None and kept.where == "clients":
+                rounds.memory = OnClients(model, kept, self._weigher, folder, resume=resume)
+            elif kept is not None and folder is not None:
+                rounds.memory = OnServer(model, kept, self._weigher, folder)
+        except BaseException:
+            if self._files is not None:
+                self._files.close()
+            self._files = None
+            raise
 
     def _report_absent(self) -> None:
         """Log which clients were never available or never sent a usable update."""
