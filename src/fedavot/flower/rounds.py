@@ -21,7 +21,7 @@ from fedavot._checks import Floats, enumerated
 from fedavot.errors import AggregateError, OptionError
 from fedavot.flower.kept.log import Round
 from fedavot.flower.memory.steady import SteadyMemory
-from fedavot.flower.options import Admission, Weighting
+from fedavot.flower.options import Admission
 from fedavot.flower.who.admission import AdmittedGrid
 from fedavot.flower.who.identity import Names
 from fedavot.flower.worth.records import (
@@ -90,8 +90,6 @@ class Rounds:
         The wrapped strategy.
     weigher : Weigher
         Holds the importance of the clients, and learns their weights.
-    weighting : Weighting
-        How weights are found.
     admission : Admission
         Which nodes and updates are accepted.
     finished : function of a Round
@@ -120,12 +118,11 @@ class Rounds:
         strategy: Strategy,
         weigher: Weigher,
         *,
-        weighting: Weighting,
         admission: Admission,
         finished: Callable[[Round], None],
     ) -> None:
         self.key = weighted_by(strategy)
-        self.weigher = weigher
+        self.weigher, weighting = weigher, weigher.weighting
         self.names = Names(admission.identity, admission.key, config_record(strategy))
         # Under differential privacy, weights must not depend on the updates.
         limit = None if noisy_layers(strategy) else admission.norm_limit

@@ -122,11 +122,7 @@ class FedAVOT(Strategy):
         self._weighting, self._admission = as_weighting(weighting), as_admission(admission)
         self._weigher = Weigher(importance, self._weighting, unlisted=self._admission.unlisted)
         self._rounds = Rounds(
-            strategy,
-            self._weigher,
-            weighting=self._weighting,
-            admission=self._admission,
-            finished=self._record,
+            strategy, self._weigher, admission=self._admission, finished=self._record
         )
         hooks = {name: getattr(self, name) for name in HOOKS} | refusing_to_train(strategy)
         self._facade = facade(strategy, loop_class(self._run), **hooks)

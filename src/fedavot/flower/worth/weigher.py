@@ -63,7 +63,7 @@ class Weigher:
         self, importance: Importance, weighting: Weighting, *, unlisted: float | None = None
     ) -> None:
         self.kind, listed = listed_by(importance, weighting)
-        self._weighting = weighting
+        self.weighting = weighting
         self._unlisted = None if unlisted is None else as_amount(unlisted, what="unlisted")
         if unlisted is not None and (self.kind != "listed" or weighting.alignment is not None):
             raise OptionError("unlisted requires importance given as a mapping or a file")
@@ -206,7 +206,7 @@ class Weigher:
         Clients whose example count is not known yet get half of the places, so that it becomes
         known; in such a round the weights are empty.
         """
-        size = self._weighting.cohort_size
+        size = self.weighting.cohort_size
         assert size is not None
         ordered = sorted(names)
         unknown = [name for name in ordered if name not in self._indices]
@@ -224,9 +224,9 @@ class Weigher:
 
     def weights(self, names: Sequence[str]) -> Floats:
         """Return the weights of a cohort, in its order, summing to one."""
-        cohort, limit = self.indices(names), self._weighting.weight_limit
-        if self._weighting.alignment is not None:
-            return self._weighting.alignment.weights(cohort)
+        cohort, limit = self.indices(names), self.weighting.weight_limit
+        if self.weighting.alignment is not None:
+            return self.weighting.alignment.weights(cohort)
         assert self._aligner is not None
         amounts = self._amounts[cohort]
         if not amounts.sum() > 0:
@@ -253,7 +253,7 @@ class Weigher:
             "seen": self._was_seen,
             "uncounted": as_array(packed(uncounted)),
             "aligner": None if self._aligner is None else self._aligner.state_dict(arrays=True),
-            "alignment": fingerprint(self._weighting.alignment),
+            "alignment": fingerprint(self.weighting.alignment),
             "given": self._given,
             "rounds": self._rounds,
         }
@@ -273,15 +273,15 @@ class Weigher:
         self._given = np.array(state["given"], dtype=np.float64)
         self._rounds = int(state["rounds"])
         if state["aligner"] is not None:
-            self._aligner = restored(state["aligner"], self._weighting)
-        if self.kind != "examples" and self._weighting.alignment is None:
+            self._aligner = restored(state["aligner"], self.weighting)
+        if self.kind != "examples" and self.weighting.alignment is None:
             self._adopt(listed)
 
     def differs(self, state: Mapping[str, Any]) -> str | None:
         """Return why a checkpoint cannot be continued with this weighting; None if it can."""
         if state["kind"] != self.kind == "examples":
             return f"its importance is {state['kind']!r}, and that of this run is {self.kind!r}"
-        weighting, learnt = self._weighting, state["aligner"]
+        weighting, learnt = self.weighting, state["aligner"]
         learns = weighting.alignment is None
         if not learns and unpacked(state["clients"]) != self.clients:
             return "its clients are not those of the alignment"
@@ -330,10 +330,10 @@ class Weigher:
         before = self._amounts
         stated = np.array([amounts[name] for name in names], dtype=np.float64)
         self._state_amounts(np.concatenate([self._stated, stated]))
-        if self._weighting.alignment is not None:
+        if self.weighting.alignment is not None:
             self._given = np.zeros(len(self._indices))
         elif self._aligner is None:
-            self._aligner = new_aligner(self._amounts, self._weighting)
+            self._aligner = new_aligner(self._amounts, self.weighting)
         else:
             if not np.array_equal(self._amounts[:known], before):
                 reweigh(self._aligner, self._amounts[:known], before=before)
