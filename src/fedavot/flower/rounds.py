@@ -97,8 +97,6 @@ class Rounds:
 
     Attributes
     ----------
-    strategy : Strategy
-        The wrapped strategy.
     key : str
         Metric of the replies in which the wrapped strategy finds their weights.
     names : Names
