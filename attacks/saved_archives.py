@@ -77,7 +77,7 @@ def training(place):
 
 def flower(place):
     """Return a checkpoint of a Flower run."""
-    from fedavot.flower.kept.checkpoint import FILE, Checkpoint
+    from fedavot.flower.kept import checkpoint
 
     aligner = fa.OnlineAligner(IMPORTANCE, step=2.0)
     aligner.observe([0, 3])
@@ -91,12 +91,12 @@ def flower(place):
         "results": {"train_metrics_clientapp": [[1, {"loss": float("nan")}]]},
     }
     arrays = {"model/0": np.ones((2, 3), np.float32), "model/1": np.zeros(2), "memory": np.ones(8)}
-    Checkpoint(meta, arrays).save(place)
-    path = place / FILE
+    checkpoint.save(place, meta, arrays)
+    path = place / checkpoint.FILE
 
     def load():
-        found = Checkpoint.load(place)
-        return json.dumps(found.meta, sort_keys=True), dict(sorted(found.arrays.items()))
+        meta, arrays = checkpoint.load(place)
+        return json.dumps(meta, sort_keys=True), dict(sorted(arrays.items()))
 
     def sound(found):
         meta = json.loads(found[0])
@@ -113,7 +113,7 @@ def _memory(place):
     memory = Rows(place, 6, np.dtype(np.float32))
     rows = [np.arange(6, dtype=np.float32) + number for number in range(4)]
     for number, clients in enumerate(([0, 1, 3], [2]), start=1):
-        memory.stage(clients, [rows[client] for client in clients])
+        memory.stage({client: rows[client] for client in clients})
         memory.write_journal(number)
         if number == 1:
             memory.commit()
@@ -165,7 +165,7 @@ def best(place):
     from flwr.serverapp.strategy import Result
 
     from fedavot.flower import best_model
-    from fedavot.flower.kept.best import FILE, BestModel
+    from fedavot.flower.kept.checkpoint import BEST, BestModel
 
     model = ArrayRecord({"w": Array(np.ones((2, 3), np.float32)), "b": Array(np.zeros(2))})
     result = Result(evaluate_metrics_serverapp={4: {"accuracy": 0.5}})
@@ -180,15 +180,15 @@ def best(place):
         _, number, metric, value = found
         return type(number) is int and isinstance(metric, str) and isinstance(value, float)
 
-    return _archive(place / FILE, (place / FILE).read_bytes(), "best", load, sound, inner="meta")
+    return _archive(place / BEST, (place / BEST).read_bytes(), "best", load, sound, inner="meta")
 
 
 def client_memory(place):
     """Return the memory that a Flower client keeps in a file."""
     from flwr.app import Array, ArrayRecord, Context, RecordDict
 
-    from fedavot.flower.memory.layout import Layout
-    from fedavot.flower.memory.store import FOLDER, Kept, Store
+    from fedavot.flower.client import FOLDER, Store
+    from fedavot.flower.memory.wire import Layout
     from fedavot.rules.held import ClientMemory
 
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
@@ -196,10 +196,10 @@ def client_memory(place):
     layout = Layout(ArrayRecord({f"{i}": Array(array) for i, array in enumerate(model)}))
     context = Context(0, 1, {FOLDER: str(place)}, RecordDict(), {})
     store = Store(context, "training", "lyon", layout)
-    store.save(Kept(ClientMemory(memory=model), "0123"))
+    store.save(ClientMemory(memory=model), "0123")
 
     def load():
-        found = vars(store.load().held)
+        found = vars(store.load()[0])
         if found["memory"] is None:  # a client that cannot read its memory goes on as a new one
             raise FileFormatError("the memory is lost")
         return found

@@ -20,7 +20,7 @@ from runs import LISTED, N_CLIENTS, N_ROUNDS, Run, aligned, fate, fixed, model, 
 import fedavot as fa
 from fedavot.errors import CheckpointError, FileFormatError, OptionError
 from fedavot.flower import FedAVOT, Weighting
-from fedavot.flower.kept.checkpoint import Checkpoint
+from fedavot.flower.kept import checkpoint
 from sealing import seal_archive, unseal_archive
 
 
@@ -735,7 +735,7 @@ def test_a_checkpoint_is_flushed_before_it_gets_its_name_and_its_folder_after(
     Run("FedAvg", tmp_path).start(1)
     monkeypatch.setattr(os, "fsync", flushing)
     monkeypatch.setattr(os, "replace", renaming)
-    Checkpoint.load(tmp_path).save(tmp_path)
+    checkpoint.save(tmp_path, *checkpoint.load(tmp_path))
     assert told == ["file", "checkpoint.npz", "folder"]
 
 

@@ -11,7 +11,7 @@ from fedavot.errors import OptionError
 from fedavot.flower import FedAVOT, correction, introduce
 from fedavot.flower.memory import wire
 from fedavot.flower.memory.correction import SHIFT, SHIFTED, _report_no_memory, offer
-from fedavot.flower.memory.layout import Layout
+from fedavot.flower.memory.wire import Layout
 from fedavot.rules.held import ClientMemory, ServerMemory
 
 AGREE = 1e-11

@@ -13,10 +13,10 @@ from grid import LocalGrid, Node, app_of, arrays_of, everybody, federation, only
 from fedavot._files import write_archive
 from fedavot.errors import AggregateError, CheckpointError, OptionError
 from fedavot.flower import FedAVOT, Memory, introduce
+from fedavot.flower.client import ABOUT, Store
 from fedavot.flower.memory import wire
-from fedavot.flower.memory.layout import Layout
 from fedavot.flower.memory.on_clients import OnClients
-from fedavot.flower.memory.store import ABOUT, Store
+from fedavot.flower.memory.wire import Layout
 from fedavot.flower.options import Weighting
 from fedavot.flower.worth.weigher import Weigher
 
@@ -250,7 +250,8 @@ def test_a_file_that_is_sealed_and_no_memory_is_a_lost_memory(tmp_path, caplog, 
     context = Context(0, 1, {"fedavot-folder": str(tmp_path)}, RecordDict(), {})
     store = Store(context, "t", "lyon", Layout(model))
     write_archive(store.path, {ABOUT: np.array(about)})
-    assert store.load().held.memory is None
+    memory, _ = store.load()
+    assert memory.memory is None
     assert "is lost" in caplog.text
 
 
@@ -267,7 +268,7 @@ def test_the_mean_on_the_server_is_by_the_importance_of_now(tmp_path, other):
     run("server", n_rounds=3, grid=calm, folder=tmp_path)
     strategy = FedAVOT(everybody(), importance=other, memory="server", folder=tmp_path, resume=True)
     strategy.start(calm, record_of(MODEL), 3)
-    rule, rows = strategy._files.memory.rule, np.fromfile(tmp_path / "memory.bin").reshape(N, -1)
+    rule, rows = strategy._rounds.memory.rule, np.fromfile(tmp_path / "memory.bin").reshape(N, -1)
     shares = np.array(list(other.values())) * [rule.request(i).fade for i in range(N)]
     found = np.concatenate([array.ravel() for array in rule.mean])
     np.testing.assert_allclose(found, shares @ rows / sum(other.values()), rtol=1e-9)
@@ -476,7 +477,7 @@ def test_the_server_holds_one_model_beside_its_own_whatever_the_number_of_client
             )
             usable = dict(zip(cohort, replies, strict=True))
             assert memory.unusable(usable) == {}
-            memory.combine(number, usable, np.full(3, 1 / 3), model)
+            memory.combine(usable, np.full(3, 1 / 3), model)
             memory.settle(accepted=True)
             del sent, replies, usable
         del clients

@@ -64,6 +64,22 @@ def test_many_looks_at_a_silent_node_cost_one_wait():
     assert run.questions == [7, 8]
 
 
+def test_an_answer_to_another_question_is_not_a_name():
+    app = ClientApp()
+
+    @app.query("fedavot")
+    def answer(message, context):
+        told = RecordDict({"fedavot": ConfigRecord({"name": "b"})})
+        reply = Message(told, reply_to=message)
+        reply.metadata.__dict__["_reply_to_message_id"] = "message-of-an-earlier-run"
+        return reply
+
+    run = Watched({7: named("a"), 8: Node(app)})
+    (only,) = run.run(1)
+    assert only.available == ["a"]
+    assert "gave no name when asked" in only.refused["node 8"]
+
+
 def test_the_key_that_is_asked_for_can_be_chosen():
     run = Watched({7: Node(APP, {"site": "oslo"})}, admission=Admission(key="site"))
     assert run.run(1)[0].replied == ["oslo"]

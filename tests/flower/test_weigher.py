@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import fedavot as fa
 from fedavot.errors import FileFormatError, ImportanceError, InputError, OptionError
 from fedavot.flower import Admission, FedAVOT, Weighting
-from fedavot.flower.worth.limits import limited, plausible
+from fedavot.flower.worth.learning import limited, plausible
 from fedavot.flower.worth.weigher import Weigher
 from sealing import sealed
 

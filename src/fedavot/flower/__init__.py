@@ -8,13 +8,11 @@ from fedavot.flower._require import require_flower
 require_flower()
 
 from fedavot.flower.client import introduce
-from fedavot.flower.kept.best import Best, best_model
+from fedavot.flower.kept.checkpoint import Best, best_model
 from fedavot.flower.kept.log import Round
 from fedavot.flower.memory.correction import correction
-from fedavot.flower.memory.options import Memory
-from fedavot.flower.options import Admission, Weighting
-from fedavot.flower.private.accounting import epsilon_spent
-from fedavot.flower.private.privacy import ExactNoise
+from fedavot.flower.options import Admission, Memory, Weighting
+from fedavot.flower.private.privacy import ExactNoise, epsilon_spent
 from fedavot.flower.strategy import FedAVOT
 
 __all__ = [

@@ -58,28 +58,18 @@ class Loop:
         strategy: Strategy,
         folder: RunFolder | None,
         *,
-        resume: bool,
         releases: bool,
         closes: Closes | None,
     ) -> Result:
         """Run the rounds up to ``num_rounds``, and return the final model and all metrics.
 
-        Parameters
-        ----------
-        strategy : Strategy
-            Strategy that configures and aggregates the rounds.
-        folder : RunFolder or None
-            The files of the run, if any are written.
-        resume : bool
-            Whether to continue from the checkpoint in the folder, if there is one.
-        releases : bool
-            Whether evaluating a model on clients is a release in the sense of differential privacy.
-        closes : function of a list of Message, or None
-            Called with the new replies of a round as they arrive; returns whether there are enough.
+        ``releases`` says whether evaluating a model on clients is a release in the sense of
+        differential privacy. ``closes`` is called with the new replies of a round as they arrive,
+        and returns whether there are enough.
         """
         run = Progress(model=self.initial_arrays, configs=self._configs)
         if folder is not None:
-            folder.begin(run, resume=resume)
+            folder.begin(run)
         began = time.time()
         if run.number:
             _log.info("FedAVOT: resuming after round %d", run.number)

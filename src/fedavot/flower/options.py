@@ -1,8 +1,10 @@
-"""Options of the strategy: how weights are found, and which nodes and updates are accepted."""
+"""Options of the strategy, checked: importance, weights, admission and memory."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from os import PathLike as PathLikeType
+from pathlib import Path
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -10,10 +12,20 @@ from fedavot._checks import as_amount, as_seed, as_size, one_of, shown
 from fedavot._clients import agreed_names
 from fedavot._files import PathLike
 from fedavot.alignment import Alignment, Status
-from fedavot.errors import FileFormatError, OptionError
+from fedavot.errors import FileFormatError, ImportanceError, OptionError
+from fedavot.flower.who.asking import too_long
+from fedavot.importance import read_mapping
+from fedavot.rules.steady import constants_of
 from fedavot.soft_online import SOFTNESS, STEP
 
+Importance = Literal["uniform", "examples"] | Mapping[str, float] | PathLike
+
+KINDS = ("uniform", "examples")
 IDENTITIES = ("auto", "registered", "asked", "node-id")
+PLACES = ("server", "clients")
+
+MOST_EXAMPLES = 1e12
+"""Largest number of examples that a client may report."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,3 +200,111 @@ def as_switch(given: Any, *, what: str) -> bool:
     if not isinstance(given, bool | np.bool_):
         raise OptionError(f"{what} is {shown(given)}; it must be True or False")
     return bool(given)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where clients' updates are remembered, and how; see `fedavot.rules.steady`.
+
+    Attributes
+    ----------
+    where : str
+        "server": one model per client, in a file in the folder. "clients": every client keeps its
+        own, and the server keeps only their mean; needs ``introduce(app, memory=True)`` in the
+        ClientApp.
+    share : float
+        β, from 0 to 1: the fraction of the innovation of present clients that absent clients are
+        assumed to share.
+    damping : float or None
+        c, in rounds; twice the mean return time if None.
+    trust : float or None
+        α, from 0 to 1; learnt if None. With 1, clients that keep their own memory upload one model
+        per round; with less, two.
+    half_life : float or None
+        Number of rounds after which a memory that is not renewed loses half of its weight; None for
+        no decay.
+    """
+
+    where: str = "server"
+    share: float = 0.5
+    damping: float | None = None
+    trust: float | None = None
+    half_life: float | None = None
+
+    def __post_init__(self) -> None:
+        one_of(self.where, PLACES, what="memory")
+        constants_of(share=self.share, damping=self.damping, trust=self.trust)
+        if self.half_life is not None:
+            as_amount(self.half_life, what="half_life", positive=True)
+
+
+def as_memory(given: "Memory | str | None") -> Memory | None:
+    """Return the options for a keyword; None for no memory."""
+    if given is None or isinstance(given, Memory):
+        return given
+    if not isinstance(given, str) or given not in PLACES:
+        raise OptionError(
+            f"memory is {shown(given)}; it must be 'server', 'clients', Memory(...) or None"
+        )
+    return Memory(given)
+
+
+def listed_by(importance: Importance, weighting: Weighting) -> tuple[str, dict[str, float]]:
+    """Return the kind of importance, and the importance of clients known from the start."""
+    if weighting.alignment is not None:
+        if not isinstance(importance, str) or importance not in KINDS:
+            raise OptionError(
+                "an alignment has its own importance; leave out either importance or the alignment"
+            )
+        assert weighting.clients is not None
+        shares = weighting.alignment.importance.tolist()
+        return "listed", dict(zip(weighting.clients, shares, strict=True))
+    if isinstance(importance, Mapping):
+        return "listed", _checked(importance)
+    if isinstance(importance, str) and importance in KINDS:
+        return importance, {}
+    if not isinstance(importance, str | PathLikeType) or not Path(importance).suffix:
+        raise ImportanceError(
+            f"importance is {importance!r}; it must be 'uniform', 'examples', a mapping from "
+            "client name to number, or a .csv or .json file"
+        )
+    path = Path(importance)
+    if not path.exists():
+        start = f"; a relative path begins at {Path.cwd()}, where this process was started"
+        raise FileNotFoundError(
+            f"there is no importance file {path.resolve()}{'' if path.is_absolute() else start}"
+        )
+    return "listed", _relative(read_mapping(path))
+
+
+def _checked(mapping: Mapping[str, float]) -> dict[str, float]:
+    amounts = {}
+    if not mapping:
+        raise ImportanceError("importance is empty; give a number for every client")
+    for name, value in mapping.items():
+        if not isinstance(name, str) or not name:
+            write = f"; write {str(name)!r}" if isinstance(name, int | np.integer) else ""
+            raise ImportanceError(f"client names must be non-empty text, found {name!r}{write}")
+        if wrong := too_long(name):
+            raise ImportanceError(wrong)
+        if isinstance(value, str | bytes):
+            raise ImportanceError(
+                f"importance of client {name!r} must be a number, found {shown(value)}"
+            )
+        try:
+            amounts[name] = as_amount(value, what=f"importance of client {name!r}")
+        except OptionError as cause:
+            raise ImportanceError(str(cause)) from None
+    if not any(amounts.values()):
+        raise ImportanceError(
+            f"importance is 0 for all {len(amounts)} clients; at least one must be above 0"
+        )
+    return _relative(amounts)
+
+
+def _relative(amounts: dict[str, float]) -> dict[str, float]:
+    """Return amounts whose sum is finite: unchanged, or divided by the largest."""
+    largest = max(amounts.values())
+    if np.isfinite(largest * len(amounts)):
+        return amounts
+    return {name: amount / largest for name, amount in amounts.items()}

@@ -9,10 +9,11 @@ the wrapped strategy, and checks the result and casts it to the number types of 
 import copy
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, Metadata, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
@@ -20,13 +21,13 @@ from fedavot._checks import Floats, enumerated
 from fedavot.errors import AggregateError, OptionError
 from fedavot.flower.kept.log import Round
 from fedavot.flower.memory.steady import SteadyMemory
-from fedavot.flower.options import Admission, Weighting
+from fedavot.flower.options import Admission
 from fedavot.flower.who.admission import AdmittedGrid
 from fedavot.flower.who.identity import Names
-from fedavot.flower.worth.aggregate import fault_of, sent_arrays
-from fedavot.flower.worth.open_round import OpenRound
 from fedavot.flower.worth.records import (
+    arrays_of,
     brief,
+    fault_of,
     metrics_of,
     put_weights,
     refuse_other_kinds,
@@ -53,6 +54,33 @@ _log = logging.getLogger("flwr")
 Aggregate = tuple[ArrayRecord | None, MetricRecord | None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Open:
+    """A round between sending messages and aggregating replies.
+
+    Attributes
+    ----------
+    number : int
+        Number of the round, from 1.
+    model : ArrayRecord
+        The model that was sent.
+    available, refused
+        As in `Round`.
+    asked : dict from client name to Metadata
+        Metadata of the message sent to each client.
+    shares : dict of float
+        Weights of the clients asked if all of them reply; empty if the wrapped strategy sampled
+        them.
+    """
+
+    number: int
+    model: ArrayRecord
+    available: list[str]
+    refused: dict[str, str]
+    asked: dict[str, Metadata]
+    shares: dict[str, float]
+
+
 class Rounds:
     """Configure and aggregate the rounds of one run.
 
@@ -62,8 +90,6 @@ class Rounds:
         The wrapped strategy.
     weigher : Weigher
         Holds the importance of the clients, and learns their weights.
-    weighting : Weighting
-        How weights are found.
     admission : Admission
         Which nodes and updates are accepted.
     finished : function of a Round
@@ -90,12 +116,11 @@ class Rounds:
         strategy: Strategy,
         weigher: Weigher,
         *,
-        weighting: Weighting,
         admission: Admission,
         finished: Callable[[Round], None],
     ) -> None:
         self.key = weighted_by(strategy)
-        self.weigher = weigher
+        self.weigher, weighting = weigher, weigher.weighting
         self.names = Names(admission.identity, admission.key, config_record(strategy))
         # Under differential privacy, weights must not depend on the updates.
         limit = None if noisy_layers(strategy) else admission.norm_limit
@@ -103,14 +128,14 @@ class Rounds:
         self.memory: SteadyMemory | None = None
         self.timeout: float | None = None
         self.any_usable = False
-        self._strategy = strategy
+        self.strategy = strategy
         self._inner = weighted(strategy, **({} if weighting.cohort_size is None else EVERYONE))
         self._weighting, self._admission = weighting, admission
         self._finished = finished
         self._copies = not is_flowers_own(strategy)
         self._watch = Watch(self.key)
         self._warned = False
-        self._open: OpenRound | None = None
+        self._open: _Open | None = None
         self._usable = 0
         self._evaluating: dict[int, float] | None = None
 
@@ -123,17 +148,19 @@ class Rounds:
         shares: dict[str, float] = {}
         nodes = self._nodes(server_round, config, grid)
         if self._weighting.cohort_size is not None:
-            rng = np.random.default_rng([self._weighting.seed, server_round])
-            shares = nodes.choose(rng, least_available(self._strategy))
+            shares = nodes.choose(np.random.default_rng([self._weighting.seed, server_round]))
         asked = list(self._inner.configure_train(server_round, arrays, config, nodes))
         sent, gone = nodes.addressed(asked)
         messages = self._limited(list(sent.values()))
         if self.memory is not None:
             self.memory.prepare(server_round, sent)
         self._usable = 0
-        self._open = OpenRound(
+        # A strategy may send other arrays than those of the model.
+        records = list(messages[0].content.array_records.values()) if messages else []
+        same = len(records) != 1 or records[0].keys() == arrays.keys()
+        self._open = _Open(
             number=server_round,
-            model=sent_arrays(messages, arrays),
+            model=arrays if same else records[0],
             available=nodes.available,
             refused=nodes.refused | gone,
             asked={name: message.metadata for name, message in sent.items()},
@@ -150,7 +177,7 @@ class Rounds:
         names = list(found.usable)
         self.any_usable = self.any_usable or bool(names)
         weights = self._weigh(names, open_round.shares)
-        if too_little := missing_noise(self._strategy, max(weights, default=0.0)):
+        if too_little := missing_noise(self.strategy, max(weights, default=0.0)):
             _log.warning("FedAVOT: %s", too_little)
         arrays, metrics = self._aggregate(found, weights, open_round)
         fault = None
@@ -203,8 +230,8 @@ class Rounds:
 
     def closes(self, new: list[Message]) -> bool:
         """Return whether a round has enough usable replies, given those that have just arrived."""
-        if self._open is None or self._admission.enough is None:
-            return False
+        assert self._open is not None
+        assert self._admission.enough is not None
         # Copies, because aggregation will learn norms from these replies and take out memories.
         inspector, seen = copy.deepcopy(self.inspector), [shallow(reply) for reply in new]
         if self.memory is not None:
@@ -214,7 +241,7 @@ class Rounds:
 
     def _nodes(self, server_round: int, config: ConfigRecord, grid: Grid) -> AdmittedGrid:
         told = {**config, "server-round": server_round}
-        least = least_available(self._strategy)
+        least = least_available(self.strategy)
         return AdmittedGrid(grid, self.names, self.weigher, told, least=least)
 
     def _limited(self, messages: list[Message]) -> list[Message]:
@@ -223,7 +250,7 @@ class Rounds:
                 message.metadata.ttl = min(message.metadata.ttl, self.timeout)
         return messages
 
-    def _sorted(self, replies: Iterable[Message], open_round: OpenRound) -> Sorted:
+    def _sorted(self, replies: Iterable[Message], open_round: _Open) -> Sorted:
         """Sort the replies of a round, and leave out those without a count or a memory."""
         if self.memory is not None:
             replies = self.memory.receive(replies)
@@ -251,7 +278,7 @@ class Rounds:
             return np.asarray(chosen / chosen.sum())
         return self.weigher.weights(names)
 
-    def _aggregate(self, found: Sorted, weights: Floats, open_round: OpenRound) -> Aggregate:
+    def _aggregate(self, found: Sorted, weights: Floats, open_round: _Open) -> Aggregate:
         """Pass the usable replies with their weights to the wrapped strategy."""
         if not found.usable:
             return None, None
@@ -262,14 +289,14 @@ class Rounds:
 
             def combine(used: dict[str, Message]) -> ArrayRecord:
                 given = self._weigh(list(used), open_round.shares)
-                return memory.combine(open_round.number, used, given, open_round.model)
+                return memory.combine(used, given, open_round.model)
 
         if self._copies:
             self._watch.before(found.usable, weights, combine)
         elif combine is not None:
             combined = combine(found.usable)
             for reply in replies:
-                next(iter(reply.content.array_records.values())).update(combined)
+                arrays_of(reply).update(combined)
         return self._inner.aggregate_train(open_round.number, replies)
 
     def _kept(
@@ -292,21 +319,22 @@ class Rounds:
 
     def _in_effect(self, arrays: ArrayRecord, weights: Floats) -> tuple[Floats, bool]:
         """Return the weights behind an aggregate, and whether they are those that were given."""
-        if self.memory is not None or not self._copies or not self._watch.ignored(arrays, weights):
+        if self.memory is not None or not self._copies:
             return weights, True
-        if not self._warned:
+        weights, applied = self._watch.in_effect(arrays, weights)
+        if not (applied or self._warned):
             _log.warning(
                 "FedAVOT: %s aggregates without the weights in the metric %r, so that FedAVOT has "
                 "no effect on the model; average by this metric in aggregate_train",
-                type(self._strategy).__name__,
+                type(self.strategy).__name__,
                 self.key,
             )
-        self._warned = True
-        return self._watch.in_effect(weights), False
+            self._warned = True
+        return weights, applied
 
     def _finish(
         self,
-        open_round: OpenRound,
+        open_round: _Open,
         found: Sorted,
         weights: dict[str, float],
         metrics: MetricRecord | None,
@@ -315,11 +343,27 @@ class Rounds:
     ) -> None:
         """Report a round that is over."""
         events, self.weigher.events = self.weigher.events, []
-        told: dict[str, Any] = {"gap": self.weigher.gap, "applied": applied, "events": events}
-        told["memory"] = "" if self.memory is None else self.memory.where
-        if self.weigher.kind == "examples":
-            told |= {"known": len(self.weigher.amounts), "unknown": self.weigher.unknown}
-        record = open_round.record(found, weights, metrics=metrics, **told)
+        counts = self.weigher.kind == "examples"
+        squares = sum(weight**2 for weight in weights.values())
+        record = Round(
+            round=open_round.number,
+            available=open_round.available,
+            asked=sorted(open_round.asked),
+            replied=list(found.usable),
+            failed=found.failed,
+            late=found.late,
+            excluded=found.excluded,
+            refused=open_round.refused,
+            weights=weights,
+            applied=applied,
+            memory="" if self.memory is None else self.memory.where,
+            gap=self.weigher.gap,
+            known=len(self.weigher.amounts) if counts else 0,
+            unknown=self.weigher.unknown,
+            effective_cohort_size=1.0 / squares if squares else 0.0,
+            events=events,
+            metrics=dict(metrics or {}),
+        )
         _log.info("FedAVOT: %s", record.summary())
         if not weights:
             _log.warning("FedAVOT: round %d has no usable update; model unchanged", record.round)

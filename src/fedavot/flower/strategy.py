@@ -21,17 +21,26 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from fedavot._checks import enumerated
 from fedavot._files import PathLike
 from fedavot.errors import AggregateError, OptionError
-from fedavot.flower.kept.folder import Parts, RunFolder
+from fedavot.flower.kept.folder import RunFolder
 from fedavot.flower.kept.log import OnRound, Round, as_callbacks
 from fedavot.flower.loop import Loop, loop_class
-from fedavot.flower.memory import memory_of
-from fedavot.flower.memory.options import Memory, as_memory
-from fedavot.flower.options import Admission, Weighting, as_admission, as_switch, as_weighting
+from fedavot.flower.memory.on_clients import OnClients
+from fedavot.flower.memory.steady import OnServer
+from fedavot.flower.options import (
+    Admission,
+    Importance,
+    Memory,
+    Weighting,
+    as_admission,
+    as_memory,
+    as_switch,
+    as_weighting,
+)
 from fedavot.flower.rounds import Aggregate, Rounds
-from fedavot.flower.worth.closing import nothing_used, warnings_of
-from fedavot.flower.worth.importance import Importance
+from fedavot.flower.who.saying import of_clients
 from fedavot.flower.worth.records import refuse_other_kinds
 from fedavot.flower.worth.weigher import Weigher
 from fedavot.flower.wrapped import facade, layers, noisy_layers, refusing_to_train
@@ -113,11 +122,7 @@ class FedAVOT(Strategy):
         self._weighting, self._admission = as_weighting(weighting), as_admission(admission)
         self._weigher = Weigher(importance, self._weighting, unlisted=self._admission.unlisted)
         self._rounds = Rounds(
-            strategy,
-            self._weigher,
-            weighting=self._weighting,
-            admission=self._admission,
-            finished=self._record,
+            strategy, self._weigher, admission=self._admission, finished=self._record
         )
         hooks = {name: getattr(self, name) for name in HOOKS} | refusing_to_train(strategy)
         self._facade = facade(strategy, loop_class(self._run), **hooks)
@@ -256,11 +261,10 @@ class FedAVOT(Strategy):
         if not (self._ran or self._weighed):
             name = type(self.strategy).__name__
             _log.warning("FedAVOT: start() of %s did not aggregate; no weights were applied", name)
-        for warning in warnings_of(self._weigher):
-            _log.warning("FedAVOT: %s", warning)
+        self._report_absent()
         if not (self._rounds.any_usable or self._weigher.rounds):
             if self._asked is not None:
-                raise AggregateError(nothing_used(self._asked))
+                raise AggregateError(_nothing_used(self._asked))
             _log.warning("FedAVOT: no update was used in this run; the model is the first one")
         return result  # type: ignore[no-any-return]  # a user's start may return anything
 
@@ -277,22 +281,42 @@ class FedAVOT(Strategy):
         return loop.conduct(
             self,
             self._files,
-            resume=self._resume,
             releases=bool(noisy_layers(self.strategy)),
             closes=None if self._admission.enough is None else self._rounds.closes,
         )
 
     def _open_files(self, model: ArrayRecord, *, checkpoints: bool) -> None:
         """Open the files in the folder and the memory, before any training."""
-        rounds = self._rounds
-        if self._folder is None or self._files is not None:
-            if self._memory is not None and rounds.memory is None:
-                rounds.memory = memory_of(model, self._memory, self._weigher, None)
-            return
-        parts = Parts(self.strategy, self._weigher, rounds.names, rounds.inspector)
-        files = RunFolder(self._folder, parts, checkpoints=checkpoints)
-        files.open(model, memory=self._memory, resume=self._resume)
-        self._files, rounds.memory = files, files.memory
+        rounds, folder, resume = self._rounds, self._folder, self._resume
+        if folder is not None and self._files is None:
+            self._files = RunFolder(folder, rounds, model, checkpoints=checkpoints, resume=resume)
+        kept = None if rounds.memory is not None else self._memory
+        try:
+            if kept is not None and kept.where == "clients":
+                rounds.memory = OnClients(model, kept, self._weigher, folder, resume=resume)
+            elif kept is not None and folder is not None:
+                rounds.memory = OnServer(model, kept, self._weigher, folder)
+        except BaseException:
+            if self._files is not None:
+                self._files.close()
+            self._files = None
+            raise
+
+    def _report_absent(self) -> None:
+        """Log which clients were never available or never sent a usable update."""
+        importance, seen = self.importance, self._weigher.seen
+        if unseen := [name for name, share in importance.items() if share > 0 and name not in seen]:
+            _log.warning(
+                "FedAVOT: these clients, with %.3g of the importance, were never available: %s",
+                sum(importance[name] for name in unseen),
+                enumerated(map(repr, unseen)),
+            )
+        if self._weigher.unknown:
+            _log.warning(
+                "FedAVOT: %s available but never sent a usable update; with importance 'examples' "
+                "they do not count, and the gap leaves them out: give importance as a mapping",
+                of_clients(seen - importance.keys(), one="was", several="were"),
+            )
 
     def _refuse_without_our_loop(self) -> None:
         """Raise if an option needs FedAVOT's loop but another loop is running."""
@@ -320,3 +344,19 @@ class FedAVOT(Strategy):
                 callback(record)
             except Exception:
                 _log.exception("FedAVOT: on_round failed in round %d", record.round)
+
+
+def _nothing_used(last: Round) -> str:
+    """Return why a run trained nothing, from the last round in which any client was asked."""
+    reasons: dict[str, list[str]] = {}
+    late = dict.fromkeys(last.late, "no reply in time")
+    for name, reason in (last.excluded | last.failed | late).items():
+        reasons.setdefault(reason, []).append(name)
+    found = [
+        of_clients(names, one=f"({reason})", several=f"({reason})")
+        for reason, names in reasons.items()
+    ]
+    return (
+        f"no update was usable in any round up to round {last.round}, so that the model is still "
+        f"the first one; nothing usable came from {enumerated(found, 3)}"
+    )

@@ -23,7 +23,7 @@ from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import QFedAvg, Strategy
 
 from fedavot.errors import OptionError
-from fedavot.flower.worth.records import view
+from fedavot.flower.worth.records import arrays_of, metrics_of, view
 
 WEIGHTLESS = (
     *("Bulyan", "FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum"),
@@ -47,13 +47,7 @@ def layers(strategy: Strategy) -> Iterator[Strategy]:
 
 
 def weighted_by(strategy: Strategy) -> str:
-    """Return the metric that a strategy averages by; raise if it does not average by one.
-
-    Parameters
-    ----------
-    strategy : Strategy
-        The wrapped strategy.
-    """
+    """Return the metric that a strategy averages by; raise if it does not average by one."""
     if not isinstance(strategy, Strategy):
         bases = (it for it in type(strategy).__mro__ if it.__module__.startswith(OLDER))
         if older := next(bases, None):
@@ -217,18 +211,17 @@ class _WeightedQ(QFedAvg):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Aggregate as QFedAvg does, with weights."""
         valid, _ = self._check_and_log_replies(replies, is_train=True)
-        contents = [reply.content for reply in valid]
-        if not contents or self.current_arrays is None:
+        if not valid or self.current_arrays is None:
             return None, None
         begin = {key: view(array).astype(np.float64) for key, array in self.current_arrays.items()}
         smoothness = 1.0 / self.client_learning_rate
         descent = {key: np.zeros_like(values) for key, values in begin.items()}
         total = 0.0
-        for content in contents:
-            metrics: Any = next(iter(content.metric_records.values()))
+        for reply in valid:
+            metrics: Any = metrics_of(reply)
             loss = float(metrics[self.train_loss_key]) + EPSILON
             weight = float(metrics[self.weighted_by_key])
-            arrays = next(iter(content.array_records.values()))
+            arrays = arrays_of(reply)
             gradient = {key: smoothness * (begin[key] - view(arrays[key])) for key in begin}
             squared = sum(float(np.vdot(values, values)) for values in gradient.values())
             for key, values in gradient.items():
@@ -238,4 +231,4 @@ class _WeightedQ(QFedAvg):
         model = {key: begin[key] - descent[key] / total for key in begin}
         record = ArrayRecord({key: Array(np.asarray(values)) for key, values in model.items()})
         average: Any = self.train_metrics_aggr_fn
-        return record, average(contents, self.weighted_by_key)
+        return record, average([reply.content for reply in valid], self.weighted_by_key)

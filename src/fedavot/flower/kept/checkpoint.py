@@ -1,61 +1,69 @@
 """Checkpoints: the state of a Flower run in one file, written atomically after every round.
 
+The best model by a metric is kept in a file of its own. Both are archives of arrays, one of which,
+"meta", is JSON.
+
 Flower itself cannot resume a run. A checkpoint holds the model, the state of the wrapped strategy
 (see `fedavot.flower.kept.state`), the aligner, Python's and NumPy's global random states (from
 which Flower samples nodes and draws noise), the configurations and the metrics so far.
 """
 
 import json
+import logging
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
+from flwr.serverapp.strategy import Result
 
-from fedavot._files import ARCHIVE_FAILURES, read_archive, write_archive
-from fedavot.errors import CheckpointError, FileFormatError
+from fedavot._files import ARCHIVE_FAILURES, PathLike, read_archive, write_archive
+from fedavot.errors import CheckpointError, FileFormatError, OptionError
 from fedavot.flower.kept.packing import Arrays
 from fedavot.flower.worth.records import view
 
+_log = logging.getLogger("flwr")
+
 FILE = "checkpoint.npz"
+BEST = "best.npz"
 FORMAT = "fedavot-flower-checkpoint"
 VERSION = 3
 
 
-@dataclass
-class Checkpoint:
-    """The state of a run after a round: arrays, and everything else as JSON in ``meta``."""
+def save(folder: Path, meta: Mapping[str, Any], arrays: Arrays) -> None:
+    """Write a checkpoint, atomically: arrays, and everything else as JSON in ``meta``."""
+    _write(folder / FILE, {"format": FORMAT, "version": VERSION, **meta}, arrays)
 
-    meta: dict[str, Any]
-    arrays: Arrays = field(default_factory=dict)
 
-    def save(self, folder: Path) -> None:
-        """Write the checkpoint file, atomically."""
-        text = json.dumps({"format": FORMAT, "version": VERSION, **self.meta})
-        meta = np.frombuffer(text.encode(), dtype=np.uint8)
-        write_archive(folder / FILE, {"meta": meta, **self.arrays})
+def load(folder: Path) -> tuple[dict[str, Any], Arrays]:
+    """Read the file that `save` wrote."""
+    path = folder / FILE
+    try:
+        meta, arrays, sealed = _read(path)
+    except ARCHIVE_FAILURES as cause:
+        raise FileFormatError(f"{path} is not a checkpoint, or is truncated: {cause}") from None
+    version = meta.get("version")
+    if meta.get("format") != FORMAT or version != VERSION or not sealed:
+        lacks = "" if sealed else ", without a checksum"
+        raise FileFormatError(
+            f"{path} holds {meta.get('format')!r} version {version!r}{lacks}, and this release "
+            f"reads {FORMAT!r} version {VERSION}; finish that run with the release that began "
+            "it, or start in another folder"
+        )
+    return meta, arrays
 
-    @classmethod
-    def load(cls, folder: Path) -> "Checkpoint":
-        """Read the file that `save` wrote."""
-        path = folder / FILE
-        try:
-            arrays, sealed = read_archive(path)
-            meta = dict(json.loads(arrays.pop("meta").tobytes()))
-        except ARCHIVE_FAILURES as cause:
-            raise FileFormatError(f"{path} is not a checkpoint, or is truncated: {cause}") from None
-        version = meta.get("version")
-        if meta.get("format") != FORMAT or version != VERSION or not sealed:
-            lacks = "" if sealed else ", without a checksum"
-            raise FileFormatError(
-                f"{path} holds {meta.get('format')!r} version {version!r}{lacks}, and this release "
-                f"reads {FORMAT!r} version {VERSION}; finish that run with the release that began "
-                "it, or start in another folder"
-            )
-        return cls(meta, arrays)
+
+def _write(path: Path, meta: Mapping[str, Any], arrays: Arrays) -> None:
+    content = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
+    write_archive(path, {"meta": content, **arrays})
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Arrays, bool]:
+    """Return what `_write` wrote, and whether it has a checksum."""
+    arrays, sealed = read_archive(path)
+    return dict(json.loads(arrays.pop("meta").tobytes())), arrays, sealed
 
 
 def pack_model(model: ArrayRecord) -> tuple[list[str], Arrays]:
@@ -124,3 +132,98 @@ def set_rng_states(state: Mapping[str, Any]) -> None:
     random.setstate((version, tuple(internal), gauss))
     kind, keys, *rest = state["numpy"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))  # noqa: NPY002
+
+
+class Best(NamedTuple):
+    """The best model of a run.
+
+    Attributes
+    ----------
+    arrays : ArrayRecord
+        The model.
+    round : int
+        The round after which it was the global model.
+    metric : str
+        The metric by which it is best; with "-" in front, the smallest value is the best.
+    value : float
+        The value of that metric.
+    """
+
+    arrays: ArrayRecord
+    round: int
+    metric: str
+    value: float
+
+
+def best_model(folder: PathLike) -> Best:
+    """Read the best model of a run with `FedAVOT.keep_best`.
+
+    Parameters
+    ----------
+    folder : path
+        Folder of the run.
+    """
+    path = Path(folder) / BEST
+    if not path.exists():
+        raise FileFormatError(
+            f"{Path(folder).resolve()} has no {BEST}: a run keeps its best model only if "
+            "strategy.keep_best(metric) was called before start(), and evaluation has that metric"
+        )
+    try:
+        meta, arrays, _ = _read(path)
+        model = unpack_model(meta["model"], arrays)
+        return Best(model, int(meta["round"]), str(meta["metric"]), float(meta["value"]))
+    except ARCHIVE_FAILURES as cause:
+        raise FileFormatError(f"{path} has no model, or is damaged: {cause}") from None
+
+
+class BestModel:
+    """Keep the best model so far.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the file. If it already has a best model, a new one has to surpass it.
+    metric : str
+        Metric of the evaluation on the server or, if that has none of this name, on clients.
+    """
+
+    def __init__(self, folder: Path, metric: str) -> None:
+        self._path, self._metric = folder / BEST, metric
+        self._value: float | None = None
+        self._warned = False
+        if self._path.exists():
+            found = best_model(folder)
+            if found.metric != metric:
+                raise OptionError(
+                    f"the best model in {folder} is by {found.metric!r}, not by {metric!r}; "
+                    f"continue with that, or remove {BEST}"
+                )
+            self._value = found.value
+
+    def consider(self, number: int, model: ArrayRecord, result: Result) -> None:
+        """Keep the model of a round if it is the best so far."""
+        histories = (result.evaluate_metrics_serverapp, result.evaluate_metrics_clientapp)
+        found: list[Mapping[str, Any]] = [history.get(number) or {} for history in histories]
+        name = self._metric.removeprefix("-")
+        values = [metrics[name] for metrics in found if name in metrics]
+        numbers = (float(it) for it in values if isinstance(it, int | float) and np.isfinite(it))
+        value = next(numbers, None)
+        if value is None and not self._warned:
+            _log.warning(
+                "FedAVOT: round %d has no number under %r among the metrics of evaluation %s, so "
+                "that no model is kept as the best",
+                number,
+                name,
+                sorted(set().union(*found)),
+            )
+            self._warned = True
+        if value is None or (self._value is not None and not self._surpasses(value, self._value)):
+            return
+        names, arrays = pack_model(model)
+        meta = {"model": names, "round": number, "metric": self._metric, "value": value}
+        _write(self._path, meta, arrays)
+        self._value = value
+
+    def _surpasses(self, value: float, best: float) -> bool:
+        return value < best if self._metric.startswith("-") else value > best

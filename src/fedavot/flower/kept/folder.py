@@ -4,28 +4,20 @@ import copy
 import logging
 import os
 import weakref
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy import Result
 
 import fedavot.flower.kept.checkpoint as saved
 from fedavot.errors import CheckpointError, FedavotError
-from fedavot.flower.kept.best import FILE as BEST
-from fedavot.flower.kept.best import BestModel
 from fedavot.flower.kept.log import ParticipationLog, Round
-from fedavot.flower.kept.packing import Packer, unpack
+from fedavot.flower.kept.packing import Arrays, Packer, unpack
 from fedavot.flower.kept.state import StrategyState
-from fedavot.flower.memory import memory_of
-from fedavot.flower.memory.options import Memory
 from fedavot.flower.memory.rows import ROWS
-from fedavot.flower.memory.steady import SteadyMemory
-from fedavot.flower.who.identity import Names
-from fedavot.flower.worth.replies import Inspector
-from fedavot.flower.worth.weigher import Weigher
+from fedavot.flower.rounds import Rounds
 
 _log = logging.getLogger("flwr")
 
@@ -60,16 +52,6 @@ def lock(path: Path) -> int:
     return number
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The objects whose state a checkpoint holds."""
-
-    strategy: Strategy
-    weigher: Weigher
-    names: Names
-    inspector: Inspector
-
-
 @dataclass(kw_only=True)
 class Progress:
     """How far a run has come.
@@ -96,64 +78,53 @@ class Progress:
 
 
 class RunFolder:
-    """The files of one run.
+    """The files of one run; opening them raises if they cannot be written or are of another run.
 
     Parameters
     ----------
     folder : Path
         Folder of the files.
-    parts : Parts
-        Objects whose state a checkpoint holds.
+    rounds : Rounds
+        The rounds of the run; with the wrapped strategy, their state is what a checkpoint holds.
+    model : ArrayRecord
+        The first model.
     checkpoints : bool
         Whether checkpoints are written; if not, there are only the log and the memory.
-
-    Attributes
-    ----------
-    memory : SteadyMemory or None
-        What is remembered of the clients, if memory is used.
+    resume : bool
+        Whether the folder may hold the files of an earlier start of the run.
     """
 
-    def __init__(self, folder: Path, parts: Parts, *, checkpoints: bool) -> None:
-        self._folder = folder
-        self._parts = parts
-        self._checkpoints = checkpoints
+    def __init__(
+        self, folder: Path, rounds: Rounds, model: ArrayRecord, *, checkpoints: bool, resume: bool
+    ) -> None:
+        self._folder, self._rounds, self._resume = folder, rounds, resume
+        self._form = saved.form_of(model)
         self._state: StrategyState | None = None
         self._configs: list[dict[str, Any]] = []
-        self._best: BestModel | None = None
-        self._form: dict[str, list[Any]] = {}
-        self._log: ParticipationLog | None = None
-        self._unlock: Callable[[], object] = lambda: None
-        self.memory: SteadyMemory | None = None
-
-    def open(self, model: ArrayRecord, *, memory: Memory | None, resume: bool) -> None:
-        """Open the files; raise if they cannot be written or belong to another run."""
+        self._best: saved.BestModel | None = None
         # Models and updates are confidential.
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._unlock = weakref.finalize(self, os.close, lock(self._folder / LOCK))
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._unlock = weakref.finalize(self, os.close, lock(folder / LOCK))
         try:
-            self._open(model, memory=memory, resume=resume)
+            if not resume:
+                self._refuse_other_files(checkpoints=checkpoints)
+            if checkpoints:
+                self._state = StrategyState(rounds.strategy)
+            self._log = ParticipationLog(folder / LOG)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, model: ArrayRecord, *, memory: Memory | None, resume: bool) -> None:
-        kept = (saved.FILE, LOG, ROWS, BEST)
+    def _refuse_other_files(self, *, checkpoints: bool) -> None:
         # A run that was stopped before its first round leaves an empty log, and nothing to resume.
-        paths = {name: self._folder / name for name in kept}
+        paths = {name: self._folder / name for name in (saved.FILE, LOG, ROWS, saved.BEST)}
         existing = [name for name, at in paths.items() if at.exists() and at.stat().st_size]
-        if existing and not resume:
-            or_resume = "continue that run with resume=True, or " if self._checkpoints else ""
+        if existing:
+            or_resume = "continue that run with resume=True, or " if checkpoints else ""
             raise CheckpointError(
                 f"{self._folder} holds {existing[0]} of an earlier run; {or_resume}choose another "
                 "folder"
             )
-        self._form = saved.form_of(model)
-        if self._checkpoints:
-            self._state = StrategyState(self._parts.strategy)
-        if memory is not None:
-            known = self._parts.weigher
-            self.memory = memory_of(model, memory, known, self._folder, resume=resume)
-        self._log = ParticipationLog(self._folder / LOG)
 
     def close(self) -> None:
         """Release the folder for other runs."""
@@ -161,14 +132,13 @@ class RunFolder:
 
     def log(self, record: Round) -> None:
         """Append a round to the log."""
-        assert self._log is not None
         self._log.append(record)
-        if self.memory is not None and not self._checkpoints:
-            self.memory.saved()
+        if self._rounds.memory is not None and self._state is None:
+            self._rounds.memory.saved()
 
     def keep_best(self, metric: str) -> None:
         """Keep the best model by a metric as well."""
-        self._best = BestModel(self._folder, metric)
+        self._best = saved.BestModel(self._folder, metric)
 
     def save(self, run: Progress) -> None:
         """Write the checkpoint of a round after its training, or after its evaluation too."""
@@ -192,30 +162,27 @@ class RunFolder:
             },
         }
         arrays |= model_arrays | configs.arrays
-        own = self._parts
-        parts = ("weigher", own.weigher), ("names", own.names), ("inspector", own.inspector)
-        for kind, part in (*parts, ("memory", self.memory)):
-            packer = Packer(kind)
+        for kind in ("weigher", "names", "inspector", "memory"):
+            part, packer = getattr(self._rounds, kind), Packer(kind)
             meta[kind] = None if part is None else packer.pack(part.state_dict(), kind)
             arrays |= packer.arrays
-        saved.Checkpoint(meta, arrays).save(self._folder)
-        if self.memory is not None:
-            self.memory.saved()
+        saved.save(self._folder, meta, arrays)
+        if self._rounds.memory is not None:
+            self._rounds.memory.saved()
 
-    def begin(self, run: Progress, *, resume: bool) -> None:
-        """Begin a run, or restore it from its checkpoint, if ``resume`` and there is one."""
-        assert self._log is not None
+    def begin(self, run: Progress) -> None:
+        """Begin a run, or restore it from its checkpoint, if it resumes and there is one."""
         self._configs = [copy.deepcopy(dict(config)) for config in run.configs]
-        if not resume:
+        if not self._resume:
             return
         if not (self._folder / saved.FILE).exists():
             self._log.cut(0)
-            if self.memory is not None:
-                self.memory.clear()
+            if self._rounds.memory is not None:
+                self._rounds.memory.clear()
             return
-        checkpoint = saved.Checkpoint.load(self._folder)
+        meta, arrays = saved.load(self._folder)
         try:
-            self._restore(checkpoint, run)
+            self._restore(run, meta, arrays)
         except FedavotError:
             raise
         except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as cause:
@@ -224,40 +191,39 @@ class RunFolder:
                 "another folder"
             ) from cause
 
-    def _restore(self, checkpoint: saved.Checkpoint, run: Progress) -> None:
+    def _restore(self, run: Progress, meta: dict[str, Any], arrays: Arrays) -> None:
         """Restore the state from a checkpoint; raise if it belongs to another run."""
-        assert self._log is not None
         assert self._state is not None
-        meta = checkpoint.meta
+        rounds = self._rounds
         # Our own arrays hold numbers and text; arrays of other types count as missing.
-        own = {name: it for name, it in checkpoint.arrays.items() if it.dtype.kind in "biufU"}
+        own = {name: it for name, it in arrays.items() if it.dtype.kind in "biufU"}
         weighed = unpack(meta["weigher"], own)
-        difference = self._parts.weigher.differs(weighed)
+        difference = rounds.weigher.differs(weighed)
         remembered = meta["memory"] is not None
-        if difference is None and remembered != (self.memory is not None):
+        if difference is None and remembered != (rounds.memory is not None):
             difference = f"it was written {'with' if remembered else 'without'} memory"
         if difference is not None:
             raise CheckpointError(
                 f"the checkpoint in {self._folder} belongs to another run: {difference}"
             )
         saved.refuse_other_form(meta["form"], self._form)
-        run.model = saved.unpack_model(meta["model"], checkpoint.arrays)
-        saved.refuse_unusable(run.model, self._form, exact=self.memory is not None)
-        self._state.load(meta["strategy"], checkpoint.arrays)
-        self._parts.weigher.load_state_dict(weighed)
-        for event in self._parts.weigher.events:
+        run.model = saved.unpack_model(meta["model"], arrays)
+        saved.refuse_unusable(run.model, self._form, exact=rounds.memory is not None)
+        self._state.load(meta["strategy"], arrays)
+        rounds.weigher.load_state_dict(weighed)
+        for event in rounds.weigher.events:
             _log.warning("FedAVOT: since the checkpoint was written, %s", event)
-        self._parts.names.load_state_dict(unpack(meta["names"], own))
-        self._parts.inspector.load_state_dict(unpack(meta["inspector"], own))
+        rounds.names.load_state_dict(unpack(meta["names"], own))
+        rounds.inspector.load_state_dict(unpack(meta["inspector"], own))
         run.number, run.evaluated = int(meta["round"]), bool(meta["evaluated"])
-        if self.memory is not None:
-            self.memory.load_state_dict(unpack(meta["memory"], own))
+        if rounds.memory is not None:
+            rounds.memory.load_state_dict(unpack(meta["memory"], own))
         self._log.cut(run.number)
         saved.set_rng_states(meta["random"])
         for kind in _HISTORIES:
             history = {at: MetricRecord(values) for at, values in meta["results"][kind]}
             getattr(run.result, kind).update(history)
-        changes = unpack(meta["configs"], checkpoint.arrays)
+        changes = unpack(meta["configs"], arrays)
         for config, (changed, removed) in zip(run.configs, changes, strict=True):
             config.update(changed)
             for key in removed:
@@ -265,14 +231,9 @@ class RunFolder:
 
     def _changes(self, configs: tuple[ConfigRecord, ...]) -> list[Any]:
         """Return what a strategy changed in and removed from each configuration."""
-        return [
-            [
-                {
-                    key: value
-                    for key, value in now.items()
-                    if key not in before or value != before[key]
-                },
-                [key for key in before if key not in now],
-            ]
-            for before, now in zip(self._configs, configs, strict=True)
-        ]
+        found = []
+        for before, now in zip(self._configs, configs, strict=True):
+            same = {key for key in now if key in before and now[key] == before[key]}
+            changed = {key: value for key, value in now.items() if key not in same}
+            found.append([changed, [key for key in before if key not in now]])
+        return found

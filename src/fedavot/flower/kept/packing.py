@@ -1,12 +1,14 @@
 """Serialise plain data as JSON and named arrays: numbers, text, paths, arrays, records, containers.
 
 A value is restored with its original type, such as a Counter, a defaultdict or a random generator.
-Types are compared exactly: an object of a derived class may hold more data, and is refused.
+Types are compared exactly: an object of a derived class may hold more data, and is refused. Client
+names are packed as bytes: a hundred thousand names are one array.
 """
 
+import json
 import random
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path, PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
 from typing import Any
 
@@ -124,3 +126,21 @@ def unpack(packed: Any, arrays: Arrays) -> Any:
         return array[()] if packed["kind"] == "scalar" else array
     _, made = _KINDS[_NAMED[packed["kind"]]]
     return made(unpack(packed["of"], arrays))
+
+
+def packed(names: Iterable[str]) -> bytes:
+    """Return names as JSON strings separated by commas; such texts can be appended to."""
+    return json.dumps(list(names)).encode()[1:-1]
+
+
+def as_array(text: bytes | bytearray) -> NDArray[np.uint8]:
+    """Return the bytes of packed names as an array."""
+    return np.frombuffer(bytes(text), dtype=np.uint8)
+
+
+def unpacked(array: NDArray[Any]) -> list[str]:
+    """Return the names in an array; raise a ValueError if it does not hold names."""
+    names = json.loads(b"[" + array.tobytes() + b"]")
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError("the names of the clients are not text")
+    return list(names)

@@ -25,7 +25,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context
 
 from fedavot._checks import as_size, enumerated
 from fedavot.errors import OptionError
-from fedavot.flower.memory.layout import Layout
+from fedavot.flower.memory.wire import Layout
 from fedavot.rules._held_client import Model, total
 
 _log = logging.getLogger("flwr")

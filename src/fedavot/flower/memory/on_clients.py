@@ -24,12 +24,11 @@ from flwr.app import ArrayRecord, Message
 from fedavot._checks import enumerated
 from fedavot._files import write_whole
 from fedavot.errors import OptionError
-from fedavot.flower.memory.layout import minus
-from fedavot.flower.memory.options import Memory
 from fedavot.flower.memory.steady import SteadyMemory
-from fedavot.flower.memory.wire import Told, put_request, take_reply
+from fedavot.flower.memory.wire import Told, minus, put_request, take_reply
+from fedavot.flower.options import Memory
 from fedavot.flower.who.saying import of_clients
-from fedavot.flower.worth.records import brief
+from fedavot.flower.worth.records import arrays_of, brief
 from fedavot.flower.worth.weigher import Weigher
 from fedavot.rules._held_client import Model, product, reply_of
 from fedavot.rules.held import Reply
@@ -85,7 +84,7 @@ class OnClients(SteadyMemory):
         super().prepare(number, messages)
         mean: ArrayRecord | None = None
         for name, message in messages.items():
-            client = self._index(name)
+            client = self._weigher.index(name)
             request = self.rule.request(client)
             about = {"training": self._training, "client": name, **vars(request)}
             del about["mean"]
@@ -107,16 +106,20 @@ class OnClients(SteadyMemory):
 
     def unusable(self, usable: Mapping[str, Message]) -> dict[str, str]:
         """Return what is wrong with the memories of replies whose updates can be used."""
-        refused = {}
+        refused: dict[str, str] = {}
+        since: dict[str, int] = {}
+        silent = set()
         for name, reply in usable.items():
             told = self._told[id(reply)]
-            if isinstance(told, str):
+            if told is None:
+                silent.add(name)
+            elif isinstance(told, str):
                 refused[name] = told
-            elif told is not None and (wrong := self._wrong(name, told)):
+            elif wrong := self._wrong(name, told):
                 refused[name] = wrong
-        left = [name for name in usable if name not in refused]
-        silent = {name for name in left if self._told[id(usable[name])] is None}
-        if left and len(silent) == len(left):
+            else:
+                since[name] = told.since
+        if silent and not since:
             raise OptionError(
                 f"memory='clients', but no client that replied keeps a memory "
                 f"({enumerated(map(repr, sorted(silent)), 3)}); {REMEDY}"
@@ -132,18 +135,16 @@ class OnClients(SteadyMemory):
                 REMEDY,
             )
             self._forgetful |= new
-        self._report_lost([name for name in left if name not in self._forgetful], usable)
+        self._report_lost({name: since[name] for name in since.keys() - self._forgetful})
         return refused
 
-    def _report_lost(self, names: Iterable[str], usable: Mapping[str, Message]) -> None:
-        """Log, once per client, that its memory is lost for good but still in the mean."""
-        since = {}
-        for name in names:
-            told = self._told[id(usable[name])]
-            if isinstance(told, Told):
-                since[name] = told.since
+    def _report_lost(self, since: Mapping[str, int]) -> None:
+        """Log, once per client, that its memory is lost for good but still in the mean.
+
+        ``since`` has the rounds of the clients' memories, 0 if they have none.
+        """
         lost = {name for name, known in since.items() if not known and self._accepted(name)}
-        indexed = {self._index(name): known for name, known in since.items()}
+        indexed = {self._weigher.index(name): known for name, known in since.items()}
         if self.rule.is_forgotten({i: known for i, known in indexed.items() if i is not None}):
             _log.warning(
                 "FedAVOT: all clients of this round have lost their memory (%s), so all memories "
@@ -165,7 +166,7 @@ class OnClients(SteadyMemory):
 
     def _accepted(self, name: str) -> int:
         """Return the round of a client's last accepted reply; 0 if there is none."""
-        client = self._index(name)
+        client = self._weigher.index(name)
         known = self.rule.accepted
         return 0 if client is None or client >= known.size else int(known[client])
 
@@ -187,13 +188,6 @@ class OnClients(SteadyMemory):
         self._training = str(state["training"])
         self._corrects = np.array(state["corrects"], np.bool_)
         self._largest = float(state["largest"])
-
-    def _index(self, name: str) -> int | None:
-        """Return the index of a client; None before it is known."""
-        try:
-            return self._weigher.indices([name])[0]
-        except KeyError:
-            return None
 
     def _wrong(self, name: str, told: Told) -> str | None:
         """Return what is wrong with a client's claims about its memory."""
@@ -233,8 +227,7 @@ class OnClients(SteadyMemory):
         for client, reply in zip(clients, usable.values(), strict=True):
             told = self._told[id(reply)]
             assert not isinstance(told, str)
-            record = next(iter(reply.content.array_records.values()))
-            sent = minus(self.layout.take(record), start)
+            sent = minus(self.layout.take(arrays_of(reply)), start)
             found.append(self._reply(client, told, sent))
             said = float(np.sqrt(found[-1].products[1]))
             self._sizes.append(min(said, float(np.sqrt(product(sent, sent))) + self._largest))

@@ -7,7 +7,7 @@ complete. The checkpoint holds a digest of every row, and a resumed run refuses 
 
 import hashlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ class Rows:
 
     def __init__(self, folder: Path, size: int, dtype: np.dtype[Any]) -> None:
         self._folder, self._size, self._dtype = folder, size, dtype
-        self._pending: tuple[list[int], list[NDArray[Any]]] = ([], [])
+        self._pending: Mapping[int, NDArray[Any]] = {}
         self.digests: Digests = np.zeros(0, np.uint64)
 
     def bytes_for(self, n_clients: int) -> int:
@@ -65,13 +65,13 @@ class Rows:
         table = self._table(max(clients) + 1)
         return [np.array(table[client]) for client in clients]
 
-    def stage(self, clients: Sequence[int], rows: Sequence[NDArray[Any]]) -> None:
-        """Keep the new rows of a round until they are written."""
-        self._pending = (list(clients), list(rows))
+    def stage(self, rows: Mapping[int, NDArray[Any]]) -> None:
+        """Keep the new rows of a round, by client, until they are written."""
+        self._pending = rows
 
     def write_journal(self, server_round: int) -> None:
         """Write the new rows to the journal, whole or not at all, and update the digests."""
-        clients, rows = self._pending
+        clients, rows = list(self._pending), list(self._pending.values())
         table = np.array(rows, dtype=self._dtype).reshape(len(clients), self._size)
         content = {"round": server_round, "clients": np.array(clients, np.int64), "rows": table}
         write_archive(self._folder / JOURNAL, content)
@@ -82,13 +82,12 @@ class Rows:
 
     def commit(self) -> None:
         """Write the new rows to the file."""
-        clients, rows = self._pending
-        if clients and self._size:
-            table = self._table(max(clients) + 1)
-            for client, row in zip(clients, rows, strict=True):
+        if self._pending and self._size:
+            table = self._table(max(self._pending) + 1)
+            for client, row in self._pending.items():
                 table[client] = row
             table.flush()
-        self._pending = ([], [])
+        self._pending = {}
         (self._folder / JOURNAL).unlink(missing_ok=True)
 
     def clear(self) -> None:
@@ -104,14 +103,8 @@ class Rows:
     def recover(self, server_round: int, n_bytes: int, digests: Digests) -> None:
         """After a crash, complete the rows of the round of the checkpoint, and check all rows.
 
-        Parameters
-        ----------
-        server_round : int
-            Round of the checkpoint.
-        n_bytes : int
-            Length of the file of rows, according to the checkpoint.
-        digests : ndarray of uint64
-            Digests of the rows of the first clients, 0 for a client without one.
+        The checkpoint has the length of the file in bytes, and the digests of the rows of the first
+        clients, 0 for a client without one.
         """
         if digests.dtype != np.uint64 or digests.ndim != 1:
             raise CheckpointError(
@@ -125,17 +118,15 @@ class Rows:
             )
         path = self._folder / JOURNAL
         if path.exists():
-            number, clients, rows = self._read_journal(path, digests.size)
+            number, rows = self._read_journal(path, digests.size)
             if number == server_round:
-                self._pending = (clients, rows)
+                self._pending = rows
         self.commit()
         self.digests = digests
         self._refuse_damaged()
 
-    def _read_journal(
-        self, path: Path, n_clients: int
-    ) -> tuple[int, list[int], list[NDArray[Any]]]:
-        """Return round, clients and rows of a journal."""
+    def _read_journal(self, path: Path, n_clients: int) -> tuple[int, dict[int, NDArray[Any]]]:
+        """Return the round of a journal, and its rows by client."""
         try:
             held, sealed = read_archive(path)
             number, clients, rows = held["round"], held["clients"], held["rows"]
@@ -144,7 +135,7 @@ class Rows:
             if number.ndim or number.dtype.kind != "i":
                 raise ValueError("it has no round number")
             if not clients.size:
-                return int(number), [], []
+                return int(number), {}
             if (rows.shape, rows.dtype) != ((clients.size, self._size), self._dtype):
                 raise ValueError(f"its rows have shape {rows.shape} and type {rows.dtype}")
             known = clients.dtype.kind == "i" and ((clients >= 0) & (clients < n_clients)).all()
@@ -155,7 +146,7 @@ class Rows:
                 f"{path} is not a journal of this run, or is damaged ({cause}); restore it, or "
                 "start in another folder"
             ) from None
-        return int(number), clients.tolist(), list(rows)
+        return int(number), dict(zip(clients.tolist(), rows, strict=True))
 
     def _refuse_damaged(self) -> None:
         """Raise if the digest of a row differs from that in the checkpoint."""

@@ -20,9 +20,10 @@ from flwr.app import ArrayRecord, Message
 
 from fedavot._checks import Floats, Integers
 from fedavot.errors import CheckpointError
-from fedavot.flower.memory.layout import Layout, minus
-from fedavot.flower.memory.options import Memory
 from fedavot.flower.memory.rows import Rows
+from fedavot.flower.memory.wire import Layout, minus
+from fedavot.flower.options import Memory
+from fedavot.flower.worth.records import arrays_of
 from fedavot.flower.worth.weigher import Weigher
 from fedavot.rules._held_client import Model, reply_of, total
 from fedavot.rules.held import Reply, ServerMemory, Step
@@ -54,13 +55,10 @@ class SteadyMemory:
 
     def __init__(self, model: ArrayRecord, options: Memory, weigher: Weigher) -> None:
         self.layout, self._options, self._weigher = Layout(model), options, weigher
-        self.rule = ServerMemory.start([1.0], self.layout.zeros(), **options.constants)
+        self.where = options.where
+        constants = {name: it for name, it in vars(options).items() if name != "where"}
+        self.rule = ServerMemory.start([1.0], self.layout.zeros(), **constants)
         self._step: Step | None = None
-
-    @property
-    def where(self) -> str:
-        """Where clients' updates are remembered."""
-        return self._options.where
 
     def prepare(self, number: int, messages: Mapping[str, Message]) -> None:
         """Begin a round, with the train messages by client name."""
@@ -75,7 +73,7 @@ class SteadyMemory:
         return {}
 
     def combine(
-        self, number: int, usable: Mapping[str, Message], weights: Floats, model: ArrayRecord
+        self, usable: Mapping[str, Message], weights: Floats, model: ArrayRecord
     ) -> ArrayRecord:
         """Return θ + change, for the floating-point arrays."""
         amounts, clients = self._weigher.amounts, self._weigher.indices(list(usable))
@@ -99,17 +97,17 @@ class SteadyMemory:
         heard = np.flatnonzero(self.rule.accepted)
         held |= {name: held[name][heard] for name in PER_CLIENT if name in held}
         shares = self.rule.importance[heard]
-        return {"where": self._options.where, "heard": heard, "shares": shares, **held}
+        return {"where": self.where, "heard": heard, "shares": shares, **held}
 
     def saved(self) -> None:
         """Do nothing: all state is in the checkpoint."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the state in a checkpoint."""
-        if state["where"] != self._options.where:
+        if state["where"] != self.where:
             raise CheckpointError(
                 f"the checkpoint has its memory on the {state['where']}, and this run on the "
-                f"{self._options.where}; use memory={state['where']!r}, or start in another folder"
+                f"{self.where}; use memory={state['where']!r}, or start in another folder"
             )
         self._recover(state)
         heard = state["heard"]
@@ -179,7 +177,7 @@ class OnServer(SteadyMemory):
                 held = [] if old is None else [(1.0, old)]
                 rows[client] = self.layout.flat(total(*held, (gain, news)))
         self._new = {}
-        self._rows.stage(list(rows), list(rows.values()))
+        self._rows.stage(rows)
 
     def state_dict(self) -> dict[str, Any]:
         """Write the journal, and return the state with the digests of the rows."""
@@ -217,7 +215,7 @@ class OnServer(SteadyMemory):
         rows = zip(clients, self._rows.read(clients), usable.values(), strict=True)
         for client, row, reply in rows:
             request = self.rule.request(client)
-            said = minus(self.layout.take(next(iter(reply.content.array_records.values()))), start)
+            said = minus(self.layout.take(arrays_of(reply)), start)
             old = total((request.fade, self.layout.parts(row))) if request.accepted else None
             news = said if old is None else minus(said, old)
             self._new[client] = (old, news)

@@ -1,4 +1,4 @@
-"""Central differential privacy whose noise fits a weighted average.
+"""Central differential privacy whose noise fits a weighted average, and its accounting.
 
 Each update Δ_i = θ_i − θ is clipped to norm C, and the model handed on is
 
@@ -32,22 +32,25 @@ import copy
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import QFedAvg, Strategy
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
+from numpy.typing import NDArray
+from scipy.special import erfcx, log_ndtr, ndtri
 
 from fedavot._checks import Floats, as_amount, as_floats, as_seed, as_size
 from fedavot.errors import CheckpointError, OptionError, RuleError, TaskError
-from fedavot.flower.worth.records import is_float
+from fedavot.flower.worth.records import is_float, shallow
 from fedavot.flower.wrapped import layers, weighted_by
 
 _log = logging.getLogger("flwr")
+
+EPSILON_TOLERANCE = 1e-12
+"""Relative width at which the search for ε stops; it returns the upper end."""
 
 
 class ExactNoise(Strategy):
@@ -185,7 +188,7 @@ class ExactNoise(Strategy):
         return total
 
     def _noised(self, average: dict[str, Floats], weights: Floats) -> ArrayRecord:
-        deviation = self.noise_multiplier * sensitivity(weights, self.clipping_norm)
+        deviation = self.noise_multiplier * self.clipping_norm * float(weights.max())
         released = dict(self._model)
         for name, part in average.items():
             array = self._model[name]
@@ -208,30 +211,6 @@ class ExactNoise(Strategy):
             old = self._model[name]
             kept[name] = Array(array.numpy().astype(old.dtype) if is_float(old) else old)
         return ArrayRecord(kept)
-
-
-def sensitivity(weights: ArrayLike, clipping_norm: float) -> float:
-    """Return the sensitivity of a weighted average of clipped updates to one client.
-
-    Parameters
-    ----------
-    weights : array_like of shape (n_members,)
-        Weights on any scale: at least 0, not all 0.
-    clipping_norm : float
-        Norm to which updates are clipped.
-
-    Returns
-    -------
-    float
-        clipping_norm · max w / Σ w.
-
-    Examples
-    --------
-    >>> sensitivity([0.5, 0.25, 0.25], 0.5)
-    0.25
-    """
-    norm = as_amount(clipping_norm, what="clipping_norm", positive=True)
-    return norm * float(_shares(weights).max())
 
 
 def _weight_key(strategy: Strategy) -> str:
@@ -263,7 +242,7 @@ def _weight(reply: Message, key: str) -> float:
     return float(found[0])
 
 
-def _shares(weights: ArrayLike) -> Floats:
+def _shares(weights: Sequence[float]) -> Floats:
     """Return weights divided by their sum."""
     array = as_floats(weights, what="weights", error=RuleError)
     if not (array.size and (array >= 0).all() and 0 < (total := float(array.sum())) < np.inf):
@@ -294,12 +273,72 @@ def _update(reply: Message, base: Mapping[str, Floats]) -> dict[str, Floats]:
 
 def _carrying(reply: Message, arrays: ArrayRecord) -> Message:
     """Return a copy of the reply with other arrays; the reply itself is not changed."""
-    carrier = copy.copy(reply)
-    records = reply.content.array_records
-    carrier.content = RecordDict(
-        {
-            name: ArrayRecord(dict(arrays)) if name in records else record
-            for name, record in reply.content.items()
-        }
-    )
+    carrier = shallow(reply)
+    for name in reply.content.array_records:
+        carrier.content[name] = ArrayRecord(dict(arrays))
     return carrier
+
+
+def epsilon_spent(noise_multiplier: float, releases: int, *, delta: float) -> float:
+    """Return the exact ε that a number of releases has spent at a given δ.
+
+    T adaptively composed Gaussian releases are as private as a single one with μ = √T / z (Dong,
+    Roth & Su 2022), for which (Balle & Wang 2018)
+
+        δ(ε) = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2).
+
+    The module of `ExactNoise` states what is protected and under which assumptions.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        z, the ratio of noise to sensitivity. Pass half of it if neighbouring runs replace a
+        client's updates by other updates.
+    releases : int
+        T, such as `ExactNoise.releases`.
+    delta : float
+        δ, above 0 and below 1.
+
+    Returns
+    -------
+    float
+        ε, to at least eight digits; infinite without noise, 0 without releases.
+
+    Examples
+    --------
+    >>> round(epsilon_spent(1.0, 1, delta=1e-5), 3)
+    4.377
+    """
+    multiplier = as_amount(noise_multiplier, what="noise_multiplier")
+    count = as_size(releases, what="releases", low=0)
+    probability = as_amount(delta, what="delta", positive=True)
+    if not probability < 1.0:
+        raise OptionError(f"delta is {delta}; it must be below 1")
+    if count == 0:
+        return 0.0
+    if multiplier == 0.0:
+        return math.inf
+    mu = math.sqrt(count) / multiplier
+    wanted = math.log(probability)
+    if math.erf(mu / math.sqrt(8.0)) <= probability:
+        return 0.0
+    low, high = 0.0, mu * (mu / 2 + math.sqrt(-2 * wanted))  # the bound from concentrated privacy
+    while high - low > EPSILON_TOLERANCE * high:
+        middle = (low + high) / 2
+        if _log_delta(middle, mu) > wanted:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _log_delta(epsilon: float, mu: float) -> float:
+    """Return log δ(ε) for ε > 0 without cancellation between large exponents.
+
+    With a, b = −ε/μ ± μ/2 we have b² − a² = 2ε, so e^ε Φ(b) = e^(−a²/2) erfcx(−b/√2) / 2.
+    """
+    a, b = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
+    first = float(log_ndtr(a))
+    second = math.log(erfcx(-b / math.sqrt(2.0)) / 2) - a * a / 2
+    # If both are equal up to rounding, δ is smaller than any δ that can be requested.
+    return first + math.log(-math.expm1(second - first)) if second < first else -math.inf

@@ -54,7 +54,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MetricRecord
 from flwr.common import (
     EvaluateIns,
     EvaluateRes,
@@ -71,11 +71,10 @@ from flwr.server.strategy import Strategy
 from flwr.server.workflow import SecAggPlusWorkflow
 from numpy.typing import NDArray
 
-from fedavot.flower.options import Weighting
-from fedavot.flower.private.secure_checks import check_model, check_size, check_weighting
-from fedavot.flower.who.asking import ACTION, RECORD
+from fedavot.errors import OptionError, TaskError
+from fedavot.flower.options import Importance, Weighting
+from fedavot.flower.who.asking import ACTION, tell_name
 from fedavot.flower.who.identity import Names
-from fedavot.flower.worth.importance import Importance
 from fedavot.flower.worth.records import is_float
 from fedavot.flower.worth.weigher import Weigher
 
@@ -86,6 +85,9 @@ COUNT = "fedavot-count"
 
 LIMIT = "fedavot-limit"
 """Key of the largest absolute entry that an update may have."""
+
+REACH = 0.99
+"""Fraction of the clipping range from which entries of the model are refused."""
 
 _INSTRUCTIONS, _EXAMPLES = "fitins.config", "fitres.num_examples"
 
@@ -100,9 +102,7 @@ def secure_count(
     """
     content = message.content
     if message.metadata.message_type == f"query.{ACTION}":
-        key = str(content.config_records[RECORD]["key"])
-        name = ConfigRecord({"name": str(context.node_config[key])})
-        return Message(RecordDict({RECORD: name}), reply_to=message)
+        return tell_name(message, context)
     instructions = content.config_records.get(_INSTRUCTIONS, ConfigRecord())
     count, limit = instructions.get(COUNT), instructions.get(LIMIT)
     reply = call_next(message, context)
@@ -164,7 +164,7 @@ class SecureFedAVOT(Strategy):
         self.error_bound = 0.0
         self.weights: dict[str, float] = {}
         weighting = Weighting() if weighting is None else weighting
-        check_weighting(weighting, importance)
+        _check_weighting(weighting, importance)
         self.workflow = workflow
         self._weigher = Weigher(importance, weighting)
         self._names = Names("auto", identity) if isinstance(identity, str) else identity
@@ -188,10 +188,10 @@ class SecureFedAVOT(Strategy):
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Add the counts to the wrapped strategy's instructions."""
         self._model = parameters_to_ndarrays(parameters)
-        check_model(self._model, self.workflow.clipping_range)
+        _check_model(self._model, self.workflow.clipping_range)
         chosen = self.strategy.configure_fit(server_round, parameters, client_manager)
         names = self._named([proxy for proxy, _ in chosen])
-        check_size(len(names), self.workflow)
+        _check_size(len(names), self.workflow)
         self._asked = self._counts(names)
         return [
             (proxy, replace(asked, config={**asked.config, **self._told(proxy.node_id)}))
@@ -265,7 +265,9 @@ class SecureFedAVOT(Strategy):
         if isinstance(self._names, Names):
             if proxies:
                 self._names.resolve(vars(proxies[0])["grid"])
-            return {node: name for name, node in self._names.nodes.items()}, self._names.refused
+            return {node: name for name, node in self._names.nodes.items()}, dict(
+                self._names.refused
+            )
         look_up = self._names.get if isinstance(self._names, Mapping) else self._names
         names = {proxy.node_id: look_up(proxy.node_id) for proxy in proxies}
         nameless = {f"node {node}": "it has no name" for node in names if names[node] is None}
@@ -313,4 +315,63 @@ class SecureFedAVOT(Strategy):
                 array.astype(old.dtype) if is_float(old) else old
                 for array, old in zip(arrays, self._model, strict=True)
             ]
+        )
+
+
+def _check_weighting(weighting: Weighting, importance: Importance) -> None:
+    """Refuse weights that do not follow from one number per client."""
+    alignment = weighting.alignment
+    if alignment is not None and alignment.objective != "entropy":
+        raise OptionError(
+            f"the alignment's objective is {alignment.objective!r}, whose weights in a smaller "
+            "cohort do not follow from one number per client; align with objective='entropy'"
+        )
+    if alignment is not None and alignment.levels.any():
+        raise OptionError(
+            f"the alignment has {int(alignment.levels.max()) + 1} levels, and only the lowest "
+            "level in a cohort has weight, which depends on dropouts; learn the weights online, or "
+            "align softly with softness > 0"
+        )
+    if weighting.cohort_size is not None:
+        raise OptionError(
+            "the weights of a chosen cohort do not follow from one number per client; leave out "
+            "cohort_size under secure aggregation"
+        )
+    if importance == "examples":
+        raise OptionError(
+            "importance 'examples' needs the clients' example counts, which secure aggregation "
+            "hides from the server; pass a mapping"
+        )
+
+
+def _check_model(model: list[NDArray[Any]], clipping_range: float) -> None:
+    """Refuse a model that Flower's SecAgg+ would silently change."""
+    for place, array in enumerate(model):
+        if not is_float(array):
+            continue
+        if array.dtype.itemsize < 4:
+            raise TaskError(
+                f"array {place} of the model is {array.dtype}, whose precision is too low for the "
+                "sums of SecAgg+; use float32"
+            )
+        if array.ndim == 0:
+            raise TaskError(
+                f"array {place} of the model has no dimensions, and SecAgg+ does not average it; "
+                "give it the shape (1,)"
+            )
+        largest = float(np.abs(array).max(initial=0.0))
+        if not largest < REACH * clipping_range:
+            raise TaskError(
+                f"array {place} of the model has an entry of size {largest}, and SecAgg+ clips at "
+                f"clipping_range {clipping_range}; use a larger one in the workflow"
+            )
+
+
+def _check_size(n_asked: int, workflow: SecAggPlusWorkflow) -> None:
+    """Refuse to ask more clients than the sums of the protocol can hold."""
+    most = (workflow.modulus_range - 1) // workflow.quantization_range
+    if n_asked > most:
+        raise OptionError(
+            f"{n_asked} clients are asked, but sums of more than {most} overflow the workflow's "
+            "modulus_range; ask fewer clients, or use a smaller quantization_range"
         )

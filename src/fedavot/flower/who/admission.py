@@ -52,7 +52,7 @@ class AdmittedGrid(Grid):
         Maps nodes to client names.
     weigher : Weigher
         Decides which clients have an importance.
-    config : mapping, optional
+    config : mapping
         The configuration of the round's messages, for the queries to new nodes.
     least : int
         Number of nodes that the strategy waits for.
@@ -72,15 +72,12 @@ class AdmittedGrid(Grid):
         grid: Grid,
         naming: Names,
         weigher: Weigher,
-        config: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any],
         *,
-        least: int = 1,
+        least: int,
     ) -> None:
-        self._grid = grid
-        self._naming = naming
-        self._weigher = weigher
-        self._config = config
-        self._least = least
+        self._grid, self._naming, self._weigher = grid, naming, weigher
+        self._config, self._least = config, least
         self._chosen: set[str] | None = None
         # A strategy may list the nodes more than once, with a different result each time.
         self._looks: list[tuple[list[str], list[int]]] = []
@@ -99,12 +96,12 @@ class AdmittedGrid(Grid):
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids of the nodes that may be asked, in the order of their client names."""
-        if self._chosen is None and time.monotonic() - self._updated > CACHE_SECONDS:
+        if self._chosen is not None:
+            pairs = zip(self.names, self.nodes, strict=True)
+            return [node for name, node in pairs if name in self._chosen]
+        if time.monotonic() - self._updated > CACHE_SECONDS:
             self._update()
-        if self._chosen is None:
-            return list(self.nodes)
-        pairs = zip(self.names, self.nodes, strict=True)
-        return [node for name, node in pairs if name in self._chosen]
+        return list(self.nodes)
 
     def get_nodes(self) -> Iterable[Any]:
         """Return Flower's information about the nodes that may be asked."""
@@ -143,16 +140,14 @@ class AdmittedGrid(Grid):
                 _log.warning("FedAVOT: %s", gone[f"node {node}"])
         return sent, gone
 
-    def choose(self, rng: np.random.Generator, least: int) -> dict[str, float]:
-        """Wait for ``least`` nodes, choose the cohort to ask, and show only its nodes from then on.
+    def choose(self, rng: np.random.Generator) -> dict[str, float]:
+        """Wait for enough nodes, choose the cohort to ask, and show only its nodes from then on.
 
-        Returns
-        -------
-        dict of float
-            Weights of the chosen clients if all of them reply; empty if these are not known yet.
+        The weights of the chosen clients if all of them reply are returned; they are empty if these
+        are not known yet.
         """
-        while len(self._update()) < least:
-            _log.info("Waiting for nodes: %d of at least %d", len(self.names), least)
+        while len(self._update()) < self._least:
+            _log.info("Waiting for nodes: %d of at least %d", len(self.names), self._least)
             time.sleep(1)
         chosen, shares = self._weigher.choose(list(self.names), rng)
         self._chosen = set(chosen)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedavot.flower.worth.records import brief
@@ -22,19 +22,9 @@ def ask(
 ) -> tuple[dict[int, str], dict[int, str]]:
     """Ask nodes for their names; return the names, and why other nodes gave none, by node.
 
-    Parameters
-    ----------
-    grid : Grid
-        The grid through which the nodes are asked.
-    nodes : iterable of int
-        The nodes.
-    key : str
-        Key of the node configuration that holds the name.
-    config : mapping
-        The configuration of the current round: mods of a ClientApp may read it, if the app has its
-        own query function.
-    record : str
-        Name of the record in which the strategy sends the configuration.
+    The name is under ``key`` in the node configuration. The configuration of the current round is
+    sent in the ``record`` in which the strategy sends it: mods of a ClientApp may read it, if the
+    app has its own query function.
     """
     # The record that mods look for comes first, in case they take the first one.
     records = {record: ConfigRecord(dict(config)), RECORD: ConfigRecord({"key": key})}
@@ -42,13 +32,8 @@ def ask(
         Message(RecordDict(dict(records)), node, f"query.{ACTION}", ttl=ASK_TIMEOUT)
         for node in nodes
     ]
-    return _answers(grid.send_and_receive(questions, timeout=ASK_TIMEOUT), questions, key)
-
-
-def _answers(
-    replies: Iterable[Message], questions: Iterable[Message], key: str
-) -> tuple[dict[int, str], dict[int, str]]:
-    """Return the names that nodes gave, and the errors that other nodes replied with."""
+    replies = grid.send_and_receive(questions, timeout=ASK_TIMEOUT)
+    # Messages have their ids once they are sent.
     asked = {sent.metadata.dst_node_id: sent.metadata.message_id for sent in questions}
     answers, errors = {}, {}
     for reply in replies:
@@ -80,6 +65,16 @@ def _answers(
         else:
             errors[node] = f"its answer has no record {RECORD!r}"
     return answers, errors
+
+
+def tell_name(message: Message, context: Context) -> Message:
+    """Return a node's answer to the query of `ask`: its name, or the keys that it has instead."""
+    key = str(message.content.config_records[RECORD]["key"])
+    if key in context.node_config:
+        told = ConfigRecord({"name": str(context.node_config[key])})
+    else:
+        told = ConfigRecord({"keys": ", ".join(map(repr, context.node_config))})
+    return Message(RecordDict({RECORD: told}), reply_to=message)
 
 
 def too_long(name: str) -> str:

@@ -18,16 +18,17 @@ until only one is left.
 
 import math
 import time
+from bisect import bisect_left
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
-from fedavot.flower.kept.names import as_array, packed, unpacked
+from fedavot.flower.kept.packing import as_array, packed, unpacked
 from fedavot.flower.who.asking import ask, too_long
-from fedavot.flower.who.ordered import beyond, merged
 from fedavot.flower.who.saying import grouped
 
 RETRY = 60.0
@@ -67,10 +68,10 @@ class Names:
     source: str
     key: str
     record: str = "config"
-    nodes: dict[str, int] = field(default_factory=dict)
-    ordered: tuple[list[str], list[int]] = ([], [])
+    nodes: dict[str, int] = field(init=False)
+    ordered: tuple[list[str], list[int]] = field(init=False)
     fresh: set[str] = field(default_factory=set)
-    refused: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(init=False)
     changes: int = 0
 
     def __post_init__(self) -> None:
@@ -83,11 +84,16 @@ class Names:
         self._gone: dict[int, float] = {}  # when nodes were found gone, the longest gone first
         self._reported: set[str] = set()
         self._saved: dict[str, Any] | None = None
-        # Of the last update: all nodes, nodes without a name, and refusals of contested names.
+        self._forget()
+
+    def _forget(self) -> None:
+        """Discard the last update, so that the next one treats every node as new."""
+        # All nodes as listed and in order, nodes without a name, and refusals of contested names.
         self._listed: list[int] = []
-        self._live = np.zeros(0, dtype=np.uint64)  # in order
+        self._live = np.zeros(0, dtype=np.uint64)
         self._nameless: set[int] = set()
         self._disputed: dict[str, dict[int, str]] = {}
+        self.nodes, self.ordered, self.refused = {}, ([], []), {}
 
     def new_reasons(self, refused: Mapping[str, str]) -> list[str]:
         """Return the reasons that were not reported before, and mark them as reported."""
@@ -106,25 +112,20 @@ class Names:
     def resolve(self, grid: Grid, config: Mapping[str, Any] | None = None) -> None:
         """Update ``nodes`` and ``refused`` from the grid.
 
-        Parameters
-        ----------
-        grid : Grid
-            The grid whose nodes are listed.
-        config : mapping, optional
-            The configuration in the messages of the current round. Queries for names have it too,
-            because mods of a ClientApp may read it.
+        Queries for names have the configuration of the current round's messages, because mods of a
+        ClientApp may read it.
         """
         listed = list(grid.get_node_ids())
         if listed == self._listed and not self._nameless:
             return
         believed = self._asks
         live = np.sort(np.fromiter(listed, dtype=np.uint64, count=len(listed)))
-        missing = self._without_entry(beyond(live, self._live), grid)
+        missing = self._without_entry(_beyond(live, self._live), grid)
         if missing:
             live = np.array([node for node in live.tolist() if node not in missing], np.uint64)
         if self._asks != believed:
             self._forget()
-        came, went = beyond(live, self._live), beyond(self._live, live)
+        came, went = _beyond(live, self._live), _beyond(self._live, live)
         self._listed, self._live = listed, live
         self._remember(came, went)
         waiting = (self._nameless | came) - went
@@ -140,13 +141,6 @@ class Names:
     @property
     def _asks(self) -> bool:
         return self.source == "asked" or (self.source == "auto" and not self._reserved)
-
-    def _forget(self) -> None:
-        """Discard the last update, so that the next one treats every node as new."""
-        self._listed, self._nameless = [], set()
-        self._live = np.zeros(0, dtype=np.uint64)
-        self._disputed = {}
-        self.nodes, self.ordered, self.refused = {}, ([], []), {}
 
     def name_of(self, node: int) -> str:
         """Return the name that a node is registered under or claims, "" if it has none."""
@@ -243,8 +237,12 @@ class Names:
             if name in self.nodes or name in new or self._is_anothers(node, name):
                 disputed.add(name)
             new[name] = node
+        claims: dict[str, list[int]] = {name: [] for name in disputed}
+        for node in self._live.tolist() if disputed else ():
+            if (name := self.name_of(node)) in claims:
+                claims[name].append(node)
         self._disputed = {}
-        for name, claimants in self._claims_of(disputed).items():
+        for name, claimants in claims.items():
             if self.nodes.pop(name, None) is not None:
                 lost.add(name)
             new.pop(name, None)
@@ -252,10 +250,11 @@ class Names:
             if winner is not None:
                 new[name] = winner
         for name, node in new.items():
-            self._hold(name, node)
+            if self._holders.get(name) != node:
+                self._holders[name], self._saved = node, None
         self.nodes |= new
         self.fresh |= new.keys()
-        self.ordered = merged(*self.ordered, lost=lost, new=new)
+        self.ordered = _merged(*self.ordered, lost=lost, new=new)
         reasons = {node: self._reason(node) for node in sorted(self._nameless)}
         for refusals in self._disputed.values():
             reasons |= refusals
@@ -284,20 +283,6 @@ class Names:
         claims = self.source != "node-id" and not self._registered[node]
         return claims and name in self._reserved
 
-    def _claims_of(self, names: set[str]) -> dict[str, list[int]]:
-        """Return the live nodes registered under or claiming each of these names, in order."""
-        claims: dict[str, list[int]] = {name: [] for name in names}
-        for node in self._live.tolist() if names else ():
-            name = self.name_of(node)
-            if name in claims:
-                claims[name].append(node)
-        return claims
-
-    def _hold(self, name: str, node: int) -> None:
-        if self._holders.get(name) != node:
-            self._holders[name] = node
-            self._saved = None
-
     def state_dict(self) -> dict[str, Any]:
         """Return the names of the nodes for a checkpoint, as arrays."""
         if self._saved is None:
@@ -325,3 +310,32 @@ class Names:
         self._gone = dict.fromkeys(names, time.monotonic())
         self._saved = None
         self._forget()
+
+
+def _beyond(nodes: NDArray[np.uint64], others: NDArray[np.uint64]) -> set[int]:
+    """Return the nodes that are not in ``others``, both sorted; sets take several times longer."""
+    if not others.size:
+        return set(nodes.tolist())
+    places = np.minimum(np.searchsorted(others, nodes), others.size - 1)
+    return set(nodes[others[places] != nodes].tolist())
+
+
+def _merged(
+    names: list[str], nodes: list[int], *, lost: set[str], new: Mapping[str, int]
+) -> tuple[list[str], list[int]]:
+    """Return sorted names and their nodes, without the lost names and with the new ones.
+
+    Names that stay are copied in slices: looking up a hundred thousand names takes longer than
+    listing the nodes.
+    """
+    found: tuple[list[str], list[int]] = ([], [])
+    begin = 0
+    for name in sorted(lost | new.keys()):
+        place = bisect_left(names, name, begin)
+        found[0].extend(names[begin:place])
+        found[1].extend(nodes[begin:place])
+        begin = place + (name in lost)
+        if name in new:
+            found[0].append(name)
+            found[1].append(new[name])
+    return found[0] + names[begin:], found[1] + nodes[begin:]

@@ -1,6 +1,19 @@
-"""Arrays of Flower's records: read without a copy, and cast to the number types of the model."""
+"""Arrays and metrics of Flower's records, prepared so that any strategy can average them.
+
+Arrays are read without a copy, and cast to the number types of the model. Flower averages metrics
+only if all replies have the same ones in the same form. Here a reply that lacks a metric, or has it
+in another form or with a value that is not finite, is given the weighted mean of the others, so
+that the weighted average of the metric is that of the replies that have it:
+
+    Σ_all w_i v_i / Σ_all w_i = Σ_have w_i v_i / Σ_have w_i.
+
+A metric that fewer than half of the replies have in one form is removed. If most values of a metric
+are not finite, they are kept: training may have diverged, and the average should show it.
+"""
 
 import copy
+import logging
+import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -10,10 +23,12 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from numpy.lib import format as npy
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from fedavot._checks import enumerated
 from fedavot.errors import TaskError
-from fedavot.flower.worth.metrics import complete
+
+_log = logging.getLogger("flwr")
 
 Record = TypeVar("Record", bound=ArrayRecord | MetricRecord)
 
@@ -78,27 +93,17 @@ def put_weights(
     key: str,
     copies: bool,
 ) -> None:
-    """Write weights into replies, and prepare their records so that any strategy can average them.
+    """Write one weight into the metric ``key`` of each reply, and prepare their records.
 
-    Parameters
-    ----------
-    replies : sequence of Message
-        Usable replies.
-    weights : sequence of float
-        One weight per reply.
-    model : ArrayRecord
-        The global model.
-    key : str
-        Metric that holds the weights.
-    copies : bool
-        As in `prepare`.
+    ``copies`` says whether the strategy may write to the arrays; if not, they are passed on without
+    a copy.
     """
     rename(replies, ArrayRecord, MetricRecord)
     metrics = [metrics_of(reply) for reply in replies]
     complete(metrics, weights, but=key)
     for record, reply, weight in zip(metrics, replies, weights, strict=True):
         record[key] = float(weight)
-        prepare(arrays_of(reply), model, copies=copies)
+        _prepare(arrays_of(reply), model, copies=copies)
 
 
 def refuse_other_kinds(model: ArrayRecord) -> None:
@@ -145,21 +150,12 @@ class _Seen(Array):
         return view(self)
 
 
-def prepare(record: ArrayRecord, model: ArrayRecord, *, copies: bool) -> None:
-    """Prepare the arrays of a reply so that any strategy can average them.
+def _prepare(record: ArrayRecord, model: ArrayRecord, *, copies: bool) -> None:
+    """Prepare the arrays of a reply, which have the names and shapes of the model.
 
     Arrays get the order of the model, because some strategies average by position, and the
     precision of the model, because some accumulate in that of the first reply. Integer arrays
     become floats.
-
-    Parameters
-    ----------
-    record : ArrayRecord
-        Arrays of a reply, with the names and shapes of the model.
-    model : ArrayRecord
-        The global model.
-    copies : bool
-        Whether the strategy may write to the arrays; if not, they are passed without a copy.
     """
     ready = {}
     for key, start in model.items():
@@ -209,3 +205,80 @@ def brief(reason: str | None) -> str:
     # Flower writes <class 'X'>:<'TEXT'>; if TEXT has several lines, only its end is left here.
     last = lines[-1] if len(lines) == 1 else lines[-1].removesuffix("'>")
     return last[:300]
+
+
+def complete(records: Sequence[MetricRecord], weights: ArrayLike, *, but: str) -> None:
+    """Give all records the metrics that at least half of them have in one form.
+
+    There is one record and one weight per reply; the metric ``but``, which holds the weights, is
+    left alone.
+    """
+    filled: list[str] = []
+    for key in sorted({key for record in records for key in record} - {but}):
+        forms = Counter(_form(record[key]) for record in records if key in record)
+        usual, times = forms.most_common(1)[0]
+        if 2 * times < len(records):
+            for record in records:
+                record.pop(key, None)
+            continue
+        has = [key in record and _form(record[key]) == usual for record in records]
+        finite = [it and _is_finite(record[key]) for it, record in zip(has, records, strict=True)]
+        good = finite if 2 * sum(finite) >= len(records) else has
+        if not all(good):
+            filled.append(repr(key))
+            _fill(records, key, good, np.asarray(weights, dtype=np.float64))
+    if filled:
+        _log.warning(
+            "FedAVOT: metrics %s are averaged over the replies that have them as finite numbers "
+            "of the usual form, which not all do",
+            enumerated(filled),
+        )
+
+
+def _fill(records: Sequence[MetricRecord], key: str, good: list[bool], weights: Any) -> None:
+    """Give the records that are not good the weighted mean of the others."""
+    known = [record[key] for record, it in zip(records, good, strict=True) if it]
+    shares = weights[np.array(good)]
+    shares = shares / shares.sum() if shares.sum() > 0 else np.full(len(known), 1 / len(known))
+    mean = shares @ np.asarray(known, dtype=np.float64)
+    for record, it in zip(records, good, strict=True):
+        if not it:
+            record[key] = mean.tolist()
+
+
+def _form(value: Any) -> int | None:
+    """Return the length of a list, or None for a number."""
+    return len(value) if isinstance(value, list) else None
+
+
+def _is_finite(value: Any) -> bool:
+    return all(map(math.isfinite, value)) if isinstance(value, list) else math.isfinite(value)
+
+
+def fault_of(arrays: ArrayRecord, model: ArrayRecord, *, exact: bool) -> str | None:
+    """Return why an aggregate cannot follow the model that was sent; None if it can.
+
+    If ``exact``, it must have the arrays of that model.
+    """
+    if exact and arrays.keys() != model.keys():
+        differing = enumerated(map(repr, sorted(arrays.keys() ^ model.keys())), 3)
+        return (
+            f"the wrapped strategy returned other arrays than those of the model ({differing}), "
+            "which memory does not allow; leave out memory"
+        )
+    for key, array in arrays.items():
+        values = view(array)
+        if values.dtype.kind not in "fiub":
+            return f"array {key!r} that the wrapped strategy returned is {values.dtype}, no number"
+        if key in model and values.shape != tuple(model[key].shape):
+            return (
+                f"array {key!r} that the wrapped strategy returned has shape {values.shape}, and "
+                f"in the model it has {tuple(model[key].shape)}"
+            )
+        if is_float(values) and not np.isfinite(values).all():
+            bad = int((~np.isfinite(values)).sum())
+            return (
+                f"array {key!r} that the wrapped strategy returned is not finite in {bad} of "
+                f"{values.size} places, though every update was; lower its step or the clients'"
+            )
+    return None

@@ -23,10 +23,10 @@ from flwr.app import ArrayRecord, Message, Metadata, MetricRecord
 from numpy.typing import NDArray
 
 from fedavot._checks import enumerated
-from fedavot.flower.worth.limits import plausible
-from fedavot.flower.worth.metrics import complete
+from fedavot.flower.worth.learning import plausible
 from fedavot.flower.worth.records import (
     brief,
+    complete,
     is_float,
     metrics_of,
     records_of,
@@ -47,7 +47,7 @@ models smaller than a block they do not: then most of the work holds the lock.""
 MOST_WORKERS = 4
 
 LARGEST_LOSS = 1e12
-"""Largest loss that is accepted."""
+"""Largest loss that is accepted; it is raised to a power."""
 
 RECENT = 100
 """Number of accepted norms whose median a new norm is compared with."""
@@ -109,14 +109,8 @@ class Inspector:
     ) -> Sorted:
         """Sort the replies to the messages of a round, one message per client.
 
-        Parameters
-        ----------
-        replies : iterable of Message
-            Replies in any order.
-        asked : mapping from client name to Metadata
-            Metadata of the message sent to each client.
-        model : ArrayRecord
-            The model that was sent, from which updates are measured.
+        ``asked`` has the metadata of the message sent to each client. Updates are measured from the
+        model that was sent.
         """
         by_node = {sent.dst_node_id: name for name, sent in asked.items()}
         by_message = {sent.message_id: name for name, sent in asked.items() if sent.message_id}
@@ -153,9 +147,11 @@ class Inspector:
         for name, reply in replies.items():
             try:
                 metrics = _only(records_of(reply, MetricRecord), "metric")
-                if self.needed is not None and not is_loss(metrics.get(self.needed)):
+                loss = None if self.needed is None else metrics.get(self.needed)
+                is_loss = isinstance(loss, int | float) and 0 <= loss <= LARGEST_LOSS
+                if self.needed is not None and not is_loss:
                     raise ValueError(
-                        f"its metric {self.needed!r} is {reprlib.repr(metrics.get(self.needed))}; "
+                        f"its metric {self.needed!r} is {reprlib.repr(loss)}; "
                         f"it must be a number from 0 to {LARGEST_LOSS:g}"
                     )
                 arrays[name] = _like(_only(records_of(reply, ArrayRecord), "array"), start)
@@ -213,12 +209,8 @@ class Inspector:
     ) -> list[Message]:
         """Return the replies to an evaluation that can be averaged, and the error replies.
 
-        Parameters
-        ----------
-        replies : iterable of Message
-            Replies in any order.
-        importance : mapping from node id to float, optional
-            Weights of the replies in the average, instead of the counts in them.
+        They are weighted by the importance of their nodes, if it is given, instead of the counts in
+        them.
         """
         usable: list[Message] = []
         errors: list[Message] = []
@@ -234,7 +226,7 @@ class Inspector:
             if len(found) == 1:
                 counted = found[0].get(self.weighted_by)
                 weight = counted if importance is None else importance.get(node)
-            if is_weight(weight):
+            if isinstance(weight, int | float) and 0 < weight < np.inf:
                 usable.append(reply)
                 weights.append(weight)
             else:
@@ -255,16 +247,6 @@ class Inspector:
             rename(usable, MetricRecord)
             complete(metrics, shares, but=self.weighted_by)
         return usable + errors
-
-
-def is_loss(value: Any) -> bool:
-    """Return whether a metric is a loss that can be raised to a power."""
-    return isinstance(value, int | float) and 0 <= value <= LARGEST_LOSS
-
-
-def is_weight(value: Any) -> bool:
-    """Return whether a metric can be a weight in an average."""
-    return isinstance(value, int | float) and 0 < value < np.inf
 
 
 def _only(records: Mapping[str, Any], what: str) -> Any:

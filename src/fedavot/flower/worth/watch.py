@@ -41,7 +41,6 @@ class Watch:
     def __init__(self, key: str) -> None:
         self._key = key
         self._trusted = False
-        self._plain = False
         self._replies: dict[str, Message] = {}
         self._came: dict[str, dict[str, Any]] = {}
         self._weighed: set[str] = set()
@@ -55,15 +54,9 @@ class Watch:
     ) -> None:
         """Prepare replies for the strategy, which must not have read them yet.
 
-        Parameters
-        ----------
-        replies : mapping from client name to Message
-            With weights in their metrics; their records are replaced by watched ones.
-        weights : ndarray of shape (n_replies,)
-            Their weights.
-        combine : function, optional
-            With memory, returns the arrays that replace those of every reply, computed from the
-            original replies.
+        Replies are given by client name, with weights in their metrics; their records are replaced
+        by watched ones. With memory, ``combine`` returns the arrays that replace those of every
+        reply, computed from the original replies.
         """
         self._weighed, self._opened, self._means = set(), set(), {}
         self._combine, self._combined = combine, None
@@ -97,19 +90,15 @@ class Watch:
             "and pass only these to super().aggregate_train, or leave out memory"
         )
 
-    def ignored(self, arrays: ArrayRecord, weights: Floats) -> bool:
-        """Return whether the strategy ignored the weights, given its result."""
-        self._plain = False
+    def in_effect(self, arrays: ArrayRecord, weights: Floats) -> tuple[Floats, bool]:
+        """Return the weights behind a result, as far as known, and if those given were used."""
         for key, (plain, weighted) in self._means.items():
             if key in arrays and view(arrays[key]).shape == plain.shape:
-                self._plain = not _apart(view(arrays[key]), plain, weighted)
                 self._trusted = not _apart(view(arrays[key]), weighted, plain)
+                if not _apart(view(arrays[key]), plain, weighted):
+                    return np.full(weights.size, 1 / weights.size), False
         equal = weights.size < 2 or np.ptp(weights) < DIFFERENT * weights.max()
-        return self._plain or not (self._weighed or equal or self._trusted)
-
-    def in_effect(self, weights: Floats) -> Floats:
-        """Return the weights that had an effect, as far as they are known."""
-        return np.full(weights.size, 1 / weights.size) if self._plain else weights
+        return weights, bool(self._weighed or equal or self._trusted)
 
     def _weigh(self, name: str, metric: str | None) -> None:
         """Note that the weight of a reply was read."""

@@ -10,7 +10,7 @@ only learns how availability differs between clients. A penalty on the spread of
 weights near these. The gap is computed in the same way for weights from an aligner and from an
 alignment.
 
-The weight that an aligner would give a client after a long absence is limited (`limits`); the
+The weight that an aligner would give a client after a long absence is limited (`limited`); the
 aligner counts the weights actually given, so the gap includes the effect of the limit. Example
 counts that dwarf all others are limited too, as soon as there are others to compare them with.
 
@@ -28,19 +28,18 @@ import numpy as np
 from fedavot._checks import Floats, as_amount, enumerated
 from fedavot._simplex import total_variation
 from fedavot.errors import OptionError
-from fedavot.flower.kept.names import as_array, packed, unpacked
-from fedavot.flower.options import Weighting
-from fedavot.flower.worth.importance import MOST_EXAMPLES, Importance, is_count, listed_by
+from fedavot.flower.kept.packing import as_array, packed, unpacked
+from fedavot.flower.options import MOST_EXAMPLES, Importance, Weighting, listed_by
 from fedavot.flower.worth.learning import (
     Aligner,
-    differs,
     fingerprint,
     join,
+    limited,
     new_aligner,
+    plausible,
     restored,
     reweigh,
 )
-from fedavot.flower.worth.limits import limited, plausible
 from fedavot.selection import select
 
 _flwr = logging.getLogger("flwr")
@@ -64,7 +63,7 @@ class Weigher:
         self, importance: Importance, weighting: Weighting, *, unlisted: float | None = None
     ) -> None:
         self.kind, listed = listed_by(importance, weighting)
-        self._weighting = weighting
+        self.weighting = weighting
         self._unlisted = None if unlisted is None else as_amount(unlisted, what="unlisted")
         if unlisted is not None and (self.kind != "listed" or weighting.alignment is not None):
             raise OptionError("unlisted requires importance given as a mapping or a file")
@@ -108,6 +107,10 @@ class Weigher:
         """Importance on the scale on which it was given, by index, shape (n_clients,)."""
         return self._amounts
 
+    def index(self, name: str) -> int | None:
+        """Return the index of a client; None before it is known."""
+        return self._indices.get(name)
+
     def indices(self, names: Sequence[str]) -> list[int]:
         """Return the indices of clients."""
         return [self._indices[name] for name in names]
@@ -130,7 +133,11 @@ class Weigher:
     @property
     def gap(self) -> float:
         """Total variation distance between the importance and the mean weights so far."""
-        owed, given, rounds = self._accounts()
+        rounds = self.rounds
+        if self._aligner is not None:
+            owed, given = self._aligner.owed, self._aligner.realised * rounds
+        else:
+            owed, given = self._amounts / (self._total or 1.0) * rounds, self._given
         return float(total_variation(owed, given)) / max(rounds, 1)
 
     def admit(self, names: Collection[str]) -> dict[str, str]:
@@ -177,7 +184,7 @@ class Weigher:
             )
             + f"; importance 'examples' needs a number above 0 and at most {MOST_EXAMPLES:g}"
             for name, value in new.items()
-            if not is_count(value)
+            if not (isinstance(value, int | float) and 0 < value <= MOST_EXAMPLES)
         }
         before = set(np.flatnonzero(self._amounts != self._stated))
         self._join({name: float(value) for name, value in new.items() if name not in wrong})
@@ -199,7 +206,7 @@ class Weigher:
         Clients whose example count is not known yet get half of the places, so that it becomes
         known; in such a round the weights are empty.
         """
-        size = self._weighting.cohort_size
+        size = self.weighting.cohort_size
         assert size is not None
         ordered = sorted(names)
         unknown = [name for name in ordered if name not in self._indices]
@@ -217,9 +224,9 @@ class Weigher:
 
     def weights(self, names: Sequence[str]) -> Floats:
         """Return the weights of a cohort, in its order, summing to one."""
-        cohort, limit = self.indices(names), self._weighting.weight_limit
-        if self._weighting.alignment is not None:
-            return self._weighting.alignment.weights(cohort)
+        cohort, limit = self.indices(names), self.weighting.weight_limit
+        if self.weighting.alignment is not None:
+            return self.weighting.alignment.weights(cohort)
         assert self._aligner is not None
         amounts = self._amounts[cohort]
         if not amounts.sum() > 0:
@@ -246,7 +253,7 @@ class Weigher:
             "seen": self._was_seen,
             "uncounted": as_array(packed(uncounted)),
             "aligner": None if self._aligner is None else self._aligner.state_dict(arrays=True),
-            "alignment": fingerprint(self._weighting.alignment),
+            "alignment": fingerprint(self.weighting.alignment),
             "given": self._given,
             "rounds": self._rounds,
         }
@@ -266,17 +273,27 @@ class Weigher:
         self._given = np.array(state["given"], dtype=np.float64)
         self._rounds = int(state["rounds"])
         if state["aligner"] is not None:
-            self._aligner = restored(state["aligner"], self._weighting)
-        if self.kind != "examples" and self._weighting.alignment is None:
+            self._aligner = restored(state["aligner"], self.weighting)
+        if self.kind != "examples" and self.weighting.alignment is None:
             self._adopt(listed)
 
     def differs(self, state: Mapping[str, Any]) -> str | None:
         """Return why a checkpoint cannot be continued with this weighting; None if it can."""
         if state["kind"] != self.kind == "examples":
             return f"its importance is {state['kind']!r}, and that of this run is {self.kind!r}"
-        if self._weighting.alignment is not None and unpacked(state["clients"]) != self.clients:
+        weighting, learnt = self.weighting, state["aligner"]
+        learns = weighting.alignment is None
+        if not learns and unpacked(state["clients"]) != self.clients:
             return "its clients are not those of the alignment"
-        return differs(state, self._weighting)
+        if learns != (learnt is not None) and state["clients"].size:
+            return "its weights come from " + ("an alignment" if learns else "an online aligner")
+        if state["alignment"] != fingerprint(weighting.alignment):
+            return "its weights come from another alignment"
+        options = {"softness": weighting.price, "step": weighting.step}
+        for option, wanted in options.items() if learnt is not None else ():
+            if (found := learnt.get(option, 0.0)) != wanted:
+                return f"its {option} is {found}, and that of this run is {wanted}"
+        return None
 
     def _adopt(self, listed: Mapping[str, float]) -> None:
         """Replace the importance of a checkpoint by that of this run, and report what changed."""
@@ -301,14 +318,6 @@ class Weigher:
             self._state_amounts(np.array(stated, dtype=np.float64))
             reweigh(self._aligner, self._amounts, before=before)
 
-    def _accounts(self) -> tuple[Floats, Floats, int]:
-        """Return each client's importance and weights summed over rounds, and the rounds."""
-        if self._aligner is not None:
-            rounds = self._aligner.rounds
-            return self._aligner.owed, self._aligner.realised * rounds, rounds
-        owed = self._amounts / (self._total or 1.0) * self._rounds
-        return owed, self._given, self._rounds
-
     def _join(self, amounts: Mapping[str, float]) -> None:
         """Add clients here and to the aligner."""
         if not amounts:
@@ -321,10 +330,10 @@ class Weigher:
         before = self._amounts
         stated = np.array([amounts[name] for name in names], dtype=np.float64)
         self._state_amounts(np.concatenate([self._stated, stated]))
-        if self._weighting.alignment is not None:
+        if self.weighting.alignment is not None:
             self._given = np.zeros(len(self._indices))
         elif self._aligner is None:
-            self._aligner = new_aligner(self._amounts, self._weighting)
+            self._aligner = new_aligner(self._amounts, self.weighting)
         else:
             if not np.array_equal(self._amounts[:known], before):
                 reweigh(self._aligner, self._amounts[:known], before=before)
