@@ -529,7 +529,7 @@ def test_a_reply_that_a_strategy_leaves_out_has_no_weight(tmp_path, kind):
 
 
 @pytest.mark.parametrize("where", ["server", "clients"])
-def test_memory_is_of_the_replies_that_a_strategy_keeps(tmp_path, where):
+def test_memory_is_of_the_replies_that_a_strategy_keeps(tmp_path, caplog, where):
     """The run is that of a federation in which the client that is left out never replies."""
     grids = [
         federation(3, update, memory=where == "clients", fate=fate)
@@ -545,6 +545,7 @@ def test_memory_is_of_the_replies_that_a_strategy_keeps(tmp_path, where):
         np.testing.assert_allclose(value, arrays_of(ends[1])[key], atol=AGREE)
     assert logs[0] == logs[1]
     assert set(logs[0][0]) == {"0", "1"}
+    assert "overwritten" not in caplog.text
 
 
 def test_memory_refuses_a_strategy_that_chooses_after_it_read_the_arrays(tmp_path):

@@ -113,11 +113,17 @@ class Watch:
         self._combined = [it for it in self._replies if it in self._weighed or not self._weighed]
         watched = {it: dict(reply.content) for it, reply in self._replies.items()}
         for it, reply in self._replies.items():
-            reply.content.update(self._came[it])
+            _put(reply, self._came[it])
         combined = self._combine({it: self._replies[it] for it in self._combined})
         for it, reply in self._replies.items():
-            reply.content.update(watched[it])
+            _put(reply, watched[it])
             arrays_of(reply).update(combined)
+
+
+def _put(reply: Message, records: dict[str, Any]) -> None:
+    """Replace the records of a reply; Flower warns of each that is overwritten by another type."""
+    reply.content.clear()
+    reply.content.update(records)
 
 
 def _means(records: list[ArrayRecord], weights: Floats) -> dict[str, tuple[Floats, Floats]]:
