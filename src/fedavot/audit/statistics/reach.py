@@ -19,7 +19,7 @@ from fedavot._incidence import Incidence, total_by
 from fedavot.audit.federation import Federation
 from fedavot.audit.findings import Reach, Reached, Shares
 from fedavot.audit.recommending import Estimate
-from fedavot.audit.statistics.case import Fitting
+from fedavot.audit.statistics.case import Case, Fitting
 from fedavot.audit.statistics.estimates import TAIL, Resampling
 from fedavot.audit.statistics.shortfall import (
     Shortfall,
@@ -194,35 +194,32 @@ def _ends(wanted: Floats, deficient: int) -> Integers:
     return np.asarray(ends[(wanted[ends] > 0) & (ends < n_clients - 1)])
 
 
-def shares_of(window: Window, delivered: Floats) -> Shares:
-    """Return every client's shares over a window.
+def shares_of(case: Case, delivered: Floats) -> Shares:
+    """Return every client's shares over the log.
 
     Parameters
     ----------
-    window : Window
-        The rounds.
+    case : Case
+        The log.
     delivered : float array, shape (n_clients,)
         Mean weights under the weights nearest to the importance, ignoring which states are unknown.
     """
+    window, totals = case.window, case.totals
     importance, owed = window.importance, window.owed
     # If a client is not always observed, ``owed`` is smaller, and so is the share it can attain.
     observed = np.where(importance > 0, owed / np.where(importance > 0, importance, 1.0), 1.0)
     attained = delivered * observed
+    unknown = 0 if window.unknown is None else window.unknown.counts()
+    known = np.full(window.n_clients, float(totals.n_filled)) - unknown
+    inclusion = np.full(window.n_clients, np.nan)
+    np.divide(totals.taken, known, out=inclusion, where=known > 0)
     return Shares(
         importance=importance,
         owed=owed,
-        implied=window.mean_weights(window.plain()),
+        implied=totals.implied,
         attained=attained / attained.sum(),
-        inclusion=_inclusion(window),
+        inclusion=inclusion,
     )
-
-
-def _inclusion(window: Window) -> Floats:
-    """Return the share of its known rounds in which each client took part; NaN without any."""
-    taken, known = window.counts()
-    shares = np.full(window.n_clients, np.nan)
-    np.divide(taken, known, out=shares, where=known > 0)
-    return shares
 
 
 def grouped(federation: Federation, window: Window, shares: Shares) -> Shares | None:
