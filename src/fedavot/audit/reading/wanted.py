@@ -10,13 +10,12 @@ import numpy as np
 from fedavot._checks import SUM_SLACK, as_double, shown
 from fedavot._files import PathLike
 from fedavot._reading import json_in, read_text
-from fedavot.audit.reading.columns import plain
+from fedavot.audit.reading.columns import KINDS, NAMES, plain
 from fedavot.audit.reading.files.blocks import kind_of
 from fedavot.audit.reading.files.json_lines import as_text
 from fedavot.audit.reading.files.json_lines import plain as spelt
 from fedavot.audit.reading.files.tables import rows_by_name
 from fedavot.audit.reading.labels import counted
-from fedavot.audit.reading.names import KINDS, NAMES
 from fedavot.errors import FileFormatError, ImportanceError, OptionError
 
 Columns = Mapping[str, str]

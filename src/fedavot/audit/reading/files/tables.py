@@ -27,6 +27,8 @@ from fedavot._reading import (
     refuse_width,
 )
 from fedavot.audit.reading.columns import (
+    KINDS,
+    LISTS,
     WHERE,
     Layout,
     Sought,
@@ -46,7 +48,6 @@ from fedavot.audit.reading.files.blocks import (
 )
 from fedavot.audit.reading.files.json_lines import open_json
 from fedavot.audit.reading.files.parquet import open_parquet
-from fedavot.audit.reading.names import KINDS, LISTS
 from fedavot.errors import FileFormatError, Option, OptionError
 
 _LIST = re.compile(r"[;,|]")
