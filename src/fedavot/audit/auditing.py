@@ -12,7 +12,7 @@ from fedavot._checks import as_amount, as_seed, as_size, shown
 from fedavot._files import PathLike
 from fedavot.alignment import Alignment
 from fedavot.audit.federation import Federation
-from fedavot.audit.findings import Behaviour, Findings, Fit, Shares
+from fedavot.audit.findings import Findings, Fit, Shares
 from fedavot.audit.participation import Participation
 from fedavot.audit.recommending import (
     NEEDS,
@@ -25,7 +25,7 @@ from fedavot.audit.recommending import (
 from fedavot.audit.replay.scene import Scene, scene_of
 from fedavot.audit.statistics.behaviour import behave
 from fedavot.audit.statistics.case import Case, opened
-from fedavot.audit.statistics.estimates import Weighted, distance, drift
+from fedavot.audit.statistics.estimates import Weighted, distance
 from fedavot.audit.statistics.price import choose_softness, curve, judge, price
 from fedavot.audit.statistics.reach import grouped, reach, shares_of
 from fedavot.audit.statistics.rules import AS_APPLIED, BY_EXAMPLES, FEDAVG, SOFT, STEADY
@@ -124,7 +124,7 @@ def audit(
     under_way(0)
     gap = _gap(case)
     under_way(1)
-    behaviour = _behaviour(case)
+    behaviour = behave(case)
     under_way(2)
     available = case.available(case.window)
     reached, shortfall = reach(case.without_hidden, case.blocks, available=available, rng=rng)
@@ -237,29 +237,6 @@ def _gap(case: Case) -> Estimate:
     # No state is unknown in such a log, so that ``owed`` equals the importance.
     value = float(np.abs(totals.implied - window.importance).sum()) / 2
     return Estimate(value, min(gap.low, value), max(gap.high, value))
-
-
-def _behaviour(case: Case) -> Behaviour:
-    """Describe availability, including the drift between the halves of the log."""
-    window = case.window
-    # Relative to its own mean over the log, so that drift does not depend on the importance.
-    steady = replace(window, importance=window.mean_weights(window.plain()))
-    middle = max(1, window.n_rounds // 2)
-    halves = [steady.part(np.arange(middle)), steady.part(np.arange(middle, window.n_rounds))]
-    if not halves[1].n_rounds:
-        halves[1] = halves[0]
-    early, late = (Weighted(half, half.plain(), case.resampling(half)) for half in halves)
-    shares = (
-        early.window.mean_weights(early.weights),
-        late.window.mean_weights(late.weights),
-    )
-    return behave(
-        case.federation,
-        window,
-        drift=drift(early, late),
-        halves=shares,
-        block=case.blocks.block,
-    )
 
 
 def _alignment(case: Case, fit: Fit, advice: Recommendation) -> Alignment:

@@ -20,8 +20,8 @@ from fedavot.audit.federation import Federation
 from fedavot.audit.findings import LawName
 from fedavot.audit.recommending import Need
 from fedavot.audit.statistics import rules as named
+from fedavot.audit.statistics.behaviour import lasting_direction
 from fedavot.audit.statistics.case import FITTED, Case, Fitting
-from fedavot.audit.statistics.persistence import lasting_direction
 from fedavot.audit.statistics.weighing import (
     chosen,
     inverse,

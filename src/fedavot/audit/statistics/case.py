@@ -27,8 +27,14 @@ from fedavot.alignment import Alignment
 from fedavot.audit.federation import Federation
 from fedavot.audit.findings import LawName
 from fedavot.audit.participation import Totals
-from fedavot.audit.statistics.behaviour import rounds_per_observation
-from fedavot.audit.statistics.estimates import DAY, LEAST_BLOCKS, Resampling, blocks_of, resampling
+from fedavot.audit.statistics.estimates import (
+    DAY,
+    LEAST_BLOCKS,
+    Resampling,
+    blocks_of,
+    resampling,
+    rounds_per_observation,
+)
 from fedavot.audit.statistics.weighing import MOST_REPLAYED
 from fedavot.audit.statistics.window import Window, whole
 from fedavot.errors import OptionError
