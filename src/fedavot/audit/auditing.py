@@ -28,9 +28,16 @@ from fedavot.audit.statistics.case import Case, opened
 from fedavot.audit.statistics.estimates import Weighted, distance
 from fedavot.audit.statistics.price import choose_softness, curve, judge, price
 from fedavot.audit.statistics.reach import grouped, reach, shares_of
-from fedavot.audit.statistics.rules import AS_APPLIED, BY_EXAMPLES, FEDAVG, SOFT, STEADY
+from fedavot.audit.statistics.rules import (
+    AS_APPLIED,
+    BY_EXAMPLES,
+    FEDAVG,
+    SOFT,
+    STEADY,
+    first_replayed,
+    weights_of,
+)
 from fedavot.audit.statistics.shortfall import Shortfall
-from fedavot.audit.statistics.weighing import first_replayed, weights_of
 from fedavot.errors import Option, OptionError
 
 LEAST_TOLERANCE = 1e-4

@@ -22,7 +22,7 @@ from fedavot.audit.recommending import Need
 from fedavot.audit.statistics import rules as named
 from fedavot.audit.statistics.behaviour import lasting_direction
 from fedavot.audit.statistics.case import FITTED, Case, Fitting
-from fedavot.audit.statistics.weighing import (
+from fedavot.audit.statistics.rules import (
     chosen,
     inverse,
     learned,

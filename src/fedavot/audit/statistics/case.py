@@ -35,7 +35,7 @@ from fedavot.audit.statistics.estimates import (
     resampling,
     rounds_per_observation,
 )
-from fedavot.audit.statistics.weighing import MOST_REPLAYED
+from fedavot.audit.statistics.rules import MOST_REPLAYED
 from fedavot.audit.statistics.window import Window, whole
 from fedavot.errors import OptionError
 from fedavot.laws._law import Law

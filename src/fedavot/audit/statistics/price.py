@@ -30,8 +30,12 @@ from fedavot.audit.statistics.rules import (
     SELECT,
     SELF_NORMALISED_IPW,
     SOFT,
+    chosen,
+    inverse,
+    learned,
+    normalised,
+    weights_of,
 )
-from fedavot.audit.statistics.weighing import chosen, inverse, learned, normalised, weights_of
 from fedavot.audit.statistics.window import Window
 
 SOFTNESS = (

@@ -21,7 +21,7 @@ from fedavot._incidence import Incidence
 from fedavot.alignment import Alignment, Status
 from fedavot.audit.participation import ONE_BY_ONE, some_of
 from fedavot.audit.statistics.case import Fitting
-from fedavot.audit.statistics.weighing import Plan, weights_of
+from fedavot.audit.statistics.rules import Plan, weights_of
 from fedavot.audit.statistics.window import MOST_ENTRIES, Members, Window
 from fedavot.certificate import FEASIBLE_SLACK
 from fedavot.feasibility import certify
