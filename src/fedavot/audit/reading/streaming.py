@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence, total_by
 from fedavot.audit.participation import Participation, Totals, keys, ordered
-from fedavot.audit.reading.files.blocks import Batch, Parts, Report, Table
+from fedavot.audit.reading.files.blocks import Batch, Report, Table
+from fedavot.audit.reading.files.parquet import Child
 from fedavot.audit.reading.labels import counted, gathered, lookalikes, unlogged
 from fedavot.audit.reading.rows import (
     Read,
@@ -64,7 +65,7 @@ def streams(table: Table) -> bool:
     )
 
 
-def stream_rows(parts: Parts, how: Read, report: Report, notes: list[str]) -> Participation | None:
+def stream_rows(parts: Child, how: Read, report: Report, notes: list[str]) -> Participation | None:
     """Read a log with one row for each round and client, in bounded memory.
 
     Returns
@@ -84,7 +85,7 @@ def stream_rows(parts: Parts, how: Read, report: Report, notes: list[str]) -> Pa
     return found
 
 
-def _streamed(parts: Parts, how: Read, report: Report, notes: list[str]) -> Participation | None:
+def _streamed(parts: Child, how: Read, report: Report, notes: list[str]) -> Participation | None:
     meanings = None
     if "status" in how.names:
         words, said = _counts(parts, how, "status"), list[str]()
@@ -108,7 +109,7 @@ def _streamed(parts: Parts, how: Read, report: Report, notes: list[str]) -> Part
     return tally.finish(names, notes)
 
 
-def _counts(parts: Parts, how: Read, role: str) -> dict[str, int]:
+def _counts(parts: Child, how: Read, role: str) -> dict[str, int]:
     """Return the number of rows of each value of a column, as text, in the order of the codes."""
     (found,) = parts.ask({"what": "count", "column": how.names[role]})
     values = found["value"].cast(pl.String).fill_null("")
@@ -119,7 +120,7 @@ def _counts(parts: Parts, how: Read, role: str) -> dict[str, int]:
     return dict(zip(values.to_list(), found["len"].to_list(), strict=True))
 
 
-def _bounds(parts: Parts, how: Read, role: str) -> tuple[int, int]:
+def _bounds(parts: Child, how: Read, role: str) -> tuple[int, int]:
     """Return the extremes of a column of numbers; a row without one is refused."""
     lows, highs = [], []
     for found in parts.ask({"what": "bounds", "column": how.names[role]}):
@@ -179,7 +180,7 @@ class Slab:
         )
 
 
-def bounds_of(parts: Parts, column: str, low: int, high: int) -> Iterator[tuple[int, int]]:
+def bounds_of(parts: Child, column: str, low: int, high: int) -> Iterator[tuple[int, int]]:
     """Cut rounds ``low`` to ``high`` into runs of about `SLAB` rows; yield first and last rounds.
 
     A range of numbers with more rows than that is cut again, down to single rounds.
@@ -208,7 +209,7 @@ class Slabs:
 
     Attributes
     ----------
-    parts : Parts
+    parts : Child
         The log, which has already counted the clients, and the statuses if there are any.
     how : Read
         What columns mean.
@@ -218,7 +219,7 @@ class Slabs:
         The meaning of each status code.
     """
 
-    parts: Parts
+    parts: Child
     how: Read
     place: NDArray[np.int32]
     meanings: Statuses | None
