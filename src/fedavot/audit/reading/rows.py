@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fedavot._checks import Floats, Integers, enumerated, quoted
+from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence, total_by
 from fedavot.audit.participation import Participation, keys, ordered
 from fedavot.audit.reading.files.blocks import Batch, cut_off
@@ -26,6 +26,7 @@ from fedavot.audit.reading.statuses import (
     is_status,
     note_on,
     read_statuses,
+    tallied,
 )
 from fedavot.errors import FedavotError, FileFormatError, Option, OptionError
 
@@ -220,9 +221,8 @@ class _Rows:
 
     def _which_events(self, events: Mapping[str, int]) -> OptionError:
         name = self._how.names["event"]
-        found = [f"{quoted(event)} ({counted(n, 'row')})" for event, n in events.items()]
         return OptionError(
-            f"{self._how.source}: column {name!r} has {enumerated(found, 8)}; say which rows mean "
+            f"{self._how.source}: column {name!r} has {tallied(events)}; say which rows mean "
             "that a client took part or failed to, as in ",
             Option("where", {name: _likely(list(events)) or next(iter(events))}),
             ", or read all with ",

@@ -233,7 +233,8 @@ def inline(picture: Picture) -> str:
     ids are prefixed with the picture's name, so that pictures on one page do not clash.
     """
     root = ElementTree.fromstring(_document(picture))
-    used = set(re.findall(r"#([\w-]+)", " ".join(_values(root))))
+    values = (value for element in root.iter() for value in element.attrib.values())
+    used = set(re.findall(r"#([\w-]+)", " ".join(values)))
     _clean(root, used, f"{picture.name}-")
     box, titles = root.get("viewBox", ""), f"{picture.name}-title {picture.name}-desc"
     root.attrib.clear()
@@ -250,10 +251,6 @@ def _document(picture: Picture) -> str:
     with drawing():
         picture.figure.savefig(stream, format="svg", transparent=True, metadata=nothing)
     return stream.getvalue()
-
-
-def _values(root: ElementTree.Element) -> list[str]:
-    return [value for element in root.iter() for value in element.attrib.values()]
 
 
 def _clean(element: ElementTree.Element, used: set[str], prefix: str) -> None:
