@@ -11,31 +11,16 @@ first part, and the law whose mean weights come nearest to ``owed`` in the last 
 whose solver does not converge are not considered.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import numpy as np
 
 from fedavot._checks import Floats
 from fedavot.alignment import Alignment, Status
 from fedavot.audit.findings import Fit, LawName, LawScore, Point, Price, Standing
+from fedavot.audit.statistics import rules
 from fedavot.audit.statistics.case import Case, Fitting
 from fedavot.audit.statistics.estimates import Weighted, chance, distance
-from fedavot.audit.statistics.rules import (
-    AS_APPLIED,
-    BY_EXAMPLES,
-    FEDAVG,
-    FEDAVOT,
-    HORVITZ_THOMPSON,
-    ONLINE,
-    SELECT,
-    SELF_NORMALISED_IPW,
-    SOFT,
-    chosen,
-    inverse,
-    learned,
-    normalised,
-    weights_of,
-)
 from fedavot.audit.statistics.window import Window
 
 SOFTNESS = (
@@ -73,7 +58,7 @@ def curve(fitting: Fitting) -> tuple[Point, ...]:
 
 def _point(aligned: Alignment, window: Window) -> Point:
     """Return an alignment's point on the curve; its weights, one per entry, are not kept."""
-    weights = weights_of(aligned, window)
+    weights = rules.weights_of(aligned, window)
     return Point(aligned.softness, gap(window, weights), effective(window, weights))
 
 
@@ -87,6 +72,21 @@ def choose_softness(points: tuple[Point, ...], tolerance: float) -> float:
     most = tolerance if exact <= tolerance else exact + tolerance / 2
     fine = [point.softness for point in points[1:] if point.gap <= most]
     return max(fine, default=points[1].softness)
+
+
+def fitted_rules(law: LawName, softness: float) -> dict[str, Callable[[Fitting, Window], Floats]]:
+    """Return how each rule weights the entries of some rounds, once it is fitted to others."""
+    return {
+        rules.FEDAVG: lambda fitting, window: window.plain(),
+        rules.HORVITZ_THOMPSON: lambda fitting, window: rules.inverse(window, fitting.seen()),
+        rules.SELF_NORMALISED_IPW: lambda fitting, window: rules.normalised(
+            window, rules.inverse(window, fitting.seen())
+        ),
+        rules.FEDAVOT: lambda fitting, window: rules.weights_of(fitting.align(law), window),
+        rules.SOFT: lambda fitting, window: rules.weights_of(
+            fitting.align(law, softness=softness), window
+        ),
+    }
 
 
 def price(case: Case, *, law: LawName, points: tuple[Point, ...], softness: float) -> Price:
@@ -106,28 +106,19 @@ def price(case: Case, *, law: LawName, points: tuple[Point, ...], softness: floa
     log, choice = case.window, case.choice()
     recorded = case.federation.participation
     parts = ((case.whole, log), (case.fitted, case.held_out))
-
-    def ipw() -> Iterator[Floats]:
-        return (inverse(window, fitting.seen()) for fitting, window in parts)
-
-    scaled = (normalised(window, given) for (_, window), given in zip(parts, ipw(), strict=True))
     rows = [
-        _standing(FEDAVG, case, log.plain(), case.held_out.plain()),
-        _standing(HORVITZ_THOMPSON, case, *ipw()),
-        _standing(SELF_NORMALISED_IPW, case, *scaled),
+        _standing(name, case, *(weigh(*part) for part in parts))
+        for name, weigh in fitted_rules(law, softness).items()
     ]
-    for name, amount in ((FEDAVOT, 0.0), (SOFT, softness)):
-        aligned = (
-            weights_of(fitting.align(law, softness=amount), window) for fitting, window in parts
-        )
-        rows.append(_standing(name, case, *aligned))
-    rows.append(_running(ONLINE, case, log, learned(log)))
+    rows.append(_running(rules.ONLINE, case, log, rules.learned(log)))
     if choice is not None:
-        rows.append(_running(SELECT, case, *chosen(log, choice, case.rng)))
+        rows.append(_running(rules.SELECT, case, *rules.chosen(log, choice, case.rng)))
     if recorded.examples is not None:
-        rows.append(_running(BY_EXAMPLES, case, log, normalised(log, recorded.examples)))
+        rows.append(
+            _running(rules.BY_EXAMPLES, case, log, rules.normalised(log, recorded.examples))
+        )
     if recorded.applied is not None:
-        rows.append(_running(AS_APPLIED, case, log, recorded.applied))
+        rows.append(_running(rules.AS_APPLIED, case, log, recorded.applied))
     return Price(points, tuple(rows))
 
 
@@ -160,7 +151,7 @@ def judge(case: Case) -> Fit:
     scores, judged = [], {}
     for name in [name for name in laws if _solved(case, name)] or laws[:1]:
         aligned = case.fitted.align(name)
-        weights = weights_of(aligned, case.held_out)
+        weights = rules.weights_of(aligned, case.held_out)
         judged[name] = Weighted(case.held_out, weights, case.held_out_blocks)
         scores.append(LawScore(name, aligned.gap, distance(judged[name])))
     best = min(scores, key=lambda score: score.held_out_gap.value)
