@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from fedavot._checks import as_amount, as_seed, as_size, shown
 from fedavot._files import PathLike
 from fedavot.alignment import Alignment
 from fedavot.audit.federation import Federation
-from fedavot.audit.findings import Findings, Fit, Shares
+from fedavot.audit.findings import Findings, Fit
 from fedavot.audit.participation import Participation
 from fedavot.audit.recommending import (
     NEEDS,
@@ -22,7 +22,7 @@ from fedavot.audit.recommending import (
     Recommendation,
     recommend,
 )
-from fedavot.audit.replay.scene import Scene, scene_of
+from fedavot.audit.replay.scene import scene_of
 from fedavot.audit.statistics.behaviour import behave
 from fedavot.audit.statistics.case import Case, opened
 from fedavot.audit.statistics.estimates import Weighted, distance
@@ -35,7 +35,6 @@ from fedavot.audit.statistics.rules import (
     SOFT,
     STEADY,
     first_replayed,
-    weights_of,
 )
 from fedavot.audit.statistics.shortfall import Shortfall
 from fedavot.errors import Option, OptionError
@@ -146,13 +145,16 @@ def audit(
     replayed = None
     if find_spec("jax") is not None:
         from fedavot.audit.replay.replaying import Options, replay
+        from fedavot.audit.replay.training import read_task
 
         scene = scene_of(case, rng)
         options = Options(fit.law, softness, in_use, steps, seed)
-        replayed = replay(scene, options, _task(how.task, case, scene))
+        names = [log.clients[client] for client in scene.clients]
+        task = None if how.task is None else read_task(Path(how.task), names)
+        replayed = replay(scene, options, task)
     advice = recommend(replayed, _facts(case, gap, limit), able)
     alignment = _alignment(case, fit, advice)
-    shares = _shares(case, shortfall, alignment)
+    shares = shares_of(case, shortfall, alignment)
     under_way(7)
     return Findings(
         source=source,
@@ -166,7 +168,7 @@ def audit(
         unknown_share=_unknown_share(log),
         tolerance=limit,
         by_client=shares,
-        by_group=grouped(federation, case.window, shares),
+        by_group=grouped(case, shares),
         gap=gap,
         reach=reached,
         behaviour=behaviour,
@@ -178,16 +180,6 @@ def audit(
         alignment=alignment,
         notes=(*log.notes, *_notes(case, shortfall)),
     )
-
-
-def _task(path: PathLike | None, case: Case, scene: Scene) -> Any:
-    """Read a user's task, restricted to the clients that are replayed."""
-    if path is None:
-        return None
-    from fedavot.audit.replay.training import read_task
-
-    names = case.federation.participation.clients
-    return read_task(Path(path), [names[client] for client in scene.clients])
 
 
 def _as_needs(can: Collection[str]) -> tuple[Need, ...]:
@@ -256,13 +248,6 @@ def _alignment(case: Case, fit: Fit, advice: Recommendation) -> Alignment:
     federation = case.federation
     clients = federation.participation.clients
     return replace(aligned, importance=federation.importance, clients=clients)
-
-
-def _shares(case: Case, shortfall: Shortfall, alignment: Alignment) -> Shares:
-    delivered = shortfall.delivered()
-    if delivered is None:
-        delivered = case.window.mean_weights(weights_of(alignment, case.window))
-    return shares_of(case, delivered)
 
 
 def _unknown_share(log: Participation) -> float:

@@ -88,13 +88,9 @@ class Resampling:
         """Whether there are enough blocks, and long enough ones, to estimate spread."""
         return self.n_blocks >= LEAST_BLOCKS and not self.lasting
 
-    def sums(self, series: Floats) -> Floats:
-        """Add up one number per round by block, shape (n_blocks,)."""
-        return total_by(self.block, series, self.n_blocks)
-
     def deviations(self, series: Floats) -> Floats:
         """Return the deviation of a series' mean in every bootstrap sample, shape (n_draws,)."""
-        sums = self.sums(series)
+        sums = total_by(self.block, series, self.n_blocks)
         means = (self.draws @ sums) / (self.draws @ self.sizes)
         return np.asarray((means - means.mean()) * self.widening)
 

@@ -21,7 +21,7 @@ from fedavot._incidence import Incidence
 from fedavot.alignment import Alignment, Status
 from fedavot.audit.participation import ONE_BY_ONE, some_of
 from fedavot.audit.statistics.case import Fitting
-from fedavot.audit.statistics.rules import Plan, weights_of
+from fedavot.audit.statistics.rules import Plan
 from fedavot.audit.statistics.window import MOST_ENTRIES, Members, Window
 from fedavot.certificate import FEASIBLE_SLACK
 from fedavot.feasibility import certify
@@ -65,12 +65,6 @@ class Shortfall:
     order: Integers
     nearest: Plan | None
     window: Window
-
-    def delivered(self) -> Floats | None:
-        """Return each client's mean weight under the nearest weights; None if not found."""
-        if self.nearest is None:
-            return None
-        return self.window.mean_weights(weights_of(self.nearest, self.window))
 
 
 def shortfall(window: Window, *, prove: bool = False) -> Shortfall:
