@@ -116,8 +116,8 @@ def columns():
 
 def sample():
     """Write a sample log."""
-    from fedavot.audit.sample.files import NAMES as FILES
-    from fedavot.audit.sample.files import write_sample
+    from fedavot.audit.sample import NAMES as FILES
+    from fedavot.audit.sample import write_sample
 
     def act(folder):
         for name in FILES:  # as its error message tells a user to

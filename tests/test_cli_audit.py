@@ -131,7 +131,7 @@ def test_a_sample_in_a_folder_that_looks_like_an_option_can_be_audited():
 
 
 def test_an_interrupted_sample_says_that_nothing_was_written(monkeypatch):
-    monkeypatch.setattr("fedavot.audit.sample.files.write_sample", interrupt)
+    monkeypatch.setattr("fedavot.audit.sample.write_sample", interrupt)
     done = run("sample-log", "sample")
     assert done.exit_code == 130
     assert done.stderr == "Interrupted; nothing was written.\n"

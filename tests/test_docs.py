@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import fedavot as fa
 from fedavot import audit, cli, flower, rules, selection, training
-from fedavot.audit.reading.names import NAMES
+from fedavot.audit.reading.columns import NAMES
 from fedavot.audit.reading.statuses import STATUSES
 from fedavot.audit.report import comparison, document
 from fedavot.experiments.alignment import measure

@@ -11,7 +11,7 @@ from fedavot.audit.federation import Federation
 from fedavot.audit.report.document import findings_document
 from fedavot.audit.statistics.case import Fitting
 from fedavot.audit.statistics.price import effective, gap
-from fedavot.audit.statistics.weighing import weights_of
+from fedavot.audit.statistics.rules import weights_of
 from fedavot.audit.statistics.window import whole
 from fedavot.errors import OptionError
 from logs import drawn, log_of, scarce, slack

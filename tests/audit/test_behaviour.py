@@ -8,15 +8,14 @@ from hypothesis import strategies as st
 from fedavot._incidence import Incidence
 from fedavot.audit import Participation
 from fedavot.audit.federation import Federation
-from fedavot.audit.recommending import Estimate
-from fedavot.audit.statistics import behaviour
-from fedavot.audit.statistics.behaviour import behave, dispersion, is_dated, rounds_per_observation
+from fedavot.audit.statistics import behaviour, estimates
+from fedavot.audit.statistics.behaviour import behave, dispersion, is_dated
+from fedavot.audit.statistics.case import Case
+from fedavot.audit.statistics.estimates import resampling, rounds_per_observation
 from fedavot.audit.statistics.window import whole
 
 ROUNDING = 1e-9
 """Sums of a few thousand small integers in another order."""
-HALVES = (np.array([1.0]), np.array([1.0]))
-DRIFT = Estimate(0.1, 0.0, 0.2)
 MONDAY = 1_704_672_000.0
 """2024-01-08T00:00:00Z."""
 ABSENT, PRESENT, UNKNOWN = 0, 1, 2
@@ -45,7 +44,8 @@ def federation_of(states, *, times=None, available=None, complete=True, groups=(
 def described(federation, block=None):
     window = whole(federation)
     block = np.zeros(window.n_rounds, dtype=np.int64) if block is None else block
-    return behave(federation, window, drift=DRIFT, halves=HALVES, block=block)
+    rng, look = np.random.default_rng(0), rounds_per_observation(window, block)
+    return behave(Case(federation, window, resampling(block, rng), 1, look, rng))
 
 
 def behaviour_of(states, **options):
@@ -101,7 +101,7 @@ def logs(draw):
 def test_look_is_that_of_its_definition_however_the_log_is_cut(log, slab):
     states, block = log
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(behaviour, "SLAB", slab)
+        patch.setattr(estimates, "SLAB", slab)
         assert look_of(states, block) == pytest.approx(looped_look(states, block), rel=ROUNDING)
 
 
@@ -310,10 +310,11 @@ def test_look_leaves_empty_rounds_out_and_dispersion_does_not():
     assert found.rounds_per_observation == looped_look(states[[0, 2]], np.array([0, 1]))
 
 
-def test_drift_and_halves_are_handed_on():
-    found = behaviour_of([[1]])
-    assert found.drift is DRIFT
-    assert (found.implied_first_half, found.implied_last_half) == HALVES
+def test_each_half_of_the_log_has_its_own_shares():
+    found = behaviour_of([[1, 0], [1, 1], [0, 1], [0, 1]])
+    np.testing.assert_allclose(found.implied_first_half, [0.75, 0.25], rtol=ROUNDING)
+    np.testing.assert_allclose(found.implied_last_half, [0.0, 1.0], rtol=ROUNDING)
+    assert found.drift.value == pytest.approx(0.75, rel=ROUNDING)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from fedavot.audit.report.document import (
     ELSEWHERE,
     findings_document,
     read_findings,
-    write_alignment,
     write_clients,
     write_findings,
 )
@@ -27,7 +26,7 @@ from fedavot.errors import FileFormatError
 from fedavot.flower import Weighting
 from sealing import sealed
 
-WRITERS = (write_findings, write_alignment, write_clients)
+WRITERS = (write_findings, write_clients)
 SEALS = {"format", "version", "fedavot", "importance_digest"}
 """Keys of findings.json beside the attributes of the findings."""
 
@@ -200,7 +199,7 @@ def test_what_is_no_document_is_refused(tmp_path, content):
 @pytest.mark.parametrize("variant", made.VARIANTS)
 def test_the_alignment_loads_with_its_names_and_weighs_the_same(tmp_path, variant):
     findings = variant()
-    write_alignment(findings, tmp_path / "alignment.json")
+    findings.alignment.save(tmp_path / "alignment.json")
     loaded = fa.Alignment.load(tmp_path / "alignment.json")
     weighting = Weighting.load(tmp_path / "alignment.json")
     assert tuple(weighting.clients) == findings.clients

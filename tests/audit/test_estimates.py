@@ -10,7 +10,6 @@ from fedavot.audit.statistics.estimates import (
     blocks_of,
     chance,
     distance,
-    drift,
     resampling,
 )
 from fedavot.audit.statistics.window import whole
@@ -146,9 +145,9 @@ def test_drift_is_held_by_its_interval_and_none_is_not_taken_for_some():
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
         turned = early.sample(rng, 200) + late.sample(rng, 200)
-        found = drift(*halves(Federation(log_of(turned, 20), even)))
+        found = distance(*halves(Federation(log_of(turned, 20), even)))
         held += found.low <= true <= found.high
-        none += drift(*halves(drawn(early, even, 400, seed))).low == 0.0
+        none += distance(*halves(drawn(early, even, 400, seed))).low == 0.0
     assert held >= LEAST_HELD
     assert none >= LEAST_HELD
 

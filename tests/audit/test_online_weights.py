@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedavot._incidence import Incidence
-from fedavot.audit.statistics import weighing as replay
+from fedavot.audit.statistics import rules as replay
 from fedavot.audit.statistics.window import Window
 from fedavot.online import STEP, OnlineAligner
 
@@ -46,7 +46,7 @@ def test_replayed_weights_are_those_of_every_round_observed(importance, longest)
 
 
 def test_only_the_last_rounds_are_replayed_of_a_long_log(monkeypatch):
-    monkeypatch.setattr("fedavot.audit.statistics.weighing.MOST_REPLAYED", 50)
+    monkeypatch.setattr("fedavot.audit.statistics.rules.MOST_REPLAYED", 50)
     rng = np.random.default_rng(0)
     cohorts = [np.sort(rng.permutation(6)[:3]) for _ in range(400)]
     log = window(cohorts, [1 / 6] * 6)

@@ -16,7 +16,7 @@ import pytest
 import fedavot as fa
 from fedavot.audit.recommending import Estimate
 from fedavot.audit.report.comparison import Change
-from fedavot.audit.report.document import write_alignment, write_clients
+from fedavot.audit.report.document import write_clients
 from fedavot.audit.report.figures import draw
 from fedavot.audit.report.outputs import write_audit
 from fedavot.audit.report.page import KINDS, MOST_NAMES, TONES, page
@@ -400,7 +400,7 @@ def test_the_code_on_the_page_does_what_was_recommended(advice, tmp_path, monkey
         "memory": {"Flower"},
         "table": {"else"},
     }.get(kind, {"Flower", "else"})
-    write_alignment(findings, tmp_path / "alignment.json")
+    findings.alignment.save(tmp_path / "alignment.json")
     write_clients(findings, tmp_path / "clients.csv")
     monkeypatch.chdir(tmp_path)
     who = ["phone-2", "clinic-1"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from test_behaviour import ABSENT, PRESENT, UNKNOWN, compressed, logs
 
 from fedavot.audit import audit, federation_of, read_log
-from fedavot.audit.statistics.persistence import (
+from fedavot.audit.statistics.behaviour import (
     NOTHING_KNOWN,
     group_returns,
     joint_persistence,

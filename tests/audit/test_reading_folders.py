@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from fedavot.audit import audit, federation_of, read_log
-from fedavot.audit.reading import slabs, streaming
+from fedavot.audit.reading import streaming
 from fedavot.audit.reading.files import parquet
 from fedavot.audit.statistics.window import whole as window_of
 from fedavot.errors import FileFormatError
@@ -42,8 +42,8 @@ def parts(frame, folder, count=4):
 def small(monkeypatch):
     """Stream logs of more than a thousand rows, in slabs of about two hundred."""
     monkeypatch.setattr(streaming, "MOST_ROWS", 1_000)
-    monkeypatch.setattr(slabs, "SLAB", 200)
-    monkeypatch.setattr(slabs, "BINS", 16)
+    monkeypatch.setattr(streaming, "SLAB", 200)
+    monkeypatch.setattr(streaming, "BINS", 16)
 
 
 def in_memory(frame, tmp_path, monkeypatch, **options):
@@ -124,7 +124,7 @@ def test_the_rounds_kept_are_those_of_the_whole_log(small, tmp_path, monkeypatch
 def test_rounds_that_are_kept_do_not_depend_on_the_parts(small, tmp_path, monkeypatch):
     frame = rows().select("round", "client")
     log = read_log(parts(frame, tmp_path / "four"))
-    monkeypatch.setattr(slabs, "SLAB", 1_500)
+    monkeypatch.setattr(streaming, "SLAB", 1_500)
     other = read_log(parts(frame.reverse(), tmp_path / "seven", count=7))
     one = tmp_path / "one.parquet"
     frame.sort("round").write_parquet(one)

@@ -11,10 +11,17 @@ import numpy as np
 import pytest
 
 import fedavot as fa
-from fedavot.audit import read_log
-from fedavot.audit.sample import truth as sample_truth
-from fedavot.audit.sample.files import NAMES, SampleFiles, write_sample
-from fedavot.audit.sample.truth import GROUPS, STATUSES, client_names, population, truth
+from fedavot.audit import read_log, sample
+from fedavot.audit.sample import (
+    GROUPS,
+    NAMES,
+    STATUSES,
+    SampleFiles,
+    client_names,
+    population,
+    truth,
+    write_sample,
+)
 from fedavot.errors import OptionError
 from fedavot.importance import by_group, from_mapping, read_mapping
 
@@ -196,8 +203,8 @@ def test_the_truth_is_that_of_enumerating_who_is_online(monkeypatch):
     """Six clients, three of them in a group, and a cohort of two."""
     online = np.linspace(0.1, 0.8, 168)[:, None] * [1.0, 0.8, 0.6, 0.5, 0.25, 0.125]
     group_of = np.array([0, 0, 0, 1, 2, 3])
-    monkeypatch.setattr(sample_truth, "population", lambda n_clients: (group_of, online))
-    monkeypatch.setattr(sample_truth, "COHORT", 2)
+    monkeypatch.setattr(sample, "population", lambda n_clients: (group_of, online))
+    monkeypatch.setattr(sample, "COHORT", 2)
     facts = truth(days=7)
     chances = enumerated(online, 0.88)
     happens = 1 - (1 - online).prod(axis=1).mean()

@@ -7,8 +7,7 @@ import fedavot as fa
 from fedavot.audit.auditing import audit
 from fedavot.audit.federation import Federation, federation_of
 from fedavot.audit.reading.log import read_log
-from fedavot.audit.sample.files import write_sample
-from fedavot.audit.sample.truth import GROUPS, truth
+from fedavot.audit.sample import GROUPS, truth, write_sample
 from fedavot.audit.statistics.case import opened
 from fedavot.audit.statistics.estimates import Weighted, distance
 from fedavot.audit.statistics.reach import reach

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from fedavot.audit import Participation, read_log
 from fedavot.audit.federation import NO_GROUP, federation_of
-from fedavot.audit.sample.files import write_sample
-from fedavot.audit.sample.truth import truth
+from fedavot.audit.sample import truth, write_sample
 from fedavot.errors import FedavotError, FileFormatError, ImportanceError, OptionError
 from logs import compressed
 

@@ -9,7 +9,7 @@ import pytest
 
 from fedavot.audit.findings import Fit, Reached
 from fedavot.audit.recommending import Choice, Estimate
-from fedavot.audit.report.availability_words import LEAST_ROUNDS
+from fedavot.audit.report.log_words import LEAST_ROUNDS
 from fedavot.audit.report.terms import EXPLAINED, MEANT, NARROW, NEEDS, OWED, amount, shown
 from fedavot.audit.report.words import headline, sections
 

@@ -15,7 +15,7 @@ from fedavot.audit.findings import Findings
 from fedavot.audit.participation import Participation
 from fedavot.audit.reading.log import read_log
 from fedavot.audit.report.outputs import write_audit
-from fedavot.audit.sample.files import write_sample
+from fedavot.audit.sample import write_sample
 
 __all__ = [
     "Federation",

@@ -4,39 +4,39 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from fedavot._checks import as_amount, as_seed, as_size, shown
 from fedavot._files import PathLike
+from fedavot.alignment import Alignment
 from fedavot.audit.federation import Federation
-from fedavot.audit.findings import Behaviour, Findings, Fit, Price, Reach
+from fedavot.audit.findings import Findings, Fit
+from fedavot.audit.participation import Participation
 from fedavot.audit.recommending import (
     NEEDS,
     Estimate,
     Facts,
     Need,
     Recommendation,
-    Replay,
     recommend,
 )
-from fedavot.audit.replay.scene import Scene, scene_of
+from fedavot.audit.replay.scene import scene_of
 from fedavot.audit.statistics.behaviour import behave
 from fedavot.audit.statistics.case import Case, opened
-from fedavot.audit.statistics.counted import (
-    exact_gap,
-    exact_shares,
-    extent_of,
-    hidden,
-    without_hidden,
-)
-from fedavot.audit.statistics.estimates import Weighted, distance, drift
-from fedavot.audit.statistics.price import choose_softness, curve, judge, price, split_of
+from fedavot.audit.statistics.estimates import Weighted, distance
+from fedavot.audit.statistics.price import choose_softness, curve, judge, price
 from fedavot.audit.statistics.reach import grouped, reach, shares_of
-from fedavot.audit.statistics.rules import AS_APPLIED, BY_EXAMPLES, FEDAVG, SOFT, STEADY
+from fedavot.audit.statistics.rules import (
+    AS_APPLIED,
+    BY_EXAMPLES,
+    FEDAVG,
+    SOFT,
+    STEADY,
+    first_replayed,
+)
 from fedavot.audit.statistics.shortfall import Shortfall
-from fedavot.audit.statistics.weighing import first_replayed, weights_of
 from fedavot.errors import Option, OptionError
 
 LEAST_TOLERANCE = 1e-4
@@ -68,22 +68,6 @@ class ReplayOptions:
 
     local_steps: int = 5
     task: PathLike | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class _Found:
-    """The findings of the stages, before the recommendation."""
-
-    gap: Estimate
-    behaviour: Behaviour
-    reach: Reach
-    shortfall: Shortfall
-    fit: Fit
-    price: Price
-    tolerance: float
-    in_use: str
-    replay: Replay | None
-    recommendation: Recommendation
 
 
 def audit(
@@ -142,46 +126,60 @@ def audit(
             progress(STAGES[min(stage, len(STAGES) - 1)], stage, len(STAGES))
 
     case = opened(federation, source, rng)
+    log = federation.participation
     under_way(0)
-    gap = exact_gap(case, distance(Weighted(case.window, case.window.plain(), case.blocks)))
+    gap = _gap(case)
     under_way(1)
-    behaviour = _behaviour(case)
+    behaviour = behave(case)
     under_way(2)
     available = case.available(case.window)
-    rounds = without_hidden(case)
-    reached, shortfall = reach(rounds, case.blocks, available=available, rng=case.rng)
+    reached, shortfall = reach(case.without_hidden, case.blocks, available=available, rng=rng)
     under_way(3)
-    split = split_of(case)
-    fit = judge(split)
+    fit = judge(case)
     under_way(4)
-    points = curve(split.whole)
+    points = curve(case.whole)
     softness = choose_softness(points, limit)
     under_way(5)
-    standings = price(split, law=fit.law, points=points, softness=softness)
+    standings = price(case, law=fit.law, points=points, softness=softness)
     under_way(6)
     replayed = None
     if find_spec("jax") is not None:
         from fedavot.audit.replay.replaying import Options, replay
+        from fedavot.audit.replay.training import read_task
 
         scene = scene_of(case, rng)
         options = Options(fit.law, softness, in_use, steps, seed)
-        replayed = replay(scene, options, _task(how.task, case, scene))
+        names = [log.clients[client] for client in scene.clients]
+        task = None if how.task is None else read_task(Path(how.task), names)
+        replayed = replay(scene, options, task)
     advice = recommend(replayed, _facts(case, gap, limit), able)
-    found = _Found(
-        gap, behaviour, reached, shortfall, fit, standings, limit, in_use, replayed, advice
-    )
+    alignment = _alignment(case, fit, advice)
+    shares = shares_of(case, shortfall, alignment)
     under_way(7)
-    return _findings(case, found, source=source)
-
-
-def _task(path: PathLike | None, case: Case, scene: Scene) -> Any:
-    """Read a user's task, restricted to the clients that are replayed."""
-    if path is None:
-        return None
-    from fedavot.audit.replay.training import read_task
-
-    names = case.federation.participation.clients
-    return read_task(Path(path), [names[client] for client in scene.clients])
+    return Findings(
+        source=source,
+        clients=log.clients,
+        groups=federation.groups,
+        group_of=federation.group_of,
+        rounds=case.totals.n_filled,
+        empty_rounds=case.totals.n_rounds - case.totals.n_filled,
+        entries=case.totals.n_entries,
+        span=case.totals.span,
+        unknown_share=_unknown_share(log),
+        tolerance=limit,
+        by_client=shares,
+        by_group=grouped(case, shares),
+        gap=gap,
+        reach=reached,
+        behaviour=behaviour,
+        fit=fit,
+        price=standings,
+        in_use=in_use,
+        replay=replayed,
+        recommendation=advice,
+        alignment=alignment,
+        notes=(*log.notes, *_notes(case, shortfall)),
+    )
 
 
 def _as_needs(can: Collection[str]) -> tuple[Need, ...]:
@@ -229,68 +227,32 @@ def _facts(case: Case, gap: Estimate, tolerance: float) -> Facts:
     )
 
 
-def _behaviour(case: Case) -> Behaviour:
-    """Describe availability, including the drift between the halves of the log."""
-    window = case.window
-    # Relative to its own mean over the log, so that drift does not depend on the importance.
-    steady = replace(window, importance=window.mean_weights(window.plain()))
-    middle = max(1, window.n_rounds // 2)
-    halves = [steady.part(np.arange(middle)), steady.part(np.arange(middle, window.n_rounds))]
-    if not halves[1].n_rounds:
-        halves[1] = halves[0]
-    early, late = (Weighted(half, half.plain(), case.resampling(half)) for half in halves)
-    shares = (
-        early.window.mean_weights(early.weights),
-        late.window.mean_weights(late.weights),
-    )
-    return behave(
-        case.federation,
-        window,
-        drift=drift(early, late),
-        halves=shares,
-        block=case.blocks.block,
-    )
+def _gap(case: Case) -> Estimate:
+    """Estimate the plain average's gap; its value is over all rounds, even those not kept."""
+    window, totals = case.window, case.federation.participation.totals
+    gap = distance(Weighted(window, window.plain(), case.blocks))
+    if totals is None:
+        return gap
+    # No state is unknown in such a log, so that ``owed`` equals the importance.
+    value = float(np.abs(totals.implied - window.importance).sum()) / 2
+    return Estimate(value, min(gap.low, value), max(gap.high, value))
 
 
-def _findings(case: Case, found: _Found, *, source: str) -> Findings:
-    federation, window = case.federation, case.window
-    log = federation.participation
-    best = found.recommendation.best
+def _alignment(case: Case, fit: Fit, advice: Recommendation) -> Alignment:
+    """Return the weights to use, with the clients' names."""
+    best = advice.best
     softness = best.softness if best is not None and best.rule == SOFT else 0.0
-    aligned = case.whole.align(found.fit.law, softness=softness)
+    aligned = case.whole.align(fit.law, softness=softness)
     # Under an explicit law the weights were fitted to the importance counted over known states
     # only, but they are used in every round.
-    alignment = replace(aligned, importance=federation.importance, clients=log.clients)
-    delivered = found.shortfall.delivered()
-    if delivered is None:
-        delivered = window.mean_weights(weights_of(alignment, window))
-    shares = exact_shares(case, shares_of(window, delivered))
-    extent = extent_of(case)
+    federation = case.federation
+    clients = federation.participation.clients
+    return replace(aligned, importance=federation.importance, clients=clients)
+
+
+def _unknown_share(log: Participation) -> float:
     pairs = log.n_rounds * log.n_clients
-    return Findings(
-        source=source,
-        clients=log.clients,
-        groups=federation.groups,
-        group_of=federation.group_of,
-        rounds=extent.rounds,
-        empty_rounds=extent.empty_rounds,
-        entries=extent.entries,
-        span=extent.span,
-        unknown_share=0.0 if log.unknown is None else log.unknown.members.size / pairs,
-        tolerance=found.tolerance,
-        by_client=shares,
-        by_group=grouped(federation, window, shares),
-        gap=found.gap,
-        reach=found.reach,
-        behaviour=found.behaviour,
-        fit=found.fit,
-        price=found.price,
-        in_use=found.in_use,
-        replay=found.replay,
-        recommendation=found.recommendation,
-        alignment=alignment,
-        notes=(*log.notes, *_notes(case, found.shortfall)),
-    )
+    return 0.0 if log.unknown is None else log.unknown.members.size / pairs
 
 
 def _notes(case: Case, shortfall: Shortfall) -> list[str]:
@@ -305,7 +267,7 @@ def _notes(case: Case, shortfall: Shortfall) -> list[str]:
         )
         if shortfall.nearest is None:
             notes.append("whether alignment is possible was tested on some sets of clients only")
-    if unseen := hidden(case).size:
+    if unseen := case.hidden.size:
         notes.append(
             f"clients that took part in none of the rounds that are kept: {unseen:,}, left out of "
             "whether alignment is possible"

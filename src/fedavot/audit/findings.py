@@ -6,14 +6,13 @@ columns of clients.csv are the names of these attributes.
 """
 
 from dataclasses import dataclass
-from math import ceil
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot.alignment import Alignment
-from fedavot.audit.recommending import Estimate, Recommendation, Replay
+from fedavot.audit.recommending import Estimate, Recommendation, Replay, to_two_digits
 from fedavot.errors import UnavailableError
 
 LawName = Literal["explicit", "independent", "mixture"]
@@ -331,7 +330,4 @@ class Findings:
         # For a very large log, only some of the rounds are used for fitting and holding out.
         judged = self.fit.fitted_rounds + self.fit.held_out_rounds
         needed = judged * (2 * self.fit.oracle_gap / self.tolerance) ** 2
-        if not needed > judged:
-            return None
-        digits: int = 10 ** max(0, len(str(ceil(needed))) - 2)
-        return ceil(needed / digits) * digits
+        return to_two_digits(needed) if needed > judged else None

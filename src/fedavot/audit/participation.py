@@ -6,7 +6,7 @@ checks the files.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -262,11 +262,8 @@ def some_of(available: Incidence, sizes: Integers, rng: np.random.Generator) -> 
     int32 array, shape (n_drawn,)
         The clients drawn, one round after the other, ascending within each.
     """
-    offsets, n_rounds = available.offsets, sizes.size
-    parts, low = [np.empty(0, dtype=np.int32)], 0
-    while low < n_rounds:
-        high = int(np.searchsorted(offsets, offsets[low] + SLAB, side="right")) - 1
-        high = min(max(high, low + 1), n_rounds)
+    parts = [np.empty(0, dtype=np.int32)]
+    for low, high in slabs(available.offsets, SLAB):
         part = available.between(low, high)
         counts = part.sizes
         order = np.lexsort(
@@ -276,8 +273,24 @@ def some_of(available: Incidence, sizes: Integers, rng: np.random.Generator) -> 
         taken = np.zeros(order.size, dtype=bool)
         taken[order[rank < np.repeat(sizes[low:high], counts)]] = True
         parts.append(part.members[taken])
-        low = high
     return np.concatenate(parts)
+
+
+def slabs(offsets: Integers, size: int) -> Iterator[tuple[int, int]]:
+    """Cut rounds, or blocks of them, into runs of about ``size`` entries; at least one in each.
+
+    Parameters
+    ----------
+    offsets : int array, shape (n_rounds + 1,)
+        Number of entries before each round, and of all entries.
+    size : int
+    """
+    first, last = 0, offsets.size - 1
+    while first < last:
+        beyond = int(np.searchsorted(offsets, offsets[first] + size, side="right")) - 1
+        following = min(max(beyond, first + 1), last)
+        yield first, following
+        first = following
 
 
 def _moved(

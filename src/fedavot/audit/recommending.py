@@ -228,8 +228,17 @@ class Facts:
         """Roughly how many rounds would be enough, to two digits."""
         observations = (NOISE / self.tolerance) ** 2 * self.rounds_per_observation
         enough = self.clients * observations / self.cohort_size
-        digits: int = 10 ** max(0, len(str(ceil(enough))) - 2)
-        return max(ceil(enough / digits) * digits, 2 * self.rounds)
+        return max(to_two_digits(enough), 2 * self.rounds)
+
+
+def to_two_digits(number: float) -> int:
+    """Round up to a whole number of at most two digits other than 0.
+
+    >>> to_two_digits(7.2), to_two_digits(1234.0)
+    (8, 1300)
+    """
+    unit: int = 10 ** max(0, len(str(ceil(number))) - 2)
+    return ceil(number / unit) * unit
 
 
 def recommend(replay: Replay | None, facts: Facts, can: Collection[Need]) -> Recommendation:

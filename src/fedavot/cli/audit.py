@@ -289,7 +289,7 @@ def sample_log(folder: Path, **sizes: int) -> None:
     It has phones in three time zones that charge at night, and a few important clinics that are
     online in office hours only. Its README.txt gives the true figures that an audit should find.
     """
-    from fedavot.audit.sample.files import write_sample
+    from fedavot.audit.sample import write_sample
 
     with ending("Interrupted; nothing was written."):
         files = write_sample(folder, **sizes)

@@ -15,13 +15,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedavot._checks import Floats, Integers, enumerated, quoted, refuse_if_too_large
+from fedavot._checks import Floats, Integers, refuse_if_too_large
 from fedavot._incidence import Incidence
 from fedavot.audit.participation import Participation, drawn, ordered
 from fedavot.audit.reading.files.blocks import Batch, cut_off
 from fedavot.audit.reading.labels import Codes, counted, gathered, lookalikes
 from fedavot.audit.reading.moments import Clock
 from fedavot.audit.reading.rows import has_all
+from fedavot.audit.reading.statuses import tallied
 from fedavot.errors import FileFormatError, Option, OptionError
 
 MOST_ROUNDS = 5_000_000
@@ -159,8 +160,7 @@ def _refuse_backwards(batch: Batch, start: Floats, end: Floats) -> None:
 
 
 def _refuse_states(states: Counter[str], state: str | None, source: Path) -> None:
-    usual = [f"{quoted(word)} ({counted(n, 'row')})" for word, n in states.most_common()]
-    listed = enumerated(usual, 8)
+    listed = tallied(dict(states.most_common()))
     if state is None and len(states) > 1:
         raise OptionError(
             f"{source} has intervals of {len(states)} states: {listed}; give the state that means "

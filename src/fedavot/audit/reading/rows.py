@@ -11,21 +11,22 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fedavot._checks import Floats, Integers, enumerated, quoted
+from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence, total_by
 from fedavot.audit.participation import Participation, keys, ordered
 from fedavot.audit.reading.files.blocks import Batch, cut_off
 from fedavot.audit.reading.labels import Codes, Order, counted, gathered, lookalikes, order_rounds
 from fedavot.audit.reading.moments import Clock
-from fedavot.audit.reading.pairs import distinct, repeated
 from fedavot.audit.reading.statuses import (
     FAILED,
     IDLE,
+    SAID,
     TOOK_PART,
     UNKNOWN,
     is_status,
     note_on,
     read_statuses,
+    tallied,
 )
 from fedavot.errors import FedavotError, FileFormatError, Option, OptionError
 
@@ -39,6 +40,7 @@ LIKELY = ("train_reply", "fit_reply", "reply", "result", "update", "complete", "
 """Parts of names of events that may mean that a client took part, the likeliest first."""
 
 NOTHING = pl.Series([""])
+Statuses = NDArray[np.int8]
 
 
 class Read(NamedTuple):
@@ -195,7 +197,7 @@ class _Rows:
             all_available=idle,
         )
 
-    def _statuses(self, notes: list[str]) -> NDArray[np.int8] | None:
+    def _statuses(self, notes: list[str]) -> Statuses | None:
         """Return what each row says about its client; None if all took part."""
         counts = {role: self._counts(role) for role in self._words}
         events, role = counts.get("event", {}), "status"
@@ -219,9 +221,8 @@ class _Rows:
 
     def _which_events(self, events: Mapping[str, int]) -> OptionError:
         name = self._how.names["event"]
-        found = [f"{quoted(event)} ({counted(n, 'row')})" for event, n in events.items()]
         return OptionError(
-            f"{self._how.source}: column {name!r} has {enumerated(found, 8)}; say which rows mean "
+            f"{self._how.source}: column {name!r} has {tallied(events)}; say which rows mean "
             "that a client took part or failed to, as in ",
             Option("where", {name: _likely(list(events)) or next(iter(events))}),
             ", or read all with ",
@@ -277,3 +278,52 @@ def backwards(count: int) -> list[str]:
     if count == 1:
         return ["1 round begins before the round that precedes it"]
     return [f"{count} rounds begin before the round that precedes them"] if count else []
+
+
+def distinct(
+    key: Integers, status: Statuses | None, *, rows: bool = False
+) -> tuple[Integers, Statuses | None, Integers | None]:
+    """Return each pair once, in ascending order, with its status and, if asked for, its row.
+
+    If a pair has several rows, the one with the largest status counts.
+
+    Parameters
+    ----------
+    key : int array, shape (n_rows,)
+        ``round * n_clients + client`` for each row; it is overwritten.
+    status : int8 array, shape (n_rows,), or None
+        What each row says about its client.
+    rows : bool
+        Whether to return the row that each pair comes from.
+    """
+    if status is not None:
+        key *= len(SAID)
+        key += status
+    at = None
+    if rows:
+        at = np.argsort(key, kind="stable")
+        key = key[at]
+    else:
+        key.sort()
+    both = key
+    if status is not None:
+        key = both // len(SAID)
+    last = np.append(key[1:] != key[:-1], True)
+    if not last.all():
+        key, both, at = key[last], both[last], None if at is None else at[last]
+    found = None if status is None else (both % len(SAID)).astype(np.int8)
+    return key, found, at
+
+
+def repeated(count: int, runs: str = "") -> list[str]:
+    """Return a note on rows that were dropped, if there are any.
+
+    ``runs`` is the name of a column that may distinguish several runs in one log.
+    """
+    words = "repeats" if count == 1 else "repeat"
+    several = (
+        f"; if column {runs!r} distinguishes several runs, their rounds have been merged: read one "
+        f"run with --where '{runs}=...', or where={{{runs!r}: ...}} in Python"
+    )
+    note = f"{counted(count, 'row')} {words} a round and client: dropped{several if runs else ''}"
+    return [note] if count else []

@@ -119,7 +119,7 @@ def read_statuses(
     if TOOK_PART not in meanings.values():
         usual = "" if "" in counts else max(counts, key=lambda status: counts[status])
         raise FileFormatError(
-            f"{source}: no status means that a client took part; found {_counted(counts)}; say "
+            f"{source}: no status means that a client took part; found {tallied(counts)}; say "
             "which does, as in ",
             Option("statuses", {usual.strip(): "ok"}),
             ", or leave the column out with ",
@@ -135,7 +135,7 @@ def note_on(meanings: Mapping[str, int], counts: Mapping[str, int]) -> str:
         for meaning in SAID
     }
     return "status: " + "; ".join(
-        f"{_counted(words)} read as '{SAID[meaning]}'" for meaning, words in found.items() if words
+        f"{tallied(words)} read as '{SAID[meaning]}'" for meaning, words in found.items() if words
     )
 
 
@@ -187,7 +187,7 @@ def _question(
         options.append(Option("statuses", {OTHER: "failed"}))
     parts = [part for option in options for part in (" or ", option)][1:]
     return FileFormatError(
-        f"{source}: column {name!r} has {_counted(asked)}, and it is not certain which of them "
+        f"{source}: column {name!r} has {tallied(asked)}, and it is not certain which of them "
         f"mean that a client took part: {'; '.join(readings)}; give ",
         *parts,
         ", or leave the column out with ",
@@ -195,5 +195,6 @@ def _question(
     )
 
 
-def _counted(counts: Mapping[str, int]) -> str:
+def tallied(counts: Mapping[str, int]) -> str:
+    """List words with their numbers of rows, for a message."""
     return enumerated([f"{quoted(word)} ({counted(n, 'row')})" for word, n in counts.items()], 8)

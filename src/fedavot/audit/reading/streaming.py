@@ -1,9 +1,10 @@
 """Parquet logs larger than memory: everything is counted, and some whole rounds are kept.
 
-All rows are read, one slab of consecutive rounds at a time. So the number of rounds, each client's
-number of rounds and its mean weight in the plain average are exact. Computations that need whole
-rounds in order use those of `STRETCHES` stretches, which begin at equal distances: if the log has r
-rows, and s pairs of round and client come before a round, the round is kept if
+All rows are read, one slab of consecutive rounds at a time, whatever the order of the rows. So each
+pair of round and client counts once, and the number of rounds, each client's number of rounds and
+its mean weight in the plain average are exact. Computations that need whole rounds in order use
+those of `STRETCHES` stretches, which begin at equal distances: if the log has r rows, and s pairs
+of round and client come before a round, the round is kept if
 
     s mod ⌈r / STRETCHES⌉  <  MOST_ROWS / STRETCHES.
 
@@ -12,7 +13,9 @@ This depends only on the log, not on its parts or on how memory is divided. A lo
 see `streams`.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,18 +23,31 @@ from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence, total_by
-from fedavot.audit.participation import Participation, Totals, ordered
-from fedavot.audit.reading.files.blocks import Parts, Report, Table
-from fedavot.audit.reading.labels import counted, lookalikes, unlogged
-from fedavot.audit.reading.pairs import repeated
-from fedavot.audit.reading.rows import Read, backwards, meanings_of
-from fedavot.audit.reading.slabs import DATES, Slab, Slabs, bounds_of
-from fedavot.audit.reading.statuses import FAILED, IDLE, TOOK_PART, UNKNOWN
+from fedavot.audit.participation import Participation, Totals, keys, ordered
+from fedavot.audit.reading.files.blocks import Batch, Report, Table
+from fedavot.audit.reading.files.parquet import Child
+from fedavot.audit.reading.labels import counted, gathered, lookalikes, unlogged
+from fedavot.audit.reading.rows import (
+    Read,
+    Statuses,
+    backwards,
+    distinct,
+    meanings_of,
+    repeated,
+)
+from fedavot.audit.reading.statuses import FAILED, IDLE, SAID, TOOK_PART, UNKNOWN
 from fedavot.errors import FileFormatError
 
 MOST_ROWS = 10_000_000
 """Number of rows kept of a larger log; each stretch may exceed its share by at most one round."""
 STRETCHES = 25
+SLAB = 1 << 24
+"""Approximate number of rows held at a time; exceeded only if a single round has more."""
+BINS = 1 << 16
+"""Number of ranges of rounds whose rows are counted in order to cut the log into slabs."""
+LARGEST_KEY = 1 << 62
+DATES = ("Date", "Datetime")
+"""Types of times that come in microseconds."""
 WHOLE = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32")
 NAMES = (*WHOLE, "String", "Boolean", "Categorical", "Enum")
 TIMES = (*WHOLE, "Float32", "Float64", *DATES)
@@ -49,7 +65,7 @@ def streams(table: Table) -> bool:
     )
 
 
-def stream_rows(parts: Parts, how: Read, report: Report, notes: list[str]) -> Participation | None:
+def stream_rows(parts: Child, how: Read, report: Report, notes: list[str]) -> Participation | None:
     """Read a log with one row for each round and client, in bounded memory.
 
     Returns
@@ -69,7 +85,7 @@ def stream_rows(parts: Parts, how: Read, report: Report, notes: list[str]) -> Pa
     return found
 
 
-def _streamed(parts: Parts, how: Read, report: Report, notes: list[str]) -> Participation | None:
+def _streamed(parts: Child, how: Read, report: Report, notes: list[str]) -> Participation | None:
     meanings = None
     if "status" in how.names:
         words, said = _counts(parts, how, "status"), list[str]()
@@ -93,7 +109,7 @@ def _streamed(parts: Parts, how: Read, report: Report, notes: list[str]) -> Part
     return tally.finish(names, notes)
 
 
-def _counts(parts: Parts, how: Read, role: str) -> dict[str, int]:
+def _counts(parts: Child, how: Read, role: str) -> dict[str, int]:
     """Return the number of rows of each value of a column, as text, in the order of the codes."""
     (found,) = parts.ask({"what": "count", "column": how.names[role]})
     values = found["value"].cast(pl.String).fill_null("")
@@ -104,7 +120,7 @@ def _counts(parts: Parts, how: Read, role: str) -> dict[str, int]:
     return dict(zip(values.to_list(), found["len"].to_list(), strict=True))
 
 
-def _bounds(parts: Parts, how: Read, role: str) -> tuple[int, int]:
+def _bounds(parts: Child, how: Read, role: str) -> tuple[int, int]:
     """Return the extremes of a column of numbers; a row without one is refused."""
     lows, highs = [], []
     for found in parts.ask({"what": "bounds", "column": how.names[role]}):
@@ -132,20 +148,124 @@ def kept(before: Integers, n_rows: int) -> NDArray[np.bool_]:
     return before % -(-n_rows // STRETCHES) < MOST_ROWS // STRETCHES
 
 
-@dataclass(eq=False)
-class _Kept:
-    """Sets of clients in the rounds that are kept."""
+@dataclass(frozen=True, eq=False)
+class Slab:
+    """Consecutive rounds.
 
-    sizes: list[Integers] = field(default_factory=list)
-    members: list[NDArray[np.int32]] = field(default_factory=list)
+    Attributes
+    ----------
+    n_rows : int
+        Number of rows, repeated ones included.
+    pairs : Incidence
+        The clients that have a row in each round.
+    status : int8 array, shape (n_pairs,), or None
+        What each pair says about its client; None if all took part.
+    times : float array, shape (n_rounds,), or None
+        The time of each round in seconds, the earliest of its rows.
+    """
 
-    def add(self, sizes: Integers, members: NDArray[np.int32], chosen: NDArray[np.bool_]) -> None:
-        self.sizes.append(sizes[chosen])
-        self.members.append(members[np.repeat(chosen, sizes)])
+    n_rows: int
+    pairs: Incidence
+    status: Statuses | None
+    times: Floats | None
 
-    def incidence(self, n_clients: int) -> Incidence:
-        offsets = np.concatenate([[0], np.cumsum(np.concatenate(self.sizes))]).astype(np.int64)
-        return Incidence(np.concatenate(self.members), offsets, n_clients)
+    def sets(self, least: int) -> Incidence:
+        """Return the clients of at least this status in each round."""
+        if self.status is None:
+            return self.pairs
+        chosen = self.status >= least
+        before = np.concatenate(([0], np.cumsum(chosen)))
+        return Incidence(
+            self.pairs.members[chosen], before[self.pairs.offsets], self.pairs.n_clients
+        )
+
+
+def bounds_of(parts: Child, column: str, low: int, high: int) -> Iterator[tuple[int, int]]:
+    """Cut rounds ``low`` to ``high`` into runs of about `SLAB` rows; yield first and last rounds.
+
+    A range of numbers with more rows than that is cut again, down to single rounds.
+    """
+    width = -(-(high - low + 1) // BINS)
+    request = {"what": "bins", "column": column, "low": low, "high": high, "width": width}
+    (found,) = parts.ask(request)
+    first, rows = low, 0
+    for at, count in found.sort("bin").iter_rows():
+        begin, end = low + at * width, min(low + (at + 1) * width - 1, high)
+        if rows and rows + count > SLAB:
+            yield first, begin - 1
+            first, rows = begin, 0
+        if count > SLAB and width > 1:
+            yield from bounds_of(parts, column, begin, end)
+            first = end + 1
+        else:
+            rows += count
+    if rows:
+        yield first, high
+
+
+@dataclass(frozen=True, eq=False)
+class Slabs:
+    """How slabs are read.
+
+    Attributes
+    ----------
+    parts : Child
+        The log, which has already counted the clients, and the statuses if there are any.
+    how : Read
+        What columns mean.
+    place : int32 array, shape (n_clients,)
+        The client that each code stands for.
+    meanings : int8 array, shape (n_words,), or None
+        The meaning of each status code.
+    """
+
+    parts: Child
+    how: Read
+    place: NDArray[np.int32]
+    meanings: Statuses | None
+
+    def read(self, low: int, high: int) -> Slab:
+        """Read the rounds from ``low`` to ``high``."""
+        names = self.how.names
+        roles = ["client"] if self.meanings is None else ["client", "status"]
+        request = {
+            "what": "rows",
+            "column": names["round"],
+            "low": low,
+            "high": high,
+            "coded": [names[role] for role in roles],
+            "time": names.get("time"),
+        }
+        rounds, clients = list[Integers](), list[NDArray[np.int32]]()
+        statuses, moments = list[Statuses](), list[NDArray[Any]]()
+        for frame in self.parts.ask(request):
+            rounds.append(frame["number"].to_numpy() - low)
+            clients.append(self.place[frame["code 0"].to_numpy()])
+            if self.meanings is not None:
+                statuses.append(self.meanings[frame["code 1"].to_numpy()])
+            if "time" in names:
+                moments.append(frame["time"].to_numpy())
+        number, n_clients = gathered(rounds), self.place.size
+        if (high - low + 1) * n_clients * len(SAID) > LARGEST_KEY:
+            number = np.unique(number, return_inverse=True)[1]
+        times = self._earliest(number, gathered(moments)) if moments else None
+        key, n_rows = keys(number, gathered(clients), n_clients), number.size
+        del number
+        key, status, _ = distinct(key, gathered(statuses) if statuses else None)
+        of_pair = key // n_clients
+        starts = np.flatnonzero(np.diff(of_pair, prepend=-1))
+        key -= of_pair * n_clients
+        pairs = Incidence(key.astype(np.int32), np.append(starts, key.size), n_clients)
+        return Slab(n_rows, pairs, status, times)
+
+    def _earliest(self, rounds: Integers, moments: NDArray[Any]) -> Floats:
+        frame = pl.DataFrame({"round": rounds, "time": moments})
+        values = frame.group_by("round").min().sort("round")["time"]
+        if self.parts.kind_of(self.how.names["time"]) in DATES:
+            values = values / 1e6
+        text = {"time": values.cast(pl.String)}
+        batch = Batch(self.how.source, text, range(1, values.len() + 1), unit="round")
+        return self.how.clock.read(batch, "time")
 
 
 class _Tally:
@@ -156,26 +276,26 @@ class _Tally:
         self.n_read = self.n_pairs = self.n_rounds = self.n_backwards = 0
         self._n_filled, self._n_entries = 0, 0
         self._taken, self._implied = np.zeros(n_clients, dtype=np.int64), np.zeros(n_clients)
-        self._cohorts, self._available = _Kept(), _Kept()
+        self._cohorts, self._available = list[Incidence](), list[Incidence]()
         self._times: list[Floats] = []
         self._span, self._latest = (np.inf, -np.inf), -np.inf
 
     def add(self, slab: Slab) -> None:
         """Count the rounds of a slab, and keep some."""
-        chosen = kept(self.n_pairs + slab.starts, self._n_rows)
-        sizes, members = slab.sets(TOOK_PART)
-        self._cohorts.add(sizes, members, chosen)
+        chosen = kept(self.n_pairs + slab.pairs.offsets[:-1], self._n_rows)
+        cohorts = slab.sets(TOOK_PART)
+        self._cohorts.append(cohorts.chosen(chosen))
         if slab.status is not None:
             # If the log lists clients not asked, those that failed could not have taken part.
-            self._available.add(*slab.sets(IDLE if self._idle else FAILED), chosen)
-        n_clients = self._taken.size
-        filled = sizes[sizes > 0]
-        self._taken += np.bincount(members, minlength=n_clients)
-        self._implied += total_by(members, np.repeat(1.0 / filled, filled), n_clients)
+            least = IDLE if self._idle else FAILED
+            self._available.append(slab.sets(least).chosen(chosen))
+        members, filled = cohorts.members, cohorts.sizes[cohorts.sizes > 0]
+        self._taken += cohorts.counts()
+        self._implied += total_by(members, np.repeat(1.0 / filled, filled), cohorts.n_clients)
         self._n_filled += filled.size
         self._n_entries += members.size
-        self.n_rounds += slab.starts.size
-        self.n_pairs += slab.clients.size
+        self.n_rounds += cohorts.n_cohorts
+        self.n_pairs += slab.pairs.members.size
         self.n_read += slab.n_rows
         if slab.times is not None:
             steps = np.diff(slab.times, prepend=self._latest)
@@ -187,8 +307,7 @@ class _Tally:
 
     def finish(self, names: tuple[str, ...], notes: list[str]) -> Participation:
         """Return the rounds that are kept, with the totals over all rounds."""
-        cohorts = self._cohorts.incidence(len(names))
-        available = self._available.incidence(len(names)) if self._available.sizes else None
+        cohorts = _joined(self._cohorts)
         note = (
             f"the log has {self._n_rows:,} rows: rounds, clients, their shares in the plain "
             "average and its gap are counted from all of them, and everything else is from "
@@ -200,7 +319,7 @@ class _Tally:
             cohorts.offsets,
             cohorts.members,
             np.concatenate(self._times) if self._times else None,
-            available,
+            _joined(self._available) if self._available else None,
             notes=(*notes, note),
             all_available=self._idle,
             totals=Totals(
@@ -212,3 +331,10 @@ class _Tally:
                 span=self._span if self._times else None,
             ),
         )
+
+
+def _joined(parts: list[Incidence]) -> Incidence:
+    """Return the rounds of several parts, one part after the other."""
+    sizes = np.concatenate([part.sizes for part in parts])
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    return Incidence(np.concatenate([part.members for part in parts]), offsets, parts[0].n_clients)

@@ -9,7 +9,7 @@ A way is a rule with the weights it gives to every round. Weights that are fitte
 first part of the rounds; weights that are learned come from the rounds before.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,18 +19,10 @@ from fedavot._incidence import Incidence
 from fedavot.audit.federation import Federation
 from fedavot.audit.findings import LawName
 from fedavot.audit.recommending import Need
-from fedavot.audit.statistics import rules as named
-from fedavot.audit.statistics.case import Case, Fitting
-from fedavot.audit.statistics.persistence import lasting_direction
-from fedavot.audit.statistics.price import FITTED
-from fedavot.audit.statistics.weighing import (
-    chosen,
-    inverse,
-    learned,
-    normalised,
-    softly_learned,
-    weights_of,
-)
+from fedavot.audit.statistics import rules
+from fedavot.audit.statistics.behaviour import lasting_direction
+from fedavot.audit.statistics.case import FITTED, Case, Fitting
+from fedavot.audit.statistics.price import fitted_rules
 from fedavot.audit.statistics.window import Window
 from fedavot.soft_online import SOFTNESS
 
@@ -212,39 +204,31 @@ def ways_of(
     rng : Generator
         Generator for server selection.
     """
-    window, fitting = scene.window, scene.fitting
-    cohorts, shares = window.incidence, window.importance
-    by_importance = normalised(window, shares[cohorts.members])
-    inverse_weights = inverse(window, fitting.seen())
-    plain = window.plain()
+    window = scene.window
+    cohorts = window.incidence
+    by_importance = rules.normalised(window, window.importance[cohorts.members])
+    fitted = {
+        rule: Way(rule, cohorts, weigh(scene.fitting, window))
+        for rule, weigh in fitted_rules(law, softness).items()
+    }
+    memory: tuple[Need, ...] = ("memory-clients", "memory-server")
     ways = [
-        Way(named.FEDAVG, cohorts, plain),
-        Way(named.IMPORTANCE_AVERAGE, cohorts, by_importance),
-        Way(named.FEDAVGM, cohorts, by_importance, momentum=MOMENTUM),
-        Way(named.ONLINE, cohorts, learned(window)),
-        Way(named.SOFT_ONLINE, cohorts, softly_learned(window), softness=SOFTNESS),
-        Way(named.FEDAVOT, cohorts, weights_of(fitting.align(law), window)),
-        Way(
-            named.SOFT,
-            cohorts,
-            weights_of(fitting.align(law, softness=softness), window),
-            softness=softness,
-        ),
-        Way(named.SELF_NORMALISED_IPW, cohorts, normalised(window, inverse_weights)),
-        Way(named.HORVITZ_THOMPSON, cohorts, inverse_weights),
-        Way(
-            named.STEADY,
-            cohorts,
-            plain,
-            ("memory-clients", "memory-server"),
-            remembers=True,
-        ),
+        fitted[rules.FEDAVG],
+        Way(rules.IMPORTANCE_AVERAGE, cohorts, by_importance),
+        Way(rules.FEDAVGM, cohorts, by_importance, momentum=MOMENTUM),
+        Way(rules.ONLINE, cohorts, rules.learned(window)),
+        Way(rules.SOFT_ONLINE, cohorts, rules.softly_learned(window), softness=SOFTNESS),
+        fitted[rules.FEDAVOT],
+        replace(fitted[rules.SOFT], softness=softness),
+        fitted[rules.SELF_NORMALISED_IPW],
+        fitted[rules.HORVITZ_THOMPSON],
+        Way(rules.STEADY, cohorts, window.plain(), memory, remembers=True),
     ]
     if scene.examples is not None:
-        ways.append(Way(named.BY_EXAMPLES, cohorts, normalised(window, scene.examples)))
+        ways.append(Way(rules.BY_EXAMPLES, cohorts, rules.normalised(window, scene.examples)))
     if scene.applied is not None:
-        ways.append(Way(named.AS_APPLIED, cohorts, scene.applied))
+        ways.append(Way(rules.AS_APPLIED, cohorts, scene.applied))
     if scene.available is not None:
-        asked, weights = chosen(window, scene.available, rng)
-        ways.append(Way(named.SELECT, asked.incidence, weights, ("select",)))
+        asked, weights = rules.chosen(window, scene.available, rng)
+        ways.append(Way(rules.SELECT, asked.incidence, weights, ("select",)))
     return tuple(ways)

@@ -1,4 +1,4 @@
-"""Findings as files for machines: findings.json, alignment.json and clients.csv.
+"""Findings as files for machines: findings.json and clients.csv.
 
 findings.json mirrors `Findings`: its keys are the attributes' names, nested as they are. Arrays
 with one entry per client are in clients.csv instead, whose columns are also named after attributes,
@@ -86,14 +86,6 @@ def read_findings(path: PathLike) -> dict[str, Any]:
             "with that"
         )
     return document
-
-
-def write_alignment(findings: Findings, path: PathLike) -> None:
-    """Write the weights fitted to the log, with the clients' names, whole or not at all.
-
-    `fedavot.Alignment.load` and `fedavot.flower.Weighting.load` read them.
-    """
-    findings.alignment.save(path)
 
 
 def write_clients(findings: Findings, path: PathLike) -> None:

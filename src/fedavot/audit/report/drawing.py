@@ -103,13 +103,6 @@ def new_figure(height: float, **options: Any) -> tuple[Any, Any]:
     return figure, figure.subplots(**options)
 
 
-def row_figure(labels: Sequence[str]) -> tuple[Any, Any]:
-    """Return a figure with one row per label."""
-    figure, axes = new_figure(0.75 + _ROW * len(labels))
-    name_rows(axes, labels)
-    return figure, axes
-
-
 def settle(figure: Any) -> None:
     """Lay out a figure and fix the layout, however often and at whatever size it is drawn."""
     figure.draw_without_rendering()
@@ -144,12 +137,6 @@ def dots(axes: Any, across: ArrayLike, up: ArrayLike, **look: Any) -> None:
     )
 
 
-def joined(axes: Any, first: Floats, second: Floats) -> None:
-    """Join two values in each row by a line."""
-    rows = np.arange(first.size)
-    axes.hlines(rows, first, second, color=COLOURS["muted"], linewidth=1.2, zorder=2)
-
-
 def in_percent(axis: Any) -> None:
     """Label an axis of shares in per cent."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -159,15 +146,20 @@ def in_percent(axis: Any) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.4g}{NARROW}%"))
 
 
-def from_zero(axes: Any) -> None:
-    """Make the value axis an axis of shares that starts at 0."""
+def row_figure(labels: Sequence[str], marks: Sequence[tuple[Floats, dict[str, Any]]]) -> Any:
+    """Return a figure with one row per label, and a legend of the shapes above the axes.
+
+    Every kind of mark has its shares, one per row, and its look. A line joins the first two kinds.
+    """
+    figure, axes = new_figure(0.75 + _ROW * len(labels))
+    name_rows(axes, labels)
+    rows = np.arange(len(labels))
+    axes.hlines(rows, marks[0][0], marks[1][0], color=COLOURS["muted"], linewidth=1.2, zorder=2)
+    for shares, look in marks:
+        dots(axes, shares, rows, **look)
     in_percent(axes.xaxis)
     axes.margins(x=0.06)
     axes.set_xlim(left=-0.03 * axes.get_xlim()[1])
-
-
-def legend(figure: Any, axes: Any) -> None:
-    """Draw a legend of the shapes above the axes."""
     figure.legend(
         *axes.get_legend_handles_labels(),
         loc="upper left",
@@ -179,6 +171,7 @@ def legend(figure: Any, axes: Any) -> None:
     )
     below = 1 - _LEGEND / figure.get_figheight()
     figure.get_layout_engine().set(rect=(0, 0, 1, below))
+    return figure
 
 
 def label_beside(
@@ -240,7 +233,8 @@ def inline(picture: Picture) -> str:
     ids are prefixed with the picture's name, so that pictures on one page do not clash.
     """
     root = ElementTree.fromstring(_document(picture))
-    used = set(re.findall(r"#([\w-]+)", " ".join(_values(root))))
+    values = (value for element in root.iter() for value in element.attrib.values())
+    used = set(re.findall(r"#([\w-]+)", " ".join(values)))
     _clean(root, used, f"{picture.name}-")
     box, titles = root.get("viewBox", ""), f"{picture.name}-title {picture.name}-desc"
     root.attrib.clear()
@@ -257,10 +251,6 @@ def _document(picture: Picture) -> str:
     with drawing():
         picture.figure.savefig(stream, format="svg", transparent=True, metadata=nothing)
     return stream.getvalue()
-
-
-def _values(root: ElementTree.Element) -> list[str]:
-    return [value for element in root.iter() for value in element.attrib.values()]
 
 
 def _clean(element: ElementTree.Element, used: set[str], prefix: str) -> None:

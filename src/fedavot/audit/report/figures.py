@@ -18,11 +18,8 @@ from fedavot.audit.report.drawing import (
     dots,
     drawing,
     fewer,
-    from_zero,
     in_percent,
-    joined,
     label_beside,
-    legend,
     name_rows,
     new_figure,
     row_figure,
@@ -54,15 +51,17 @@ def _shares(findings: Findings) -> Picture:
     wanted = "owed" if findings.owes_otherwise else "importance"
     excess = data.implied - data.owed
     rows = _extremes(excess)
-    figure, axes = row_figure([names[row] for row in rows])
-    lines = np.arange(rows.size)
-    joined(axes, data.owed[rows], data.implied[rows])
-    dots(axes, data.owed[rows], lines, colour="wanted", label=wanted)
-    dots(axes, data.implied[rows], lines, colour="plain", marker="D", label="plain average")
-    ring: dict[str, Any] = {"colour": "attained", "s": 120, "hollow": True}
-    dots(axes, data.attained[rows], lines, **ring, label="closest possible")
-    from_zero(axes)
-    legend(figure, axes)
+    figure = row_figure(
+        [names[row] for row in rows],
+        [
+            (data.owed[rows], {"colour": "wanted", "label": wanted}),
+            (data.implied[rows], {"colour": "plain", "marker": "D", "label": "plain average"}),
+            (
+                data.attained[rows],
+                {"colour": "attained", "s": 120, "hollow": True, "label": "closest possible"},
+            ),
+        ],
+    )
     what = "group" if grouped else "client"
     told = "; ".join(
         f"{shown(names[row])} with {share(data.implied[row])} instead of {share(data.owed[row])}"
@@ -232,13 +231,14 @@ def _drift(findings: Findings) -> Picture | None:
     else:
         first, last = (_by_group(findings, half) for half in (first, last))
         rows = _extremes(last - first)
-        figure, axes = row_figure([findings.groups[row] for row in rows])
-        lines = np.arange(rows.size)
-        joined(axes, first[rows], last[rows])
-        dots(axes, first[rows], lines, colour="plain", marker="D", hollow=True, label="first half")
-        dots(axes, last[rows], lines, colour="plain", marker="D", label="last half")
-        from_zero(axes)
-        legend(figure, axes)
+        look = {"colour": "plain", "marker": "D"}
+        figure = row_figure(
+            [findings.groups[row] for row in rows],
+            [
+                (first[rows], {**look, "hollow": True, "label": "first half"}),
+                (last[rows], {**look, "label": "last half"}),
+            ],
+        )
         told += fewer(rows.size, len(findings.groups), "groups that moved most")
     return Picture("drift", "The plain average, first half and last half", told, figure)
 

@@ -18,7 +18,7 @@ from fedavot._checks import enumerated
 from fedavot._files import STALE_SECONDS, PathLike, _lock, write_whole
 from fedavot.audit.findings import Findings
 from fedavot.audit.report.comparison import Change
-from fedavot.audit.report.document import FORMAT, write_alignment, write_clients, write_findings
+from fedavot.audit.report.document import FORMAT, write_clients, write_findings
 from fedavot.errors import OptionError
 
 REPORT, ALIGNMENT, FINDINGS = "report.html", "alignment.json", "findings.json"
@@ -170,7 +170,7 @@ def _make(findings: Findings, changes: Sequence[Change], folder: Path, place: Pa
     drawn = draw(findings)
     text = page(findings, changes, folder=place, pictures=drawn).encode()
     write_whole(folder / REPORT, lambda stream: stream.write(text))
-    write_alignment(findings, folder / ALIGNMENT)
+    findings.alignment.save(folder / ALIGNMENT)
     write_findings(findings, folder / FINDINGS)
     write_clients(findings, folder / CLIENTS)
     (folder / FIGURES).mkdir()

@@ -112,9 +112,9 @@ def sizes(values: Sequence[float]) -> list[Cell]:
     return [Cell(size(value), float(value)) for value in values]
 
 
-def named(heading: str, names: Iterable[str]) -> Column:
-    """Return a column of names, which come from a log."""
-    return Column(heading, [Cell(one, one) for one in names], names=True)
+def texts(values: Iterable[str]) -> list[Cell]:
+    """Return cells that sort by their text."""
+    return [Cell(one, one) for one in values]
 
 
 def estimates(values: Sequence[Estimate]) -> list[Cell]:
@@ -174,20 +174,23 @@ def replay_table(findings: Findings) -> Table | None:
         for one in trained
     ]
     rules = [one.rule for one in trained]
-    clearly = ["yes" if one.better else "no" for one in trained]
     return Table(
         "replay-table",
         "Excess loss in the last part of the log",
         [
             _rules(rules),
             Column(f"Now = 100{NARROW}%", ratios([one.to_use for one in trained]), terms.LOSS),
-            Column("Clearly better", [Cell(one, one) for one in clearly], terms.CLEARLY),
+            Column(
+                "Clearly better",
+                texts("yes" if one.better else "no" for one in trained),
+                terms.CLEARLY,
+            ),
             Column(
                 "Times full participation",
                 multiples([one.held_out_to_full for one in trained]),
                 "The same excess loss, relative to training with all clients in every round.",
             ),
-            Column("Needs", [Cell(one, one) for one in needs]),
+            Column("Needs", texts(needs)),
         ],
         _badges(findings, rules),
         explained=_explained(rules),
@@ -239,9 +242,10 @@ def shares_table(findings: Findings, *, grouped: bool) -> Table:
     whole = rows.size == len(names)
     if grouped and whole:
         rows = np.arange(len(names))
-    columns = [named(what.title(), [names[row] for row in rows])]
+    columns = [Column(what.title(), texts(names[row] for row in rows), names=True)]
     if not grouped and findings.group_of is not None:
-        columns.append(named("Group", [findings.groups[at] for at in findings.group_of[rows]]))
+        groups = texts(findings.groups[at] for at in findings.group_of[rows])
+        columns.append(Column("Group", groups, names=True))
     columns += _shares(findings, shares, rows)
     often = f"Share of the rounds with {'any client of the group' if grouped else 'the client'}."
     columns.append(
@@ -255,12 +259,11 @@ def shares_table(findings: Findings, *, grouped: bool) -> Table:
 def laws_table(findings: Findings) -> Table:
     """Return each law's gap, in the part of the log it was fitted to and in the other."""
     scores = findings.fit.scores
-    assumed = [terms.LAWS.get(one.law, one.law) for one in scores]
     return Table(
         "laws-table",
         "Assumptions about availability",
         [
-            Column("Assumption", [Cell(one, one) for one in assumed]),
+            Column("Assumption", texts(terms.LAWS.get(one.law, one.law) for one in scores)),
             Column("Gap, fitted", percents([one.fitted_gap for one in scores]), terms.FITTED),
             Column(
                 "Gap, held out", estimates([one.held_out_gap for one in scores]), terms.HELD_OUT
@@ -273,14 +276,13 @@ def changes_table(changes: Sequence[Change]) -> Table:
     """Return what changed since an earlier audit, before and after."""
     headings = {"What": 0, "Before": 1, "Now": 2}
     columns = [
-        Column(heading, [Cell(one[at], one[at]) for one in changes])
-        for heading, at in headings.items()
+        Column(heading, texts(one[at] for one in changes)) for heading, at in headings.items()
     ]
     return Table("changes-table", "Changes", columns)
 
 
 def _rules(rules: Sequence[str]) -> Column:
-    return Column("Rule", [Cell(label(rule), label(rule)) for rule in rules])
+    return Column("Rule", texts(map(label, rules)))
 
 
 def _explained(rules: Iterable[str]) -> dict[str, str]:
@@ -301,10 +303,6 @@ def _badges(findings: Findings, rules: Sequence[str]) -> dict[int, tuple[str, ..
     return {row: found for row, found in badges.items() if found}
 
 
-def _wanted(findings: Findings) -> str:
-    return "Owed" if findings.owes_otherwise else "Importance"
-
-
 def _shares(findings: Findings, shares: Shares, rows: Integers) -> list[Column]:
     """Return the columns with the shares of clients or groups."""
     owed, implied = shares.owed[rows], shares.implied[rows]
@@ -314,7 +312,7 @@ def _shares(findings: Findings, shares: Shares, rows: Integers) -> list[Column]:
     ]
     if findings.owes_otherwise:
         columns.append(Column("Owed", percents(owed, digits), terms.OWED))
-    apart = implied - owed
+    apart, wanted = implied - owed, "owed" if findings.owes_otherwise else "importance"
     most = float(np.abs(apart).max(initial=0.0)) or 1.0
     return [
         *columns,
@@ -325,7 +323,7 @@ def _shares(findings: Findings, shares: Shares, rows: Integers) -> list[Column]:
                 Cell(f"{'+' if one > 0 else ''}{share(one, digits)}", one, bar=one / most)
                 for one in apart.tolist()
             ],
-            f"Plain average minus {_wanted(findings).lower()}.",
+            f"Plain average minus {wanted}.",
         ),
         Column("Closest possible", percents(shares.attained[rows], digits), terms.CLOSEST),
     ]

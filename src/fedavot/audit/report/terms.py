@@ -122,22 +122,15 @@ def size(value: float) -> str:
 
 
 def interval(found: Estimate, told: Callable[[float], str] = share) -> str:
-    r"""Return the interval of an estimate.
+    r"""Return the interval of an estimate; only its lower end if it has no upper one.
 
     >>> interval(Estimate(0.28, 0.25, 0.31))
     '95\u202f% interval 25\u202f% to 31\u202f%'
-    """
-    return f"95{NARROW}% interval {ends(found, told)}"
-
-
-def ends(found: Estimate, told: Callable[[float], str] = share) -> str:
-    r"""Return the two ends of an interval, or its lower end if it has no upper one.
-
-    >>> ends(Estimate(0.28, 0.25, 0.31)), ends(Estimate(4.0, 1.5, float("inf")), amount)
-    ('25\u202f% to 31\u202f%', '1.50 upwards')
+    >>> interval(Estimate(4.0, 1.5, float("inf")), amount)
+    '95\u202f% interval 1.50 upwards'
     """
     high = f"to {told(found.high)}" if math.isfinite(found.high) else "upwards"
-    return f"{told(found.low)} {high}"
+    return f"95{NARROW}% interval {told(found.low)} {high}"
 
 
 def stretch(place: str, rounds: int) -> str:

@@ -2,7 +2,7 @@
 
 Each section has a title and sentences, made from `Findings` alone. There is no sentence for a value
 that is None or unknown; where the log is too short for certainty, the sentence says so.
-`reach_words` and `availability_words` have the sections about what is possible and about the log.
+`log_words` has the sections about availability, about what is possible and about the log.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,8 +13,7 @@ import numpy as np
 from fedavot._checks import Floats
 from fedavot.audit.findings import Findings
 from fedavot.audit.recommending import Choice, Estimate, Replay
-from fedavot.audit.report.availability_words import availability, log
-from fedavot.audit.report.reach_words import reach
+from fedavot.audit.report.log_words import availability, log, reach
 from fedavot.audit.report.terms import (
     LAWS,
     MEANT,

@@ -26,9 +26,16 @@ from fedavot._incidence import Incidence
 from fedavot.alignment import Alignment
 from fedavot.audit.federation import Federation
 from fedavot.audit.findings import LawName
-from fedavot.audit.statistics.behaviour import rounds_per_observation
-from fedavot.audit.statistics.estimates import DAY, LEAST_BLOCKS, Resampling, blocks_of, resampling
-from fedavot.audit.statistics.weighing import MOST_REPLAYED
+from fedavot.audit.participation import Totals
+from fedavot.audit.statistics.estimates import (
+    DAY,
+    LEAST_BLOCKS,
+    Resampling,
+    blocks_of,
+    resampling,
+    rounds_per_observation,
+)
+from fedavot.audit.statistics.rules import MOST_REPLAYED
 from fedavot.audit.statistics.window import Window, whole
 from fedavot.errors import OptionError
 from fedavot.laws._law import Law
@@ -60,6 +67,8 @@ GROWING = 1.25
 """If blocks of twice the length differ this many times more, presence outlasts a block."""
 ROOM = 1.5
 """Ratio of available clients to participants from which the server's selection matters."""
+FITTED = 2 / 3
+"""The share of rounds that laws are fitted to; the rest is held out to judge them."""
 MOST_CHOSEN = 5_000_000
 """Number of entries of available clients beyond which selection is not replayed, to save time."""
 
@@ -221,6 +230,61 @@ class Case:
     def whole(self) -> Fitting:
         """All rounds, to fit laws to."""
         return self.fitting(self.window)
+
+    @property
+    def _cut(self) -> int:
+        """Number of rounds before the held-out part; 0 if the log has one round, which is both."""
+        return min(round(FITTED * self.window.n_rounds), self.window.n_rounds - 1)
+
+    @cached_property
+    def fitted(self) -> Fitting:
+        """The first part of the rounds, which laws are fitted to."""
+        return self.fitting(self.window.part(np.arange(max(self._cut, 1))))
+
+    @cached_property
+    def held_out(self) -> Window:
+        """The last part of the rounds, on which laws are judged."""
+        return self.last_part(self.window)
+
+    @cached_property
+    def held_out_blocks(self) -> Resampling:
+        """How the last part of the rounds is resampled."""
+        return self.resampling(self.held_out)
+
+    def last_part(self, window: Window) -> Window:
+        """Return the held-out rounds of a window with as many rounds as the log."""
+        return window.part(np.arange(self._cut, window.n_rounds))
+
+    @cached_property
+    def totals(self) -> Totals:
+        """Counts over all rounds of the log, including those that are not kept."""
+        log, window = self.federation.participation, self.window
+        times = log.times
+        return log.totals or Totals(
+            n_rounds=log.n_rounds,
+            n_filled=window.n_rounds,
+            n_entries=window.incidence.members.size,
+            taken=window.taken,
+            implied=window.mean_weights(window.plain()),
+            span=None if times is None else (float(times.min()), float(times.max())),
+        )
+
+    @cached_property
+    def hidden(self) -> Integers:
+        """Clients that took part in the log but in none of the rounds that are kept."""
+        return np.flatnonzero((self.totals.taken > 0) & (self.window.taken == 0))
+
+    @cached_property
+    def without_hidden(self) -> Fitting:
+        """All rounds, with no importance for the hidden clients.
+
+        Otherwise these would seem never to take part, and alignment to be infeasible.
+        """
+        importance = self.window.importance.copy()
+        importance[self.hidden] = 0.0
+        if not self.hidden.size or not importance.any():
+            return self.whole
+        return self.fitting(replace(self.window, importance=importance / importance.sum()))
 
     def available(self, window: Window) -> Incidence | None:
         """Return the clients that could have taken part in the rounds of a window."""

@@ -9,18 +9,31 @@ true signs. So two figures bracket the long-run distance:
 
 Each is the mean of one number per round, so its spread comes from a bootstrap of blocks of
 consecutive rounds. The interval runs from the low end of the second to the high end of the first.
+
+With x_it ∈ {0, 1} for whether client i takes part in round t, π_i for the share of its known rounds
+in which it does, and k_ib for the number of rounds of block b in which its state is known,
+
+    rounds per observation = Σ_ib (Σ_{t∈b, i known} (x_it − π_i))²
+                             /  Σ_i π_i (1 − π_i) (k_i − Σ_b k_ib² / k_i),     k_i = Σ_b k_ib,
+
+which is 1 on average if rounds are independent. Without unknown states and with B blocks of equal
+length, the bracket is (1 − 1/B) times the length of the log: the usual correction for an estimated
+mean.
 """
 
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, isqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from fedavot._checks import Floats, Integers
-from fedavot._incidence import total_by
+from fedavot._incidence import Incidence, total_by
+from fedavot.audit.participation import slabs
 from fedavot.audit.recommending import Estimate
 from fedavot.audit.statistics.window import Window
 
@@ -32,6 +45,8 @@ LEAST_BLOCKS = 6
 """Smallest number of blocks for an estimate of spread."""
 ROUNDING = 1e-9
 """Deviation of sums or shares that counts as rounding error."""
+SLAB = 1 << 21
+"""Approximate number of entries processed at a time, to save memory."""
 DAY = 86_400.0
 LEAST_DAYS = 10
 """Number of days from which blocks are whole days, so that each contains a full daily cycle."""
@@ -73,13 +88,9 @@ class Resampling:
         """Whether there are enough blocks, and long enough ones, to estimate spread."""
         return self.n_blocks >= LEAST_BLOCKS and not self.lasting
 
-    def sums(self, series: Floats) -> Floats:
-        """Add up one number per round by block, shape (n_blocks,)."""
-        return total_by(self.block, series, self.n_blocks)
-
     def deviations(self, series: Floats) -> Floats:
         """Return the deviation of a series' mean in every bootstrap sample, shape (n_draws,)."""
-        sums = self.sums(series)
+        sums = total_by(self.block, series, self.n_blocks)
         means = (self.draws @ sums) / (self.draws @ self.sizes)
         return np.asarray((means - means.mean()) * self.widening)
 
@@ -124,6 +135,65 @@ def resampling(block: Integers, rng: np.random.Generator) -> Resampling:
     return Resampling(block, sizes, draws.astype(np.float64))
 
 
+def rounds_per_observation(window: Window, block: Integers) -> float:
+    """Return the number of rounds per effectively independent observation of a client.
+
+    Parameters
+    ----------
+    window : Window
+    block : int array, shape (n_rounds,)
+        The block of each round, ascending from 0.
+
+    Returns
+    -------
+    float
+        At least 1; also 1 if it cannot be estimated, as from a single block.
+    """
+    lengths = np.bincount(block).astype(np.float64)
+    if lengths.size < 2:
+        return 1.0
+    present, unknown = window.incidence, window.unknown
+    taken, known = window.counts()
+    share = taken / np.maximum(known, 1.0)
+    squared = share @ share * (lengths @ lengths)
+    known_squared = np.full(window.n_clients, lengths @ lengths)
+    starts = np.searchsorted(block, np.arange(lengths.size + 1))
+    entries = present.offsets[starts]
+    if unknown is not None:
+        entries = entries + unknown.offsets[starts]
+    for first, last in slabs(entries, SLAB):
+        edges, length = starts[first : last + 1], lengths[first:last]
+        counts = _count_by_block(present, edges)
+        if unknown is not None:
+            hidden = _count_by_block(unknown, edges)
+            known_squared += hidden.power(2).sum(axis=0) - 2 * (hidden.T @ length)
+            # A round in which a client is not known counts as π_i: neither above nor below.
+            counts = counts + hidden * share
+        # Σ (count − length π)² without the cells in which the count is 0, which are most.
+        squared += counts.data @ counts.data - 2 * (counts.T @ length) @ share
+    free = known - known_squared / np.maximum(known, 1.0)
+    expected = float(share * (1 - share) @ free)
+    return max(1.0, float(squared) / expected) if expected > 0 else 1.0
+
+
+def _count_by_block(sets: Incidence, edges: Integers) -> Any:
+    """Count the rounds between two edges that have each client, as a sparse matrix.
+
+    Parameters
+    ----------
+    sets : Incidence
+    edges : int array, shape (n_blocks + 1,)
+        The first round of each block, and the one after the last.
+    """
+    starts = sets.offsets[edges]
+    members = sets.members[starts[0] : starts[-1]]
+    blocks = np.repeat(np.arange(edges.size - 1, dtype=np.int32), np.diff(starts))
+    # Converting triples to columns adds up entries at the same place.
+    return sparse.coo_array(
+        (np.ones(members.size), (blocks, members)), shape=(edges.size - 1, sets.n_clients)
+    ).tocsc()
+
+
 @dataclass(frozen=True, eq=False)
 class Weighted:
     """Rounds with a weight for every entry, and how they are resampled."""
@@ -149,11 +219,6 @@ class Weighted:
             total = window.sum_by_round(self.weights) - window.owed_by_round(np.ones_like(signs))
             given -= lacking * total
         return np.asarray(given / 2)
-
-
-def distance(weighted: Weighted) -> Estimate:
-    """Estimate the total variation between mean weights and the shares in ``owed``."""
-    return _total_variation([weighted])
 
 
 def chance(weighted: Weighted) -> float:
@@ -183,16 +248,13 @@ def chance(weighted: Weighted) -> float:
     return float(spread.sum() / np.sqrt(2 * np.pi))
 
 
-def drift(early: Weighted, late: Weighted) -> Estimate:
-    """Estimate the total variation between the mean weights of two stretches.
+def distance(weighted: Weighted, other: Weighted | None = None) -> Estimate:
+    """Estimate the total variation between mean weights and the shares in ``owed``.
 
-    ``owed`` is subtracted from both, so that a client observed more often is not counted as drift.
+    With ``other``, it is that between the mean weights of two stretches of a log. ``owed`` is
+    subtracted from both, so that a client observed more often does not count as a difference.
     """
-    return _total_variation([early, late])
-
-
-def _total_variation(parts: Sequence[Weighted]) -> Estimate:
-    """Estimate the distance of the first part's excess from the second's, or from zero."""
+    parts = [weighted] if other is None else [weighted, other]
     everything = [np.ones(part.window.n_rounds, dtype=bool) for part in parts]
     excess = _contrast(parts, everything)
     # If weights do not sum to one, the missing or surplus mass is part of the gap.

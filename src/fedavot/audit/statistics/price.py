@@ -11,28 +11,16 @@ first part, and the law whose mean weights come nearest to ``owed`` in the last 
 whose solver does not converge are not considered.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot._incidence import Incidence
 from fedavot.alignment import Alignment, Status
 from fedavot.audit.findings import Fit, LawName, LawScore, Point, Price, Standing
+from fedavot.audit.statistics import rules
 from fedavot.audit.statistics.case import Case, Fitting
-from fedavot.audit.statistics.estimates import Resampling, Weighted, chance, distance
-from fedavot.audit.statistics.rules import (
-    AS_APPLIED,
-    BY_EXAMPLES,
-    FEDAVG,
-    FEDAVOT,
-    HORVITZ_THOMPSON,
-    ONLINE,
-    SELECT,
-    SELF_NORMALISED_IPW,
-    SOFT,
-)
-from fedavot.audit.statistics.weighing import chosen, inverse, learned, normalised, weights_of
+from fedavot.audit.statistics.estimates import Weighted, chance, distance
 from fedavot.audit.statistics.window import Window
 
 SOFTNESS = (
@@ -41,48 +29,6 @@ SOFTNESS = (
 )
 """Softness values, each about half as large again as the one before, from almost exact to almost
 equal weights; for a large log, every fourth of them."""
-FITTED = 2 / 3
-"""The share of rounds that laws are fitted to; the rest is held out to judge them."""
-
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """The log, and its two parts: laws are fitted to the first and judged on the second.
-
-    Attributes
-    ----------
-    fitted, whole : Fitting
-        The first part, and the whole log.
-    held_out : Window
-        The last part.
-    resampling : Resampling
-        Resampling of the held-out part.
-    applied, examples : float array, shape (n_entries,), or None
-        The weights that were actually used, and the number of examples of each update, if the log
-        has them.
-    choice : Incidence or None
-        The clients that could have taken part in each round of the log, if the server had a choice.
-    rng : Generator
-        Generator for that choice.
-    """
-
-    fitted: Fitting
-    whole: Fitting
-    held_out: Window
-    resampling: Resampling
-    applied: Floats | None
-    examples: Floats | None
-    choice: Incidence | None
-    rng: np.random.Generator
-
-    @property
-    def log(self) -> Window:
-        """All rounds."""
-        return self.whole.window
-
-    def last_part(self, log: Window) -> Window:
-        """Return the held-out rounds of a log with the same number of rounds."""
-        return log.part(np.arange(log.n_rounds - self.held_out.n_rounds, log.n_rounds))
 
 
 def effective(window: Window, weights: Floats) -> float:
@@ -112,7 +58,7 @@ def curve(fitting: Fitting) -> tuple[Point, ...]:
 
 def _point(aligned: Alignment, window: Window) -> Point:
     """Return an alignment's point on the curve; its weights, one per entry, are not kept."""
-    weights = weights_of(aligned, window)
+    weights = rules.weights_of(aligned, window)
     return Point(aligned.softness, gap(window, weights), effective(window, weights))
 
 
@@ -128,12 +74,27 @@ def choose_softness(points: tuple[Point, ...], tolerance: float) -> float:
     return max(fine, default=points[1].softness)
 
 
-def price(split: Split, *, law: LawName, points: tuple[Point, ...], softness: float) -> Price:
+def fitted_rules(law: LawName, softness: float) -> dict[str, Callable[[Fitting, Window], Floats]]:
+    """Return how each rule weights the entries of some rounds, once it is fitted to others."""
+    return {
+        rules.FEDAVG: lambda fitting, window: window.plain(),
+        rules.HORVITZ_THOMPSON: lambda fitting, window: rules.inverse(window, fitting.seen()),
+        rules.SELF_NORMALISED_IPW: lambda fitting, window: rules.normalised(
+            window, rules.inverse(window, fitting.seen())
+        ),
+        rules.FEDAVOT: lambda fitting, window: rules.weights_of(fitting.align(law), window),
+        rules.SOFT: lambda fitting, window: rules.weights_of(
+            fitting.align(law, softness=softness), window
+        ),
+    }
+
+
+def price(case: Case, *, law: LawName, points: tuple[Point, ...], softness: float) -> Price:
     """Place every rule on the curve, over the log and in the held-out part.
 
     Parameters
     ----------
-    split : Split
+    case : Case
         The log and its parts.
     law : LawName
         The law that FedAVOT is fitted with.
@@ -142,47 +103,35 @@ def price(split: Split, *, law: LawName, points: tuple[Point, ...], softness: fl
     softness : float
         Softness of the soft alignment.
     """
-    fittings = (split.whole, split.fitted)
-    windows = (split.log, split.held_out)
-    seen = [fitting.seen() for fitting in fittings]
-
-    def ipw(part: int) -> Floats:
-        return inverse(windows[part], seen[part])
-
+    log, choice = case.window, case.choice()
+    recorded = case.federation.participation
+    parts = ((case.whole, log), (case.fitted, case.held_out))
     rows = [
-        _standing(FEDAVG, split, split.log.plain(), split.held_out.plain()),
-        _standing(HORVITZ_THOMPSON, split, ipw(0), ipw(1)),
-        _standing(
-            SELF_NORMALISED_IPW, split, *(normalised(windows[part], ipw(part)) for part in (0, 1))
-        ),
+        _standing(name, case, *(weigh(*part) for part in parts))
+        for name, weigh in fitted_rules(law, softness).items()
     ]
-    for name, amount in ((FEDAVOT, 0.0), (SOFT, softness)):
-        rows.append(_aligned(name, split, *(f.align(law, softness=amount) for f in fittings)))
-    rows.append(_running(ONLINE, split, split.log, learned(split.log)))
-    if split.choice is not None:
-        asked, weights = chosen(split.log, split.choice, split.rng)
-        rows.append(_running(SELECT, split, asked, weights))
-    if split.examples is not None:
-        by_examples = normalised(split.log, split.examples)
-        rows.append(_running(BY_EXAMPLES, split, split.log, by_examples))
-    if split.applied is not None:
-        rows.append(_running(AS_APPLIED, split, split.log, split.applied))
+    rows.append(_running(rules.ONLINE, case, log, rules.learned(log)))
+    if choice is not None:
+        rows.append(_running(rules.SELECT, case, *rules.chosen(log, choice, case.rng)))
+    if recorded.examples is not None:
+        rows.append(
+            _running(rules.BY_EXAMPLES, case, log, rules.normalised(log, recorded.examples))
+        )
+    if recorded.applied is not None:
+        rows.append(_running(rules.AS_APPLIED, case, log, recorded.applied))
     return Price(points, tuple(rows))
 
 
-def _aligned(name: str, split: Split, now: Alignment, before: Alignment) -> Standing:
-    return _standing(name, split, weights_of(now, split.log), weights_of(before, split.held_out))
-
-
-def _running(name: str, split: Split, log: Window, weights: Floats) -> Standing:
+def _running(name: str, case: Case, log: Window, weights: Floats) -> Standing:
     """Place a rule whose weights in each round were made without any later rounds."""
-    last = split.last_part(log)
+    last = case.last_part(log)
     late = weights[weights.size - last.incidence.members.size :]
-    return _placed(name, log, weights, Weighted(last, late, split.resampling))
+    return _placed(name, log, weights, Weighted(last, late, case.held_out_blocks))
 
 
-def _standing(name: str, split: Split, weights: Floats, held_out: Floats) -> Standing:
-    return _placed(name, split.log, weights, Weighted(split.held_out, held_out, split.resampling))
+def _standing(name: str, case: Case, weights: Floats, held_out: Floats) -> Standing:
+    judged = Weighted(case.held_out, held_out, case.held_out_blocks)
+    return _placed(name, case.window, weights, judged)
 
 
 def _placed(name: str, log: Window, weights: Floats, held_out: Weighted) -> Standing:
@@ -196,46 +145,26 @@ def _placed(name: str, log: Window, weights: Floats, held_out: Weighted) -> Stan
     )
 
 
-def split_of(case: Case) -> Split:
-    """Cut the log in two."""
-    window = case.window
-    # If the log has one round, it is both parts; the recommendation will be to collect more.
-    cut = min(round(FITTED * window.n_rounds), window.n_rounds - 1)
-    last = window.part(np.arange(cut, window.n_rounds))
-    return Split(
-        fitted=case.fitting(window.part(np.arange(max(cut, 1)))),
-        whole=case.whole,
-        held_out=last,
-        resampling=case.resampling(last),
-        applied=case.federation.participation.applied,
-        examples=case.federation.participation.examples,
-        choice=case.choice(),
-        rng=case.rng,
-    )
-
-
-def judge(split: Split) -> Fit:
+def judge(case: Case) -> Fit:
     """Fit every law to the first part, and judge its weights on the last."""
-    laws = split.fitted.laws()
-    solved = [name for name in laws if _solved(split, name)]
-    scores = []
-    for name in solved or laws[:1]:
-        aligned = split.fitted.align(name)
-        weights = weights_of(aligned, split.held_out)
-        judged = distance(Weighted(split.held_out, weights, split.resampling))
-        scores.append(LawScore(name, aligned.gap, judged))
+    laws = case.fitted.laws()
+    scores, judged = [], {}
+    for name in [name for name in laws if _solved(case, name)] or laws[:1]:
+        aligned = case.fitted.align(name)
+        weights = rules.weights_of(aligned, case.held_out)
+        judged[name] = Weighted(case.held_out, weights, case.held_out_blocks)
+        scores.append(LawScore(name, aligned.gap, distance(judged[name])))
     best = min(scores, key=lambda score: score.held_out_gap.value)
-    best_weights = weights_of(split.fitted.align(best.law), split.held_out)
     return Fit(
         scores=tuple(scores),
         law=best.law,
-        parts_of_day=split.fitted.parts_of_day,
-        fitted_rounds=split.fitted.window.n_rounds,
-        held_out_rounds=split.held_out.n_rounds,
-        oracle_gap=chance(Weighted(split.held_out, best_weights, split.resampling)),
+        parts_of_day=case.fitted.parts_of_day,
+        fitted_rounds=case.fitted.window.n_rounds,
+        held_out_rounds=case.held_out.n_rounds,
+        oracle_gap=chance(judged[best.law]),
     )
 
 
-def _solved(split: Split, law: LawName) -> bool:
-    plans = (fitting.align(law) for fitting in (split.fitted, split.whole))
+def _solved(case: Case, law: LawName) -> bool:
+    plans = (fitting.align(law) for fitting in (case.fitted, case.whole))
     return all(plan.status is not Status.UNCONVERGED for plan in plans)

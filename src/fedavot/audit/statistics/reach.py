@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence, total_by
-from fedavot.audit.federation import Federation
+from fedavot.alignment import Alignment
 from fedavot.audit.findings import Reach, Reached, Shares
 from fedavot.audit.recommending import Estimate
-from fedavot.audit.statistics.case import Fitting
+from fedavot.audit.statistics.case import Case, Fitting
 from fedavot.audit.statistics.estimates import TAIL, Resampling
+from fedavot.audit.statistics.rules import weights_of
 from fedavot.audit.statistics.shortfall import (
     Shortfall,
     completed,
@@ -194,40 +195,41 @@ def _ends(wanted: Floats, deficient: int) -> Integers:
     return np.asarray(ends[(wanted[ends] > 0) & (ends < n_clients - 1)])
 
 
-def shares_of(window: Window, delivered: Floats) -> Shares:
-    """Return every client's shares over a window.
+def shares_of(case: Case, found: Shortfall, alignment: Alignment) -> Shares:
+    """Return every client's shares over the log.
 
     Parameters
     ----------
-    window : Window
-        The rounds.
-    delivered : float array, shape (n_clients,)
-        Mean weights under the weights nearest to the importance, ignoring which states are unknown.
+    case : Case
+        The log.
+    found : Shortfall
+        Its shortfall, whose weights are those nearest to the importance, if it has any.
+    alignment : Alignment
+        The weights that count as the nearest otherwise.
     """
+    window, totals = case.window, case.totals
+    rounds = window if found.nearest is None else found.window
+    delivered = rounds.mean_weights(weights_of(found.nearest or alignment, rounds))
     importance, owed = window.importance, window.owed
     # If a client is not always observed, ``owed`` is smaller, and so is the share it can attain.
     observed = np.where(importance > 0, owed / np.where(importance > 0, importance, 1.0), 1.0)
     attained = delivered * observed
+    unknown = 0 if window.unknown is None else window.unknown.counts()
+    known = np.full(window.n_clients, float(totals.n_filled)) - unknown
+    inclusion = np.full(window.n_clients, np.nan)
+    np.divide(totals.taken, known, out=inclusion, where=known > 0)
     return Shares(
         importance=importance,
         owed=owed,
-        implied=window.mean_weights(window.plain()),
+        implied=totals.implied,
         attained=attained / attained.sum(),
-        inclusion=_inclusion(window),
+        inclusion=inclusion,
     )
 
 
-def _inclusion(window: Window) -> Floats:
-    """Return the share of its known rounds in which each client took part; NaN without any."""
-    taken, known = window.counts()
-    shares = np.full(window.n_clients, np.nan)
-    np.divide(taken, known, out=shares, where=known > 0)
-    return shares
-
-
-def grouped(federation: Federation, window: Window, shares: Shares) -> Shares | None:
+def grouped(case: Case, shares: Shares) -> Shares | None:
     """Return every group's shares, from those of its clients; None without groups."""
-    group_of, groups = federation.group_of, federation.groups
+    group_of, groups = case.federation.group_of, case.federation.groups
     if group_of is None:
         return None
 
@@ -235,7 +237,7 @@ def grouped(federation: Federation, window: Window, shares: Shares) -> Shares | 
         return total_by(group_of, values, len(groups))
 
     reached = [
-        float(touched(window.incidence, np.flatnonzero(group_of == group)).mean())
+        float(touched(case.window.incidence, np.flatnonzero(group_of == group)).mean())
         for group in range(len(groups))
     ]
     return Shares(

@@ -21,7 +21,7 @@ from fedavot._incidence import Incidence
 from fedavot.alignment import Alignment, Status
 from fedavot.audit.participation import ONE_BY_ONE, some_of
 from fedavot.audit.statistics.case import Fitting
-from fedavot.audit.statistics.weighing import Plan, weights_of
+from fedavot.audit.statistics.rules import Plan
 from fedavot.audit.statistics.window import MOST_ENTRIES, Members, Window
 from fedavot.certificate import FEASIBLE_SLACK
 from fedavot.feasibility import certify
@@ -66,12 +66,6 @@ class Shortfall:
     nearest: Plan | None
     window: Window
 
-    def delivered(self) -> Floats | None:
-        """Return each client's mean weight under the nearest weights; None if not found."""
-        if self.nearest is None:
-            return None
-        return self.window.mean_weights(weights_of(self.nearest, self.window))
-
 
 def shortfall(window: Window, *, prove: bool = False) -> Shortfall:
     """Find the part of ``owed`` that the rounds of a window cannot deliver.
@@ -112,7 +106,8 @@ def _scanned(window: Window, prove: bool) -> Shortfall:
     some = window if step == 1 else window.part(np.arange(0, window.n_rounds, step))
     swept = _swept(some)
     ordered = np.lexsort((-swept.potentials, swept.levels))
-    worst = max((_along(window, order) for order in (independent, ordered)), key=_deficiency)
+    found = (_along(window, order) for order in (independent, ordered))
+    worst = max(found, key=lambda one: one.deficiency)
     if not worst.feasible or not prove:
         return worst
     plan = swept if step == 1 else _swept(window)
@@ -125,13 +120,10 @@ def _swept(window: Window) -> Alignment:
     return align(window.owed, window.law(), method="ipfp", tol=SWEPT, max_iter=MOST_SWEEPS)
 
 
-def _deficiency(found: Shortfall) -> float:
-    return found.deficiency
-
-
 def _along(window: Window, order: Integers) -> Shortfall:
     """Return the shortfall of the prefixes of one order."""
-    wanted, covered = np.cumsum(window.owed[order]), _prefix_coverage(window, order)
+    hits = np.bincount(first_places(window, order), minlength=window.n_clients)
+    wanted, covered = np.cumsum(window.owed[order]), np.cumsum(hits) / window.n_rounds
     short = wanted - covered
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(wanted > 0, wanted / covered, 0.0)
@@ -154,11 +146,6 @@ def first_places(window: Window, order: Integers) -> Integers:
     place = np.empty(window.n_clients, dtype=np.int32)
     place[order] = np.arange(window.n_clients, dtype=np.int32)
     return np.asarray(window.incidence.minimum(place))
-
-
-def _prefix_coverage(window: Window, order: Integers) -> Floats:
-    hits = np.bincount(first_places(window, order), minlength=window.n_clients)
-    return np.asarray(np.cumsum(hits) / window.n_rounds)
 
 
 def touched(incidence: Incidence, clients: Integers) -> NDArray[np.bool_]:

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fedavot._reading import decoded
 from fedavot.audit.reading.columns import Layout
+from fedavot.audit.reading.files.parquet import Child
 from fedavot.errors import FileFormatError
 
 Report = Callable[[int, int], object]
@@ -95,36 +96,16 @@ class Batch:
         return replace(self, columns=columns, places=[self.places[i] for i in at.tolist()])
 
 
-class Parts(Protocol):
-    """The parts of a stored log, which can be queried as well as read row by row.
-
-    ``part`` is the part being read; ``n_rows`` and ``n_bytes`` are totals over all parts.
-    """
-
-    part: Path
-    n_rows: int
-    n_bytes: int
-
-    def kind_of(self, column: str) -> str:
-        """Return the type of a column."""
-
-    def ask(self, request: dict[str, Any]) -> Iterator[pl.DataFrame]:
-        """Yield the answer to a query."""
-
-    def close(self) -> None:
-        """Stop reading."""
-
-
 class Table(NamedTuple):
     """The names of a table's columns, which of them are read and as what, and the rows.
 
-    ``parts`` holds the parts of a table stored as Parquet.
+    ``parts`` is the reader of a table stored as Parquet, which can also be queried.
     """
 
     header: Sequence[str]
     layout: Layout
     batches: Iterator[Batch]
-    parts: Parts | None = None
+    parts: Child | None = None
 
 
 def kind_of(source: Path) -> str:

@@ -19,10 +19,9 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from fedavot._reading import parse_json
-from fedavot.audit.reading.columns import Layout, Sought, listed
+from fedavot.audit.reading.columns import LIKELY, Layout, Sought, listed
 from fedavot.audit.reading.columns import plain as plain_name
 from fedavot.audit.reading.files.blocks import Batch, Block, Report, Table, cut_off, text_blocks
-from fedavot.audit.reading.names import LIKELY
 from fedavot.errors import FileFormatError, Option
 
 SAMPLE = 1000

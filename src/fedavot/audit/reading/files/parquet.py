@@ -4,29 +4,22 @@ Polars raises an error for most damaged files and aborts its process on some. So
 decodes the file and sends its rows as Arrow. If it ends without a message, the file is damaged or
 does not fit into memory.
 
-A folder of Parquet files is one log in parts, which all have the same columns.
+A folder of Parquet files is one log in parts, which all have the same columns. `tables` turns the
+rows into batches.
 """
 
-import io
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 
-from fedavot.audit.reading.columns import Sought
-from fedavot.audit.reading.files.blocks import PARQUET, Batch, Report, Table, kind_of
-from fedavot.audit.reading.files.parquet_child import parts_in
 from fedavot.errors import FedavotError, FileFormatError, TooLargeError
 
-TIMES = ("time", "start", "end", "known_from", "known_until")
-"""Meanings that a column of times may have; other columns are names or numbers."""
-EXACT = 2.0**53
-"""Up to this value, every integer is exactly representable as a float."""
 CHILD = str(Path(__file__).with_name("parquet_child.py"))
 END = "Z"
 KILLED = 9
@@ -38,61 +31,6 @@ class Schema(NamedTuple):
 
     names: list[str]
     kinds: list[str]
-
-
-def open_parquet(source: Path, sought: Sought, report: Report, notes: list[str]) -> Table:
-    """Read the schema of a Parquet file or folder now, and its rows on demand."""
-    parts = _parts_of(source)
-    for part in parts:
-        _refuse_cut_off(part)
-    child = Child(source, parts)
-    try:
-        child.start()
-        layout = sought.layout(child.schema.names, source)
-    except BaseException:
-        child.close()
-        raise
-    names = {role: child.schema.names[at] for role, at in layout.places.items()}
-    return Table(child.schema.names, layout, _batches(child, names, report), child)
-
-
-def _parts_of(source: Path) -> list[Path]:
-    """Return the files of a log, or refuse a folder that contains other files."""
-    parts = [Path(path) for path in parts_in(str(source))]
-    if not parts:
-        raise FileFormatError(f"{source} is an empty folder; give one that has Parquet files")
-    for part in parts if source.is_dir() else ():
-        if part.is_dir() or not part.stat().st_size or kind_of(part) != "parquet":
-            found = "a folder" if part.is_dir() else "not Parquet"
-            raise FileFormatError(
-                f"{part} is {found}; a folder that is read as one log has its Parquet files and "
-                "nothing else: move it elsewhere"
-            )
-    return parts
-
-
-def _refuse_cut_off(part: Path) -> None:
-    with part.open("rb") as stream:
-        stream.seek(-min(4, part.stat().st_size), io.SEEK_END)
-        if stream.read() != PARQUET or part.stat().st_size < 12:
-            raise FileFormatError(
-                f"{part} is cut off: the end of a Parquet file is missing; write it again"
-            )
-
-
-def _batches(child: "Child", names: Mapping[str, str], report: Report) -> Iterator[Batch]:
-    part, done, before = child.part, 0, 0
-    try:
-        for frame in child.ask(sorted(set(names.values()))):
-            if child.part != part:
-                part, before = child.part, done
-            columns = {role: _as_text(frame[name], role, part) for role, name in names.items()}
-            first = done - before + 1
-            yield Batch(part, columns, range(first, first + frame.height), unit="row")
-            done += frame.height
-            report(child.n_bytes * done // max(child.n_rows, 1), child.n_bytes)
-    finally:
-        child.close()
 
 
 class Child:
@@ -193,28 +131,6 @@ class Child:
 
 def _columns(schema: Schema) -> str:
     return ", ".join(f"{name!r} ({kind})" for name, kind in zip(*schema, strict=True))
-
-
-def _as_text(values: pl.Series, role: str, source: Path) -> pl.Series:
-    """Return a column as text: times in seconds, but dates that serve as names as dates."""
-    kind = values.dtype
-    if kind.is_nested() or kind == pl.Binary:
-        raise FileFormatError(
-            f"{source}: column {values.name!r} holds {kind}; write it as text or numbers"
-        )
-    if isinstance(kind, pl.Datetime | pl.Date):
-        moments = values.cast(pl.Datetime("us"))
-        if role in TIMES:
-            values = moments.dt.epoch("us") / 1e6
-        elif isinstance(kind, pl.Datetime):
-            values = moments.dt.replace_time_zone(None).dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ")
-    elif kind == pl.Duration:
-        values = values.dt.total_microseconds() / 1e6
-    elif kind.is_float():
-        values = values.fill_nan(None)
-        if role not in TIMES and ((values % 1 == 0) & (values.abs() < EXACT)).all():
-            values = values.cast(pl.Int64)
-    return values.cast(pl.String).fill_null("")
 
 
 def _damaged(source: Path, cause: str) -> FileFormatError:

@@ -1,11 +1,12 @@
 """A file as batches of text columns, by their meaning: the audit reads every table this way.
 
 Every value is text, empty if it is missing, and every row has its line number. CSV is read here,
-JSON lines in `json_lines` and Parquet in `parquet`. A block of CSV that is a plain grid of fields,
-quoted or not, goes to Polars. Any other block is read row by row by Python's strict parser, whose
-error message for a bad line is the one the caller sees.
+JSON lines in `json_lines`, and Parquet by the process that `parquet` starts. A block of CSV that is
+a plain grid of fields, quoted or not, goes to Polars. Any other block is read row by row by
+Python's strict parser, whose error message for a bad line is the one the caller sees.
 """
 
+import io
 import itertools
 import re
 from collections import Counter
@@ -27,6 +28,8 @@ from fedavot._reading import (
     refuse_width,
 )
 from fedavot.audit.reading.columns import (
+    KINDS,
+    LISTS,
     WHERE,
     Layout,
     Sought,
@@ -35,6 +38,7 @@ from fedavot.audit.reading.columns import (
     sought_in,
 )
 from fedavot.audit.reading.files.blocks import (
+    PARQUET,
     Batch,
     Block,
     Report,
@@ -45,10 +49,14 @@ from fedavot.audit.reading.files.blocks import (
     text_blocks,
 )
 from fedavot.audit.reading.files.json_lines import open_json
-from fedavot.audit.reading.files.parquet import open_parquet
-from fedavot.audit.reading.names import KINDS, LISTS
+from fedavot.audit.reading.files.parquet import Child
+from fedavot.audit.reading.files.parquet_child import parts_in
 from fedavot.errors import FileFormatError, Option, OptionError
 
+TIMES = ("time", "start", "end", "known_from", "known_until")
+"""Meanings that a column of times may have; other columns are names or numbers."""
+EXACT = 2.0**53
+"""Up to this value, every integer is exactly representable as a float."""
 _LIST = re.compile(r"[;,|]")
 
 
@@ -140,6 +148,83 @@ def _chosen(source: Path, table: Table, sought: Sought, notes: list[str]) -> Ite
             " one of these",
         )
     notes.append(f"{n_kept:,} of {n_rows:,} rows read: those with {' and '.join(asked)}")
+
+
+def open_parquet(source: Path, sought: Sought, report: Report, notes: list[str]) -> Table:
+    """Read the schema of a Parquet file or folder now, and its rows on demand."""
+    parts = _parts_of(source)
+    for part in parts:
+        _refuse_cut_off(part)
+    child = Child(source, parts)
+    try:
+        child.start()
+        layout = sought.layout(child.schema.names, source)
+    except BaseException:
+        child.close()
+        raise
+    names = {role: child.schema.names[at] for role, at in layout.places.items()}
+    return Table(child.schema.names, layout, _batches(child, names, report), child)
+
+
+def _parts_of(source: Path) -> list[Path]:
+    """Return the files of a log, or refuse a folder that contains other files."""
+    parts = [Path(path) for path in parts_in(str(source))]
+    if not parts:
+        raise FileFormatError(f"{source} is an empty folder; give one that has Parquet files")
+    for part in parts if source.is_dir() else ():
+        if part.is_dir() or not part.stat().st_size or kind_of(part) != "parquet":
+            found = "a folder" if part.is_dir() else "not Parquet"
+            raise FileFormatError(
+                f"{part} is {found}; a folder that is read as one log has its Parquet files and "
+                "nothing else: move it elsewhere"
+            )
+    return parts
+
+
+def _refuse_cut_off(part: Path) -> None:
+    with part.open("rb") as stream:
+        stream.seek(-min(4, part.stat().st_size), io.SEEK_END)
+        if stream.read() != PARQUET or part.stat().st_size < 12:
+            raise FileFormatError(
+                f"{part} is cut off: the end of a Parquet file is missing; write it again"
+            )
+
+
+def _batches(child: Child, names: Mapping[str, str], report: Report) -> Iterator[Batch]:
+    part, done, before = child.part, 0, 0
+    try:
+        for frame in child.ask(sorted(set(names.values()))):
+            if child.part != part:
+                part, before = child.part, done
+            columns = {role: _as_text(frame[name], role, part) for role, name in names.items()}
+            first = done - before + 1
+            yield Batch(part, columns, range(first, first + frame.height), unit="row")
+            done += frame.height
+            report(child.n_bytes * done // max(child.n_rows, 1), child.n_bytes)
+    finally:
+        child.close()
+
+
+def _as_text(values: pl.Series, role: str, source: Path) -> pl.Series:
+    """Return a column as text: times in seconds, but dates that serve as names as dates."""
+    kind = values.dtype
+    if kind.is_nested() or kind == pl.Binary:
+        raise FileFormatError(
+            f"{source}: column {values.name!r} holds {kind}; write it as text or numbers"
+        )
+    if isinstance(kind, pl.Datetime | pl.Date):
+        moments = values.cast(pl.Datetime("us"))
+        if role in TIMES:
+            values = moments.dt.epoch("us") / 1e6
+        elif isinstance(kind, pl.Datetime):
+            values = moments.dt.replace_time_zone(None).dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ")
+    elif kind == pl.Duration:
+        values = values.dt.total_microseconds() / 1e6
+    elif kind.is_float():
+        values = values.fill_nan(None)
+        if role not in TIMES and ((values % 1 == 0) & (values.abs() < EXACT)).all():
+            values = values.cast(pl.Int64)
+    return values.cast(pl.String).fill_null("")
 
 
 def open_csv(source: Path, sought: Sought, report: Report, notes: list[str]) -> Table:

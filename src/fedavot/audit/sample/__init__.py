@@ -1,1 +1,0 @@
-"""A synthetic federation to try an audit on."""
