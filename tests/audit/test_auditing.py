@@ -9,7 +9,7 @@ import fedavot as fa
 from fedavot.audit.auditing import STAGES, audit
 from fedavot.audit.federation import Federation
 from fedavot.audit.report.document import findings_document
-from fedavot.audit.statistics.case import Fitting
+from fedavot.audit.statistics.fitting import Fitting
 from fedavot.audit.statistics.price import effective, gap
 from fedavot.audit.statistics.rules import weights_of
 from fedavot.audit.statistics.window import whole

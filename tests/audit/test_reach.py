@@ -5,8 +5,9 @@ import pytest
 
 import fedavot as fa
 from fedavot.audit.federation import Federation
-from fedavot.audit.statistics.case import Fitting, opened
+from fedavot.audit.statistics.case import opened
 from fedavot.audit.statistics.estimates import blocks_of, resampling
+from fedavot.audit.statistics.fitting import Fitting
 from fedavot.audit.statistics.reach import reach
 from fedavot.audit.statistics.window import whole
 from logs import compressed, drawn, log_of, scarce, slack

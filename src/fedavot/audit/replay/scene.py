@@ -21,7 +21,8 @@ from fedavot.audit.findings import LawName
 from fedavot.audit.recommending import Need
 from fedavot.audit.statistics import rules
 from fedavot.audit.statistics.behaviour import lasting_direction
-from fedavot.audit.statistics.case import FITTED, Case, Fitting
+from fedavot.audit.statistics.case import FITTED, Case
+from fedavot.audit.statistics.fitting import Fitting
 from fedavot.audit.statistics.price import fitted_rules
 from fedavot.audit.statistics.window import Window
 from fedavot.soft_online import SOFTNESS

@@ -19,8 +19,9 @@ from fedavot._checks import Floats
 from fedavot.alignment import Alignment, Status
 from fedavot.audit.findings import Fit, LawName, LawScore, Point, Price, Standing
 from fedavot.audit.statistics import rules
-from fedavot.audit.statistics.case import Case, Fitting
+from fedavot.audit.statistics.case import Case
 from fedavot.audit.statistics.estimates import Weighted, chance, distance
+from fedavot.audit.statistics.fitting import Fitting
 from fedavot.audit.statistics.window import Window
 
 SOFTNESS = (

@@ -19,8 +19,9 @@ from fedavot._incidence import Incidence, total_by
 from fedavot.alignment import Alignment
 from fedavot.audit.findings import Reach, Reached, Shares
 from fedavot.audit.recommending import Estimate
-from fedavot.audit.statistics.case import Case, Fitting
+from fedavot.audit.statistics.case import Case
 from fedavot.audit.statistics.estimates import TAIL, Resampling
+from fedavot.audit.statistics.fitting import Fitting
 from fedavot.audit.statistics.rules import weights_of
 from fedavot.audit.statistics.shortfall import (
     Shortfall,

@@ -20,7 +20,7 @@ from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence
 from fedavot.alignment import Alignment, Status
 from fedavot.audit.participation import ONE_BY_ONE, some_of
-from fedavot.audit.statistics.case import Fitting
+from fedavot.audit.statistics.fitting import Fitting
 from fedavot.audit.statistics.rules import Plan
 from fedavot.audit.statistics.window import MOST_ENTRIES, Members, Window
 from fedavot.certificate import FEASIBLE_SLACK

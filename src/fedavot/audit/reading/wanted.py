@@ -1,0 +1,134 @@
+"""Importance by client, groups of clients, and shares of groups, from files or mappings."""
+
+from collections.abc import Mapping
+from math import fsum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedavot._checks import SUM_SLACK, as_double, shown
+from fedavot._files import PathLike
+from fedavot._reading import json_in, read_text
+from fedavot.audit.reading.columns import KINDS, NAMES, plain
+from fedavot.audit.reading.files.blocks import kind_of
+from fedavot.audit.reading.files.json_lines import as_text
+from fedavot.audit.reading.files.json_lines import plain as spelt
+from fedavot.audit.reading.files.tables import rows_by_name
+from fedavot.audit.reading.labels import counted
+from fedavot.errors import FileFormatError, ImportanceError, OptionError
+
+Columns = Mapping[str, str]
+"""Names of columns by their meaning, as callers give them."""
+
+
+class _Row(NamedTuple):
+    """What a table says about one client or group: its values by meaning, and its location."""
+
+    values: Mapping[str, Any]
+    place: str
+
+
+def importance_in(
+    given: PathLike | Mapping[str, float], columns: Columns
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Return the importance of each client, and its group where a file has a column of groups."""
+    rows = _rows(given, "importance", columns)
+    amounts = {
+        name: _amount(row.values["importance"], f"{row.place}importance of client {name!r}")
+        for name, row in rows.items()
+    }
+    if not isinstance(given, Mapping) and not any(amounts.values()):
+        raise ImportanceError(
+            f"{given} gives no client an importance above 0; at least one client needs it"
+        )
+    groups = {name: row.values.get("group", "") for name, row in rows.items()}
+    return amounts, {name: group for name, group in groups.items() if group.strip()}
+
+
+def groups_in(given: PathLike | Mapping[str, str], columns: Columns) -> dict[str, str]:
+    """Return the group of each client that has one."""
+    groups = {}
+    for name, row in _rows(given, "groups", columns).items():
+        group = row.values["group"]
+        if isinstance(given, Mapping) and not (isinstance(group, str) and group.strip()):
+            raise OptionError(f"group of client {name!r} is {group!r}; it must be a name")
+        if not group.strip():
+            raise FileFormatError(f"{row.place}no group; fill it in, or remove the line")
+        groups[name] = spelt(group)
+    return groups
+
+
+def targets_in(given: PathLike | Mapping[str, float], columns: Columns) -> dict[str, float]:
+    """Return the share of each group."""
+    shares = {
+        label: _amount(row.values["share"], f"{row.place}share of group {label!r}")
+        for label, row in _rows(given, "targets", columns).items()
+    }
+    total = fsum(shares.values())
+    if not abs(total - 1.0) <= SUM_SLACK:
+        raise ImportanceError(
+            f"{called(given, 'targets')}: the shares of {counted(len(shares), 'group')} sum to "
+            f"{total:.10g}, not 1; divide each by their sum if that is intended"
+        )
+    return shares
+
+
+def called(given: object, otherwise: str) -> str:
+    """Return an input's name for messages: a file's path, or the parameter."""
+    return f"the mapping {otherwise}" if isinstance(given, Mapping) else str(given)
+
+
+def _rows(given: Any, kind: str, columns: Columns) -> dict[str, _Row]:
+    """Return the rows of a mapping or a file, keyed by the name of the client or group."""
+    key, value = KINDS[kind][0]
+    if isinstance(given, Mapping):
+        rows: dict[str, _Row] = {}
+        for name, held in given.items():
+            if not isinstance(name, str) or not name.strip():
+                raise OptionError(f"{kind} has the name {name!r}; a name must be text, not empty")
+            if spelt(name) in rows:
+                raise OptionError(f"{kind} has two names that are the same in UTF-8; rename one")
+            rows[spelt(name)] = _Row({value: held}, "")
+        return rows
+    source = Path(given)
+    mapping = _mapping_in(source, kind) if kind_of(source) == "json" else None
+    if mapping is not None:
+        return mapping
+    table = rows_by_name(source, kind, columns)
+    cells = {role: column.to_list() for role, column in table.columns.items()}
+    return {
+        name: _Row({role: held[at] for role, held in cells.items()}, f"{table.place(at)}: ")
+        for at, name in enumerate(cells[key])
+    }
+
+
+def _mapping_in(source: Path, kind: str) -> dict[str, _Row] | None:
+    """Return the rows of a JSON object from name to value, or None if the file is a table."""
+    text = read_text(source)
+    try:
+        content = json_in(text, source)
+    except FileFormatError:
+        if source.suffix.lower() == ".json":
+            raise
+        return None
+    needed = KINDS[kind][0]
+    if all(any(plain(name) in NAMES[role] for name in content) for role in needed):
+        return None
+    return {
+        spelt(name): _Row(
+            {needed[1]: held if isinstance(held, bool) else as_text(held, name, str(source))},
+            f"{source}, key {name!r}: ",
+        )
+        for name, held in content.items()
+    }
+
+
+def _amount(value: Any, what: str) -> float:
+    try:
+        number = np.nan if isinstance(value, bool) else as_double(value)
+    except (TypeError, ValueError, OverflowError):
+        number = np.nan
+    if not 0 <= number < np.inf:
+        raise ImportanceError(f"{what} is {shown(value)}; it must be a finite number, at least 0")
+    return number
