@@ -9,6 +9,7 @@ fails is reported and left out; nothing else suffers.
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,8 @@ _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 def interpreter() -> str:
     """Return the interpreter that has the frameworks; this one if there is no other."""
     chosen = os.environ.get("FEDAVOT_PEERS")
+    if chosen and shutil.which(chosen) is None:
+        sys.exit(f"FEDAVOT_PEERS is {chosen!r}, which is not a program; name a Python interpreter")
     own = _ROOT / ".venv" / "peers" / "bin" / "python"
     return chosen or (str(own) if own.exists() else sys.executable)
 
