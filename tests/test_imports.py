@@ -1,6 +1,7 @@
 """Imports point one way, the public namespace is what it says, and importing stays light."""
 
 import ast
+import functools
 import subprocess
 import sys
 import types
@@ -29,6 +30,7 @@ MODULES = {
 }
 
 
+@functools.cache
 def imports_of(name):
     """Return the library's modules that a module names in any import, inner ones included."""
     found = set()

@@ -83,7 +83,6 @@ class Options(NamedTuple):
 
 
 OPTIONS = {
-    "mini-batches": Options(),
     "mini-batches in a ball": Options(radius=RADIUS),
     "full batches": Options(batch_size=None),
 }

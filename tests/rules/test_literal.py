@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 
 import cases
-import jax
 import numpy as np
 import pytest
 
@@ -23,15 +22,6 @@ each_variant = pytest.mark.parametrize(
     "case", [*cases.CASES, *cases.VARIANTS.values()], ids=[*cases.NAMES, *cases.VARIANTS]
 )
 each_way = pytest.mark.parametrize("options", cases.OPTIONS.values(), ids=cases.OPTIONS.keys())
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_quickly():
-    """Compile without optimising: for runs as small as these that takes most of the time."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 def assert_close(found, expected):
@@ -53,7 +43,7 @@ def test_the_engine_agrees_with_the_literal_loop(case, options):
 
 @pytest.mark.parametrize("name", ["fedavg-k", "mifa", "fedawe", "scaffold", "qffl", "afl"])
 def test_single_precision_stays_near(name):
-    case, options = cases.CASES[cases.NAMES.index(name)], cases.OPTIONS["mini-batches"]
+    case, options = cases.CASES[cases.NAMES.index(name)], cases.OPTIONS["mini-batches in a ball"]
     run = cases.train(case.rule, options, cases.SINGLE)
     assert run.params["slope"].dtype == np.float32
     for at, seed in enumerate(cases.SEEDS):
@@ -67,7 +57,7 @@ def test_every_rule_of_the_catalogue_is_compared():
 
 
 def test_no_two_literal_rules_agree():
-    options, seed = cases.OPTIONS["mini-batches"], cases.SEEDS[0]
+    options, seed = cases.OPTIONS["mini-batches in a ball"], cases.SEEDS[0]
     ends = [cases.play(case.literal(seed), options, seed).models[-1] for case in cases.CASES]
     for (one, first), (other, second) in itertools.combinations(
         zip(cases.NAMES, ends, strict=True), 2
@@ -86,7 +76,7 @@ def test_the_ball_is_met_and_the_cohorts_vary():
 
 @each_rule
 def test_a_wrong_weight_is_noticed(case):
-    options = cases.OPTIONS["mini-batches"]
+    options = cases.OPTIONS["mini-batches in a ball"]
     wrong = cases.train(slightly_wrong(case.rule), options)
     for at, seed in enumerate(cases.SEEDS):
         trace = cases.play(case.literal(seed), options, seed)
@@ -111,7 +101,7 @@ def test_a_wrong_weight_is_noticed(case):
     ids=lambda rule: rule.name,
 )
 def test_a_wrong_constant_is_noticed(wrong):
-    options, seed = cases.OPTIONS["mini-batches"], cases.SEEDS[0]
+    options, seed = cases.OPTIONS["mini-batches in a ball"], cases.SEEDS[0]
     trace = cases.play(cases.CASES[cases.NAMES.index(wrong.name)].literal(seed), options, seed)
     found = cases.flat(cases.train(wrong, options).params)[0]
     assert np.abs(found - trace.models[-1]).max() > DISAGREE
@@ -122,7 +112,7 @@ def test_a_wrong_constant_is_noticed(wrong):
 )
 def test_training_everybody_changes_nothing_but_the_cost(name):
     case = cases.CASES[cases.NAMES.index(name)]
-    options = cases.OPTIONS["mini-batches"]
+    options = cases.OPTIONS["mini-batches in a ball"]
     few = cases.train(case.rule, options)
     many = cases.train(asking_everybody(case.rule), options)
     assert_close(cases.flat(many.params), cases.flat(few.params))
