@@ -14,9 +14,9 @@ WORKERS = $(shell $(BIN)/python -c "import os; print(os.cpu_count() + 1)")
 # What JAX compiled is kept: many tests and programs compile the same, and a second run little.
 CACHED = JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.venv/jax JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 \
 	JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
-# XLA's newer emitters on the CPU give the same figures and take half as long again to compile, which
-# is what most tests of training wait for.
-QUICK = XLA_FLAGS=--xla_cpu_use_fusion_emitters=false
+# Most tests of training wait for XLA to compile runs of a few rounds. Without its optimisations and
+# its newer emitters it takes half as long, and figures differ by rounding only.
+QUICK = JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS=--xla_cpu_use_fusion_emitters=false
 PYTEST = $(CACHED) $(QUICK) OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: .venv/ready .venv/ready-flower .venv/ready-adapters
 	$(PYTEST)

@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
@@ -25,3 +26,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 # Programs that tests and commands read, and that are not imported as modules of tests.
 collect_ignore = ["flower/apps"]
+
+
+@pytest.fixture(scope="module")
+def optimised():
+    """Compile as users do, where `make test` would compile quickly."""
+    import jax
+
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)

@@ -9,6 +9,8 @@ from fedavot.experiments import mnist, regression, rivals
 from fedavot.experiments.running import conduct
 from fedavot.rules.names import RuleName
 
+pytestmark = pytest.mark.usefixtures("optimised")  # the runs are long
+
 SEEDS = range(5)
 
 WITHIN = 0.003

@@ -19,6 +19,8 @@ from fedavot.training import Ending, checkpoint, train
 from fedavot.training.engine import prepare
 from sealing import seal_archive, unseal_archive
 
+pytestmark = pytest.mark.usefixtures("optimised")  # bit for bit in the programs that users run
+
 ROUNDS, EVERY = 12, 4
 """Three pieces."""
 RULES = [small.SHARES, rules.mifa(small.P), rules.scaffold(small.P)]

@@ -13,6 +13,8 @@ from fedavot.rules.server import with_server
 from fedavot.training import engine, train
 from fedavot.training.sweep import Steps, sweep
 
+pytestmark = pytest.mark.usefixtures("optimised")  # bit for bit in the programs that users run
+
 ROUNDS = 12
 RULES = {
     "steady": rules.steady(small.P),
