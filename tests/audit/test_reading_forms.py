@@ -121,6 +121,27 @@ def test_names_are_compared_by_their_words():
     assert {plain(name) for name in spelt} == {"client_id"}
 
 
+@pytest.mark.parametrize(
+    "form", ["round_{}", "r{}", "Round {}", "exp-2/r{:03d}", "{} of 10", "run 7, round {} (lab)"]
+)
+def test_rounds_numbered_within_the_same_text_are_in_the_order_of_the_numbers(folder, form):
+    numbers = [10, 2, 1, 11]
+    rows = "".join(f'"{form.format(number)}",c{number}\n' for number in numbers)
+    log = read_log(written(folder, f"round,client\n{rows}"))
+    assert cohorts(log) == [{f"c{number}"} for number in sorted(numbers)]
+    assert any("7 round numbers between 1 and 11" in note for note in log.notes)
+
+
+@pytest.mark.parametrize(
+    "labels", [("warm-up", "r2", "r1"), ("b10", "a2"), ("r1.5", "r1"), ("r2a", "r1b")]
+)
+def test_other_rounds_are_in_order_of_first_appearance_and_that_is_noted(folder, labels):
+    rows = "".join(f"{label},c{place}\n" for place, label in enumerate(labels))
+    log = read_log(written(folder, f"round,client\n{rows}"))
+    assert cohorts(log) == [{f"c{place}"} for place in range(len(labels))]
+    assert any("order in which they first appear" in note for note in log.notes)
+
+
 CODED = "round,client,{}\n1,a,0\n1,b,1\n2,a,0\n"
 
 
