@@ -45,6 +45,9 @@ FOREIGN = {
     b"ARROW1": "an Arrow file; write it as Parquet",
 }
 
+NULLS = ("", "\\N", "NULL", "null", "None", "NaN", "nan", "n/a", "N/A")
+"""What databases and programs write where there is no value."""
+
 
 def silent(done: int, total: int) -> None:
     """Report nothing."""
@@ -94,6 +97,11 @@ class Batch:
         at = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
         columns = {role: column[at] for role, column in self.columns.items()}
         return replace(self, columns=columns, places=[self.places[i] for i in at.tolist()])
+
+
+def missing(values: pl.Series) -> pl.Series:
+    """Return which values of a column of text say that there is none."""
+    return values.str.strip_chars().is_in(NULLS)
 
 
 class Table(NamedTuple):

@@ -38,6 +38,7 @@ from fedavot.audit.reading.columns import (
     sought_in,
 )
 from fedavot.audit.reading.files.blocks import (
+    NULLS,
     PARQUET,
     Batch,
     Block,
@@ -109,7 +110,7 @@ def rows_by_name(source: Path, kind: str, columns: Mapping[str, str]) -> Batch:
     found = replace(batches[0], columns=joined, places=[p for b in batches for p in b.places])
     first: dict[str, int] = {}
     for at, name in enumerate(cells[key]):
-        if not name.strip():
+        if name.strip() in NULLS:
             raise FileFormatError(
                 f"{found.place(at)}: no {key}; fill it in, or remove the {found.unit}"
             )
