@@ -5,10 +5,9 @@ from math import fsum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from fedavot._checks import SUM_SLACK, as_double, shown
+from fedavot._checks import SUM_SLACK
 from fedavot._files import PathLike
+from fedavot._numerals import amounts
 from fedavot._reading import json_in, read_text
 from fedavot.audit.reading.columns import KINDS, NAMES, plain
 from fedavot.audit.reading.files.blocks import kind_of
@@ -34,16 +33,13 @@ def importance_in(
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Return the importance of each client, and its group where a file has a column of groups."""
     rows = _rows(given, "importance", columns)
-    amounts = {
-        name: _amount(row.values["importance"], f"{row.place}importance of client {name!r}")
-        for name, row in rows.items()
-    }
-    if not isinstance(given, Mapping) and not any(amounts.values()):
+    wanted = _amounts(rows, "importance", "client")
+    if not isinstance(given, Mapping) and not any(wanted.values()):
         raise ImportanceError(
             f"{given} gives no client an importance above 0; at least one client needs it"
         )
     groups = {name: row.values.get("group", "") for name, row in rows.items()}
-    return amounts, {name: group for name, group in groups.items() if group.strip()}
+    return wanted, {name: group for name, group in groups.items() if group.strip()}
 
 
 def groups_in(given: PathLike | Mapping[str, str], columns: Columns) -> dict[str, str]:
@@ -61,10 +57,7 @@ def groups_in(given: PathLike | Mapping[str, str], columns: Columns) -> dict[str
 
 def targets_in(given: PathLike | Mapping[str, float], columns: Columns) -> dict[str, float]:
     """Return the share of each group."""
-    shares = {
-        label: _amount(row.values["share"], f"{row.place}share of group {label!r}")
-        for label, row in _rows(given, "targets", columns).items()
-    }
+    shares = _amounts(_rows(given, "targets", columns), "share", "group")
     total = fsum(shares.values())
     if not abs(total - 1.0) <= SUM_SLACK:
         raise ImportanceError(
@@ -103,6 +96,15 @@ def _rows(given: Any, kind: str, columns: Columns) -> dict[str, _Row]:
     }
 
 
+def _amounts(rows: Mapping[str, _Row], role: str, key: str) -> dict[str, float]:
+    named = list(rows.items())
+    found = amounts(
+        [row.values[role] for row in rows.values()],
+        lambda at: f"{named[at][1].place}{role} of {key} {named[at][0]!r}",
+    )
+    return dict(zip(rows, found, strict=True))
+
+
 def _mapping_in(source: Path, kind: str) -> dict[str, _Row] | None:
     """Return the rows of a JSON object from name to value, or None if the file is a table."""
     text = read_text(source)
@@ -122,13 +124,3 @@ def _mapping_in(source: Path, kind: str) -> dict[str, _Row] | None:
         )
         for name, held in content.items()
     }
-
-
-def _amount(value: Any, what: str) -> float:
-    try:
-        number = np.nan if isinstance(value, bool) else as_double(value)
-    except (TypeError, ValueError, OverflowError):
-        number = np.nan
-    if not 0 <= number < np.inf:
-        raise ImportanceError(f"{what} is {shown(value)}; it must be a finite number, at least 0")
-    return number
