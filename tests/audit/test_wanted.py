@@ -134,6 +134,22 @@ def test_numbers_that_may_mean_two_things_are_refused(tmp_path, numbers, words):
             read()
 
 
+@pytest.mark.parametrize("name", ["Total", "SUM", "all", "Grand total"])
+@pytest.mark.parametrize("amount", ["10", "10.04"])
+def test_a_row_with_the_sum_of_the_others_is_no_client(tmp_path, name, amount):
+    path = saved(tmp_path, f"client,importance\na,5\nb,3\nc,2\n{name},{amount}\n")
+    with pytest.raises(ImportanceError, match=f"line 5: '{name}' has {amount}.*sum to 10.*remove"):
+        federation_of(LOG, importance=path)
+    path = saved(tmp_path, f"client,importance\na,5\nb,3\n{name},8\n")
+    known = federation_of(log_of([0, 1, 2], clients=("a", "b", name)), importance=path)
+    assert by_name(known)[name] == 0.5
+
+
+def test_a_client_called_all_with_an_importance_of_its_own_is_a_client():
+    found = by_name(federation_of(LOG, importance={"a": 1, "b": 1, "c": 1, "All": 1}))
+    assert found["All"] == 0.25
+
+
 def test_a_long_text_that_is_no_number_is_refused_at_once(tmp_path):
     path = saved(tmp_path, f"client;importance\na;{'9' * 200_000}x\nb;1,5\nc;1\n")
     with pytest.raises(ImportanceError, match="importance of client 'a' is"):
@@ -436,6 +452,8 @@ def test_a_bad_table_of_groups_is_refused_with_its_line_and_a_remedy(tmp_path, c
         ('group,share\ng,"1,250"\nh,1\n', "line 2: share of group 'g' is '1,250'.*1250 or 1.25"),
         ("group,share\ng,\n", "line 2: share of group 'g' is ''"),
         ("group,share\ng,60\nh,40\n", "shares of 2 groups sum to 100, not 1; divide each"),
+        ("group,share\ng,0.5\nh,0.5\ntotal,1\n", "line 4: 'total' has 1.*remove"),
+        ("group,share\ng,1e308\nh,1e308\n", "sum to inf, not 1"),
         ("group,share\ng,0.9\n", "table.csv: the shares of 1 group sum to 0.9, not 1"),
         ("group,share\ng,0.5\ni,0.5\n", "has no share for 1 group: 'h'; it has 'g' and 'i'"),
         ("group,share\ng,0.5\nh,0.3\ni,0.2\n", "group 'i' has target share 0.2 and no clients"),
