@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from fedavot._reading import decoded
 from fedavot.audit.reading.columns import Layout
 from fedavot.audit.reading.files.parquet import Child
+from fedavot.audit.reading.files.parquet_child import parts_in
 from fedavot.errors import FileFormatError
 
 Report = Callable[[int, int], object]
@@ -117,12 +118,15 @@ class Table(NamedTuple):
 
 
 def kind_of(source: Path) -> str:
-    """Return ``parquet``, ``json`` or ``csv``, according to a file's first bytes.
+    """Return ``parquet``, ``json`` or ``csv``, according to the first bytes of a file.
 
-    A folder is taken to hold Parquet files, which are the parts of one log.
+    A folder with the parts of a log is of the kind of its files: of the first kind of these three,
+    if it has files of several.
     """
     if source.is_dir():
-        return "parquet"
+        files = [part for part in map(Path, parts_in(str(source))) if part.is_file()]
+        kinds = {kind_of(part) for part in files if part.stat().st_size}
+        return next((kind for kind in ("parquet", "json") if kind in kinds), "csv")
     with source.open("rb") as stream:
         raw = stream.read(4096)
     packed = raw.startswith(GZIP)
