@@ -424,7 +424,7 @@ def test_a_pipe_or_a_folder_of_other_files_is_not_a_log(tmp_path):
     (tmp_path / "log.csv").write_text(LOG)
     for option in ("--importance", "--groups", "--compare"):
         assert "pipe is not a file on disk" in refused("audit", "log.csv", option, "pipe")
-    assert "log.csv is not Parquet" in refused("audit", tmp_path)
+    assert "pipe is not a file on disk" in refused("audit", tmp_path)
     assert "is a directory" in refused("audit", "log.csv", "--groups", tmp_path)
     assert "does not exist" in refused("audit", "none.csv")
 

@@ -13,7 +13,17 @@ import fedavot
 
 ROOT = Path(fedavot.__file__).parent
 LEFT_TO_RIGHT = (
-    *("errors", "_extras", "_checks", "_clients", "_cells", "_reading", "_files", "_state"),
+    *(
+        "errors",
+        "_extras",
+        "_checks",
+        "_clients",
+        "_cells",
+        "_numerals",
+        "_reading",
+        "_files",
+        "_state",
+    ),
     *("_device", "_columns"),
     *("_simplex", "_incidence", "importance"),
     *("laws", "_exact"),

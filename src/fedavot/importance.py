@@ -19,7 +19,6 @@ from fedavot._checks import (
     Integers,
     as_amount,
     as_distribution,
-    as_double,
     as_non_negative,
     as_size,
     enumerated,
@@ -29,6 +28,7 @@ from fedavot._checks import (
 )
 from fedavot._clients import in_client_order
 from fedavot._files import PathLike
+from fedavot._numerals import amounts
 from fedavot._reading import column, csv_table, json_in, read_text
 from fedavot.errors import FileFormatError, ImportanceError
 
@@ -146,8 +146,9 @@ def read_mapping(path: PathLike) -> dict[str, float]:
     path : path
         A CSV file with the columns ``client`` and ``importance`` (or ``examples``), others being
         ignored, with any separator that `fedavot.audit.read_log` knows; or, with the suffix .json,
-        one object from client name to number. In CSV an
-        apostrophe before a name that a spreadsheet would take for a formula is taken off.
+        one object from client name to number. Numbers may have percent signs, separators of
+        thousands or decimal commas, all in one way. In CSV an apostrophe before a name that a
+        spreadsheet would take for a formula is taken off.
 
     Returns
     -------
@@ -157,11 +158,12 @@ def read_mapping(path: PathLike) -> dict[str, float]:
     source = Path(path)
     text = read_text(source)
     read = _json_pairs if source.suffix.lower() == ".json" else _csv_pairs
+    rows = list(read(text, source))
+    values = amounts([value for _, value, _ in rows], lambda at: _called(rows[at], source))
     mapping: dict[str, float] = {}
-    for client, value, place in read(text, source):
+    for (client, _, place), amount in zip(rows, values, strict=True):
         if not client:
             raise FileFormatError(f"{source}, {place}: a client has no name")
-        amount = _amount(value, f"{source}, {place}: importance of client {client!r}")
         if client in mapping:
             raise FileFormatError(
                 f"{source}, {place}: client {client!r} is listed a second time; keep one"
@@ -198,14 +200,8 @@ def _csv_pairs(text: str, source: Path) -> Iterator[tuple[str, object, str]]:
         yield unguarded(row[client]), row[amount], f"line {line}"
 
 
-def _amount(value: object, what: str) -> float:
-    try:
-        number = as_double(value) if isinstance(value, str | int | float) else np.nan
-    except ValueError:
-        number = np.nan
-    if isinstance(value, bool) or not 0 <= number < np.inf:
-        raise ImportanceError(f"{what} is {shown(value)}; it must be a finite number, at least 0")
-    return number
+def _called(row: tuple[str, object, str], source: Path) -> str:
+    return f"{source}, {row[2]}: importance of client {row[0]!r}"
 
 
 def _refuse_unless_mapping(value: object, *, what: str) -> None:

@@ -1,4 +1,7 @@
-"""A folder of Parquet files is one log; what is larger than memory is counted as it passes by."""
+"""A folder of files is one log; what is larger than memory is counted as it passes by."""
+
+import gzip
+import re
 
 import numpy as np
 import polars as pl
@@ -229,6 +232,109 @@ def test_rows_of_a_part_are_refused_with_the_part_and_the_row(tmp_path):
     bad.with_columns(client=pl.Series(names)).write_parquet(folder / "part-1.parquet")
     with pytest.raises(FileFormatError, match=r"part-1\.parquet, row 7: no client"):
         read_log(folder)
+
+
+TEXTS = {
+    "csv": pl.DataFrame.write_csv,
+    "json": pl.DataFrame.write_ndjson,
+    "csv.gz": lambda frame, path: path.write_bytes(gzip.compress(frame.write_csv().encode())),
+    "json.gz": lambda frame, path: path.write_bytes(gzip.compress(frame.write_ndjson().encode())),
+}
+
+
+def text_parts(frame, folder, kind, count=3):
+    """Write the rows as so many parts of text, as Spark names them, with its marks beside them."""
+    folder.mkdir()
+    (folder / "_SUCCESS").touch()
+    (folder / f".part-00000.{kind}.crc").write_bytes(b"crc")
+    for number in range(count):
+        part = frame.gather_every(count, number)
+        TEXTS[kind](part, folder / f"part-{number:05d}.{kind}")
+    return folder
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.parametrize("columns", COLUMNS, ids=" ".join)
+def test_a_folder_of_text_is_the_log_that_its_rows_are(tmp_path, monkeypatch, kind, columns):
+    frame = rows().select(columns)
+    log = read_log(text_parts(frame, tmp_path / "log", kind))
+    one = in_memory(frame, tmp_path, monkeypatch)
+    assert log.clients == one.clients
+    assert log.members.tolist() == one.members.tolist()
+    assert log.offsets.tolist() == one.offsets.tolist()
+
+
+def test_parts_of_text_may_have_their_columns_in_any_order_and_no_rows(tmp_path):
+    folder = text_parts(rows().select("round", "client"), tmp_path / "log", "csv")
+    whole = read_log(folder)
+    second = folder / "part-00001.csv"
+    pl.read_csv(second).select("client", "round").write_csv(second, separator=";")
+    (folder / "part-00003.csv").write_text("round,client\n")
+    (folder / "part-00004.csv").touch()
+    log = read_log(folder)
+    assert log.members.tolist() == whole.members.tolist()
+    assert "1 empty file in the folder: skipped" in log.notes
+
+
+def test_a_line_of_a_part_of_text_is_named_with_its_part(tmp_path):
+    folder = text_parts(rows().select("round", "client"), tmp_path / "log", "csv")
+    last = folder / "part-00002.csv"
+    text = last.read_text()
+    last.write_text(f"{text}{text[:13]}7,\n")
+    line = text.count("\n") + 2
+    with pytest.raises(FileFormatError, match=rf"part-00002\.csv, line {line}: no client"):
+        read_log(folder)
+    last.write_text(f"{text}{text[:13]}")
+    (note,) = [note for note in read_log(folder).notes if "repeats the header" in note]
+    assert note.startswith("part-00002.csv: ")
+
+
+def test_progress_in_a_folder_of_text_is_that_of_all_parts(tmp_path):
+    folder = text_parts(rows().select("round", "client"), tmp_path / "log", "csv")
+    size = sum(part.stat().st_size for part in folder.glob("part-*"))
+    seen = []
+    read_log(folder, progress=lambda *said: seen.append(said))
+    assert {total for _, total in seen} == {size}
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1][0] == size
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "content", "match"),
+    [
+        ("csv", "part-00001.csv", b"round,device\n1,a\n", r"00001\.csv has .*'device'.*'client'"),
+        ("csv", "part-00001.csv", b"3,a\n4,b\n", r"part-00001\.csv, line 1: the columns are '3'"),
+        ("json", "part-00001.json", b'{"round":1,"node":"a"}\n', r"00001\.json has .*'node'"),
+        ("csv", "part-00001.json", b'{"round":1,"client":"a"}\n', r"0\.csv is not JSON lines"),
+        ("csv", "more", None, "more is a folder"),
+        ("csv", "data.zip", b"PK\x03\x04xxxx", r"data\.zip is a zip archive"),
+    ],
+)
+def test_a_folder_of_text_that_is_not_one_log_is_refused(tmp_path, kind, name, content, match):
+    folder = text_parts(rows().select("round", "client"), tmp_path / "log", kind)
+    (folder / name).mkdir() if content is None else (folder / name).write_bytes(content)
+    with pytest.raises(FileFormatError, match=match):
+        read_log(folder)
+
+
+def test_a_folder_of_empty_files_is_refused(tmp_path):
+    (tmp_path / "part-0.csv").touch()
+    with pytest.raises(FileFormatError, match="is an empty folder"):
+        read_log(tmp_path)
+
+
+def test_partitions_are_refused_and_what_the_message_says_makes_one_log_of_them(tmp_path):
+    frame = rows().select("round", "client").filter(pl.col("round") < 20)
+    for (number,), part in frame.partition_by("round", as_dict=True).items():
+        (tmp_path / "log" / f"round={number}").mkdir(parents=True)
+        part.select("client").write_parquet(tmp_path / "log" / f"round={number}" / "part-0.parquet")
+    with pytest.raises(FileFormatError, match=r"round=\d+ is a partition") as refused:
+        read_log(tmp_path / "log")
+    command = re.search(r"pl\.scan_parquet.*\)", str(refused.value))[0]
+    eval(command, {"pl": pl})
+    frame.write_parquet(tmp_path / "whole.parquet")
+    log, whole = read_log(tmp_path / "log.parquet"), read_log(tmp_path / "whole.parquet")
+    assert (log.clients, log.members.tolist()) == (whole.clients, whole.members.tolist())
 
 
 def emptied(folder):

@@ -121,6 +121,27 @@ def test_names_are_compared_by_their_words():
     assert {plain(name) for name in spelt} == {"client_id"}
 
 
+@pytest.mark.parametrize(
+    "form", ["round_{}", "r{}", "Round {}", "exp-2/r{:03d}", "{} of 10", "run 7, round {} (lab)"]
+)
+def test_rounds_numbered_within_the_same_text_are_in_the_order_of_the_numbers(folder, form):
+    numbers = [10, 2, 1, 11]
+    rows = "".join(f'"{form.format(number)}",c{number}\n' for number in numbers)
+    log = read_log(written(folder, f"round,client\n{rows}"))
+    assert cohorts(log) == [{f"c{number}"} for number in sorted(numbers)]
+    assert any("7 round numbers between 1 and 11" in note for note in log.notes)
+
+
+@pytest.mark.parametrize(
+    "labels", [("warm-up", "r2", "r1"), ("b10", "a2"), ("r1.5", "r1"), ("r2a", "r1b")]
+)
+def test_other_rounds_are_in_order_of_first_appearance_and_that_is_noted(folder, labels):
+    rows = "".join(f"{label},c{place}\n" for place, label in enumerate(labels))
+    log = read_log(written(folder, f"round,client\n{rows}"))
+    assert cohorts(log) == [{f"c{place}"} for place in range(len(labels))]
+    assert any("order in which they first appear" in note for note in log.notes)
+
+
 CODED = "round,client,{}\n1,a,0\n1,b,1\n2,a,0\n"
 
 
@@ -144,7 +165,9 @@ def test_a_columns_name_may_say_what_its_codes_mean(folder, name, first):
     assert any("'0' (2 rows)" in note and "'1' (1 row)" in note for note in log.notes)
 
 
-@pytest.mark.parametrize("words", [("true", "false"), ("yes", "no"), ("True", "FALSE")])
+@pytest.mark.parametrize(
+    "words", [("true", "false"), ("yes", "no"), ("True", "FALSE"), ("t", "f"), ("Y", "N")]
+)
 def test_flags_are_read_unless_the_column_speaks_of_failure(folder, words):
     content = CODED.replace("0", words[0]).replace(",1\n", f",{words[1]}\n")
     assert cohorts(read_log(written(folder, content.format("status")))) == [{"a"}, {"a"}]
@@ -153,6 +176,13 @@ def test_flags_are_read_unless_the_column_speaks_of_failure(folder, words):
         read_log(path)
     log = read_log(path, statuses={words[1]: "ok"})
     assert cohorts(log) == [{"b"}, set()]
+
+
+@pytest.mark.parametrize("others", [("R",), ("CD", "TO"), ("Y",)])
+def test_letters_among_other_words_are_asked_for(folder, others):
+    rows = "".join(f"1,c{word},{word}\n" for word in ("T", "F", *others))
+    with pytest.raises(FileFormatError, match="'status' has 'T'.*not certain"):
+        read_log(written(folder, f"round,client,status\n{rows}"))
 
 
 @pytest.mark.parametrize(
@@ -509,11 +539,57 @@ def test_a_column_that_says_who_took_part_is_not_left_unread(folder, column, the
 
 
 def test_codes_that_are_not_certain_are_asked_for_whatever_their_column_is_called(folder):
-    path = written(folder, "round,client,http_status\n1,a,200\n1,b,503\n2,b,200\n")
-    with pytest.raises(FileFormatError, match="'http_status' has '200'.*not certain"):
+    path = written(folder, "round,client,reply_status\n1,a,200\n1,b,503\n2,b,200\n")
+    with pytest.raises(FileFormatError, match="'reply_status' has '200'.*not certain"):
         read_log(path)
     log = read_log(path, statuses={"200": "ok", "503": "failed"})
     assert cohorts(log) == [{"a"}, {"b"}]
+
+
+HTTP = "round,client,{}\n1,a,200\n1,b,202\n1,c,503\n1,d,\n"
+
+
+@pytest.mark.parametrize("name", ["http_status", "reply.HTTP Code", "status_code", "response_code"])
+@pytest.mark.parametrize("statuses", [{}, {"200": "ok"}])
+def test_every_code_of_success_is_success_if_the_name_says_http(folder, name, statuses):
+    log = read_log(written(folder, HTTP.format(name)), statuses=statuses)
+    assert (cohorts(log), available(log)) == ([{"a", "b"}], [{"a", "b", "c"}])
+    assert cohorts(read_log(folder / "log", statuses={"202": "failed"})) == [{"a"}]
+
+
+def test_codes_that_fail_because_another_means_success_are_counted_in_a_note(folder):
+    log = read_log(written(folder, HTTP.format("status")), statuses={"200": "ok"})
+    assert cohorts(log) == [{"a"}]
+    (note,) = [note for note in log.notes if note.startswith("status")]
+    _, failed, _ = note.split(";")
+    assert "'202' (1 row) and '503' (1 row)" in failed
+
+
+@pytest.mark.parametrize("codes", [("0", "200"), ("7", "100"), ("200", "2000")])
+def test_a_status_code_that_may_be_no_http_is_asked_for(folder, codes):
+    rows = "".join(f"1,c{code},{code}\n" for code in codes)
+    with pytest.raises(FileFormatError, match="'status_code' has .*not certain"):
+        read_log(written(folder, f"round,client,status_code\n{rows}"))
+
+
+@pytest.mark.parametrize("null", ["\\N", "NULL", "None", "NaN", "n/a", ""])
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_nulls_of_databases_are_missing_values(folder, null, separator):
+    def path(*rows, header="round,client,status,weight,num_examples"):
+        text = "".join(f"{row}\n" for row in (header, *rows)).replace(",", separator)
+        return written(folder, text)
+
+    log = read_log(path("1,a,ok,1,5", f"1,b,{null},{null},{null}", f"2,a,ok,1,{null}"))
+    assert (cohorts(log), available(log)) == ([{"a"}, {"a"}], [{"a"}, {"a"}])
+    assert log.unknown.members.tolist() == [1]
+    assert (log.applied.tolist(), log.examples) == ([1, 1], None)
+    with pytest.raises(FileFormatError, match="line 3: no client"):
+        read_log(path("1,a,ok,1,5", f"1,{null},ok,1,5"))
+    with pytest.raises(FileFormatError, match="line 2: no round"):
+        read_log(path(f" {null},a,ok,1,5"))
+    with pytest.raises(FileFormatError, match="line 2: time is"):
+        read_log(path(f"1,a,{null}", header="round,client,time"))
+    assert cohorts(read_log(path("1,a", f"2,{null}", header="round,clients"))) == [{"a"}, set()]
 
 
 def test_of_several_columns_that_may_say_who_took_part_one_is_asked_for(folder):

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from fedavot.audit import Participation, read_log
 from fedavot.audit.federation import NO_GROUP, federation_of
+from fedavot.audit.reading.files.blocks import NULLS
 from fedavot.audit.sample import truth, write_sample
 from fedavot.errors import FedavotError, FileFormatError, ImportanceError, OptionError
+from fedavot.importance import read_mapping
 from logs import compressed
 
 ROUNDING = 1e-15
@@ -79,6 +81,79 @@ def test_an_importance_file_is_read_as_everywhere(tmp_path, name, content):
     federation = federation_of(LOG, importance=saved(tmp_path, content, name))
     assert by_name(federation) == {"a": 0.75, "b": 0.25, "c": 0.0}
     assert federation.groups == ()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        (("12.5%", "37.5 %", "50%"), (0.125, 0.375, 0.5)),
+        (("12,5%", "37,5%", "50%"), (12.5, 37.5, 50)),
+        (("1.234%", "2.5%", "3%"), (1.234, 2.5, 3)),
+        (("1,234,567", "1,234", "12"), (1234567, 1234, 12)),
+        (("1,234.5", "999", "1,000"), (1234.5, 999, 1000)),
+        (("1.234,5", "999", "1.000"), (1234.5, 999, 1000)),
+        (("1.234.567", "1.000", "5"), (1234567, 1000, 5)),
+        (("1 234", "12 345 678", "5"), (1234, 12345678, 5)),
+        (("1\u00a0234,5", "1\u202f234", "5"), (1234.5, 1234, 5)),
+        (("1'234", "1\u2019234.5", "5"), (1234, 1234.5, 5)),
+        (("1_234", "12", "5"), (1234, 12, 5)),
+        (("0,25", "0,250", ",5"), (0.25, 0.25, 0.5)),
+        (("1,234", "0,5", "2"), (1.234, 0.5, 2)),
+        (("2,5e3", "1,0", "1"), (2500, 1, 1)),
+    ],
+)
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_numbers_are_read_as_people_write_them(tmp_path, numbers, expected, separator):
+    with (tmp_path / "i.csv").open("w", encoding="utf-8", newline="") as stream:
+        rows = zip("abc", numbers, strict=True)
+        csv.writer(stream, delimiter=separator).writerows([("client", "importance"), *rows])
+    found = by_name(federation_of(LOG, importance=tmp_path / "i.csv"))
+    shares = np.array(expected) / sum(expected)
+    assert found == pytest.approx(dict(zip("abc", shares.tolist(), strict=True)))
+    assert read_mapping(tmp_path / "i.csv").keys() == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        (("1,234", "5,678", "9"), r"line 2: .*'a' is '1,234'.*1234 or 1\.234"),
+        (("7", "1,234", "1.234"), r"line 3: .*'b' is '1,234'.*1234 or 1\.234"),
+        (("1.5", "2", "2,5"), r"line 4: .*'c' is '2,5'.*as in '1\.5'"),
+        (("50%", "25%", "25"), r"line 4: .*'c' is '25'.*as in '50%'"),
+        (("1,5", "many", "2"), r"line 3: .*'b' is 'many'; it must be a finite"),
+        (("1,5", "-1,5", "2"), r"line 3: .*'b' is '-1,5'; it must be a finite"),
+        (("12,34,567", "1", "2"), r"line 2: .*'a' is '12,34,567'"),
+        (("1 2", "1", "2"), r"line 2: .*'a' is '1 2'"),
+    ],
+)
+def test_numbers_that_may_mean_two_things_are_refused(tmp_path, numbers, words):
+    rows = "".join(f"{name};{number}\n" for name, number in zip("abc", numbers, strict=True))
+    path = saved(tmp_path, f"client;importance\n{rows}")
+    for read in (lambda: federation_of(LOG, importance=path), lambda: read_mapping(path)):
+        with pytest.raises(ImportanceError, match=words):
+            read()
+
+
+@pytest.mark.parametrize("name", ["Total", "SUM", "all", "Grand total"])
+@pytest.mark.parametrize("amount", ["10", "10.04"])
+def test_a_row_with_the_sum_of_the_others_is_no_client(tmp_path, name, amount):
+    path = saved(tmp_path, f"client,importance\na,5\nb,3\nc,2\n{name},{amount}\n")
+    with pytest.raises(ImportanceError, match=f"line 5: '{name}' has {amount}.*sum to 10.*remove"):
+        federation_of(LOG, importance=path)
+    path = saved(tmp_path, f"client,importance\na,5\nb,3\n{name},8\n")
+    known = federation_of(log_of([0, 1, 2], clients=("a", "b", name)), importance=path)
+    assert by_name(known)[name] == 0.5
+
+
+def test_a_client_called_all_with_an_importance_of_its_own_is_a_client():
+    found = by_name(federation_of(LOG, importance={"a": 1, "b": 1, "c": 1, "All": 1}))
+    assert found["All"] == 0.25
+
+
+def test_a_long_text_that_is_no_number_is_refused_at_once(tmp_path):
+    path = saved(tmp_path, f"client;importance\na;{'9' * 200_000}x\nb;1,5\nc;1\n")
+    with pytest.raises(ImportanceError, match="importance of client 'a' is"):
+        federation_of(LOG, importance=path)
 
 
 def test_a_file_may_be_called_uniform_if_it_has_a_folder(tmp_path, monkeypatch):
@@ -252,10 +327,12 @@ def test_a_share_is_split_equally_among_a_groups_clients_seen_or_not():
 
 def test_targets_are_read_from_a_file(tmp_path):
     groups = saved(tmp_path, "client,group\na,east\nb,west\nc,west\n", "g.csv")
-    targets = saved(tmp_path, "group,share\neast,0.5\nwest,5e-1\nnorth,0\n", "t.csv")
-    federation = federation_of(LOG, groups=groups, targets=targets)
-    assert by_name(federation) == {"a": 0.5, "b": 0.25, "c": 0.25}
-    assert federation.groups == ("east", "west")
+    for numbers in (("0.5", "5e-1", "0"), ("50%", "50.0 %", "0%"), ('"0,5"', '"0,50"', "0")):
+        shares = "".join(map("{},{}\n".format, ("east", "west", "north"), numbers))
+        targets = saved(tmp_path, f"group,share\n{shares}", "t.csv")
+        federation = federation_of(LOG, groups=groups, targets=targets)
+        assert by_name(federation) == {"a": 0.5, "b": 0.25, "c": 0.25}
+        assert federation.groups == ("east", "west")
 
 
 def test_with_targets_a_client_without_a_group_is_refused():
@@ -283,7 +360,7 @@ def test_the_samples_files_say_the_same_in_two_ways(tmp_path):
 
 NAMES = st.text(
     st.characters(exclude_categories=("Cs",), exclude_characters="\r\x00"), min_size=1, max_size=8
-).filter(lambda name: name.strip())
+).filter(lambda name: name.strip() not in NULLS)
 
 
 @given(st.dictionaries(NAMES, NAMES, min_size=1, max_size=6))
@@ -370,9 +447,13 @@ def test_a_bad_table_of_groups_is_refused_with_its_line_and_a_remedy(tmp_path, c
         ),
         ("group,share\ng,1\nh,-0.5\n", "line 3: share of group 'h' is '-0.5'"),
         ("group,share\ng,nan\n", "line 2: share of group 'g' is 'nan'"),
-        ("group,share\ng,50%\n", "line 2: share of group 'g' is '50%'"),
+        ("group,share\ng,50%\n", "shares of 1 group sum to 0.5, not 1"),
+        ("group,share\ng,50%\nh,0.5\n", "line 3: share of group 'h' is '0.5'.*as in '50%'"),
+        ('group,share\ng,"1,250"\nh,1\n', "line 2: share of group 'g' is '1,250'.*1250 or 1.25"),
         ("group,share\ng,\n", "line 2: share of group 'g' is ''"),
         ("group,share\ng,60\nh,40\n", "shares of 2 groups sum to 100, not 1; divide each"),
+        ("group,share\ng,0.5\nh,0.5\ntotal,1\n", "line 4: 'total' has 1.*remove"),
+        ("group,share\ng,1e308\nh,1e308\n", "sum to inf, not 1"),
         ("group,share\ng,0.9\n", "table.csv: the shares of 1 group sum to 0.9, not 1"),
         ("group,share\ng,0.5\ni,0.5\n", "has no share for 1 group: 'h'; it has 'g' and 'i'"),
         ("group,share\ng,0.5\nh,0.3\ni,0.2\n", "group 'i' has target share 0.2 and no clients"),

@@ -190,7 +190,7 @@ def _wanted(
     if importance == "uniform":
         amounts, source = dict.fromkeys([*log.clients, *group_of], 1.0), "the log"
     else:
-        amounts, own = importance_in(importance, columns)
+        amounts, own = importance_in(importance, columns, log.clients)
         group_of = own if groups is None else group_of
         source = called(importance, "importance")
     labels = ordered(list(dict.fromkeys(group_of.values())))[0]

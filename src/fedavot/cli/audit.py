@@ -162,10 +162,10 @@ def audit_command(log: Path, out: Path | None, compare: Path | None, **chosen: A
     """Report what a federation really optimises, from its LOG.
 
     LOG, a log of participation, is a CSV, JSON lines (either may be gzipped) or Parquet file, or a
-    folder of Parquet files: the parts of one log, which may be larger than memory. It has one row
-    per round and client, optionally with status and time; or one line per round with all its
-    clients; or one row per interval in which a client was available, with client, start and end;
-    or it is the log that fedavot.flower writes.
+    folder of files of one of these kinds: the parts of one log. A folder of Parquet files may be
+    larger than memory. The log has one row per round and client, optionally with status and time;
+    or one line per round with all its clients; or one row per interval in which a client was
+    available, with client, start and end; or it is the log that fedavot.flower writes.
 
     \b
     Try it on a sample:

@@ -35,6 +35,7 @@ NAMES = {
     "status": (
         *("status", "outcome", "result", "job_state", "job_status", "task_status", "task_state"),
         *("client_status", "client_state", "reply_status", "status_code", "success", "succeeded"),
+        *("http_status_code", "http_code", "response_code"),
         *("successful", "participated", "took_part", "exit_code", "exit_status", "return_code"),
         *("returncode", "error_code", "failed", "dropped", "timed_out"),
     ),

@@ -1,12 +1,14 @@
 """Labels as numbers: each distinct text is held once, and rows hold its code.
 
 The order of clients is that of `participation.ordered`. Rounds whose labels are whole numbers are
-ordered by size, and 07 is 7; other numbers likewise; dates by time; any other labels in order of
-first appearance. A round that no row names was not logged: it does not count as a round, and no
+ordered by size, and 07 is 7; other numbers likewise; dates by time; labels such as ``round_10``,
+the same text around whole numbers, by these; any other labels in order of first appearance, with a
+note. A round that no row names was not logged: it does not count as a round, and no
 client counts as absent from it.
 """
 
 import math
+import os
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -82,28 +84,48 @@ def order_rounds(labels: list[str]) -> Order:
     """Order the rounds with these labels, which come in order of first appearance."""
     whole = [_WHOLE.fullmatch(label) for label in labels]
     if all(whole):
-        integers = [int(match[1]) for match in whole if match]
-        large = any(not -_INT64 <= integer < _INT64 for integer in integers)
-        labelled = np.array(integers, dtype=object if large else np.int64)
-        numbers, place = np.unique(labelled, return_inverse=True)
-        notes = unlogged(int(numbers[0]), int(numbers[-1]), numbers.size)
-        return Order(place.astype(np.int32), numbers.size, None, notes)
+        return _by_number(whole)
     for read, timed in ((_decimals, False), (as_moments, True)):
         values = read(labels)
         if values is not None:
             distinct, place = np.unique(values, return_inverse=True)
             return Order(place.astype(np.int32), distinct.size, distinct if timed else None, [])
+    inner = [_WHOLE.fullmatch(label) for label in _without_ends(labels)]
+    if all(inner):
+        return _by_number(inner)
     first: dict[str, int] = {}
     spelt = [
         str(int(match[1])) if match else label for label, match in zip(labels, whole, strict=True)
     ]
     codes = np.array([first.setdefault(label, len(first)) for label in spelt], dtype=np.int32)
     other = labels[whole.index(None)]
-    mixed = [
+    note = (
         f"not all round labels are numbers ({other[:60]!r} is not): rounds are in the order in "
         "which they first appear"
-    ]
-    return Order(codes, len(first), None, mixed if any(whole) else [])
+    )
+    return Order(codes, len(first), None, [note] if len(first) > 1 else [])
+
+
+def _by_number(found: Sequence[re.Match[str] | None]) -> Order:
+    integers = [int(match[1]) for match in found if match]
+    large = any(not -_INT64 <= integer < _INT64 for integer in integers)
+    labelled = np.array(integers, dtype=object if large else np.int64)
+    numbers, place = np.unique(labelled, return_inverse=True)
+    notes = unlogged(int(numbers[0]), int(numbers[-1]), numbers.size)
+    return Order(place.astype(np.int32), numbers.size, None, notes)
+
+
+def _without_ends(labels: list[str]) -> list[str]:
+    """Return what is left of labels without the text that all begin with and all end with.
+
+    >>> _without_ends(["round_12 of 20", "round_1 of 20"])
+    ['12', '1']
+    """
+    rest = [label.strip() for label in labels]
+    for _ in range(2):  # the beginning, then the end as the beginning of the reversed text
+        shared = len(os.path.commonprefix(rest).rstrip("0123456789"))  # noqa: RUF071 (no paths)
+        rest = [label[shared:][::-1] for label in rest]
+    return rest
 
 
 def unlogged(low: int, high: int, n_rounds: int) -> list[str]:

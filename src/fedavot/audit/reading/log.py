@@ -184,10 +184,10 @@ def read_log(  # noqa: PLR0913 (an option for each thing that a file may leave o
     ----------
     path : path
         CSV (separated by commas, semicolons, tabs, vertical bars or spaces), JSON lines, either
-        compressed by gzip, or Parquet, or a folder of Parquet files with the same columns, which
-        are read as one log. Rows of (round, client), (round, client, status), both with or without
-        time; one line per round with all its clients; availability intervals (client,
-        start, end), with or without state; or the Flower strategy's participation log.
+        compressed by gzip, or Parquet, or a folder of files of one of these kinds with the same
+        columns, which are read as one log. Rows of (round, client), (round, client, status),
+        both with or without time; one line per round with all its clients; availability intervals
+        (client, start, end), with or without state; or the Flower strategy's participation log.
     columns : mapping of str, optional
         Names of columns that are not recognised, by their meaning, such as
         ``{"client": "device_id"}``. An empty name leaves a column out.
@@ -234,7 +234,7 @@ def read_log(  # noqa: PLR0913 (an option for each thing that a file may leave o
     kinds = ("rows", "intervals") if draw is None else ("intervals", "rows")
     sought = Sought(kinds, named, where=check_where(where))
     report = progress or silent
-    if kind_of(source) == "json" and is_flower_log(source):
+    if not source.is_dir() and kind_of(source) == "json" and is_flower_log(source):
         _refuse_draw(draw, source)
         return read_flower_log(source, objects(source, report, notes), notes)
     table = open_table(source, sought, report, notes)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence, total_by
 from fedavot.audit.participation import Participation, keys, ordered
-from fedavot.audit.reading.files.blocks import Batch, cut_off
+from fedavot.audit.reading.files.blocks import Batch, cut_off, missing
 from fedavot.audit.reading.labels import Codes, Order, counted, gathered, lookalikes, order_rounds
 from fedavot.audit.reading.moments import Clock
 from fedavot.audit.reading.statuses import (
@@ -84,19 +84,21 @@ def has_all(batch: Batch, roles: tuple[str, ...], event: str = "") -> None:
     ``event`` is the name of a column that distinguishes kinds of rows, if there is one.
     """
     for role in roles:
-        empty = batch.columns[role].str.strip_chars() == ""
+        empty = missing(batch.columns[role])
         if not empty.any():
             continue
         remedy: list[object] = [f"remove the {batch.unit}"]
         if event:
             events = batch.columns["event"].str.strip_chars()
             for name in roles:
-                events = events.zip_with(batch.columns[name].str.strip_chars() != "", NOTHING)
+                events = events.zip_with(~missing(batch.columns[name]), NOTHING)
             if likely := _likely(events.unique(maintain_order=True).to_list()):
                 some = Option("where", {event: likely})
                 remedy = ["read only the rows of some events, as in ", some]
-        place = batch.place(int(empty.arg_max() or 0))
-        raise FileFormatError(f"{place}: no {role}; fill it in, or ", *remedy)
+        row = int(empty.arg_max() or 0)
+        cell = batch.columns[role][row].strip()
+        found = f"no {role}" + f", which is what {cell!r} means" * bool(cell)
+        raise FileFormatError(f"{batch.place(row)}: {found}; fill it in, or ", *remedy)
 
 
 def meanings_of(
@@ -146,7 +148,7 @@ class _Rows:
             self._times = np.concatenate([self._times, more])
             np.minimum.at(self._times, rounds, times)
         if batch.whole:
-            there = (batch.columns["client"].str.strip_chars() != "").to_numpy()
+            there = (~missing(batch.columns["client"])).to_numpy()
             batch, rounds = batch.rows(there), rounds[there]
         self._round_parts.append(rounds)
         self._client_parts.append(self._clients.encode(batch.columns["client"]))

@@ -1,13 +1,13 @@
 """What the words and codes of a status column say about a client in a round.
 
 Words are known, or the caller says what they mean. The meaning of a code is never guessed: 0 is
-success as an exit code, and failure as a flag. Only a column's name, such as ``exit_code`` or
-``success``, may decide; otherwise the log is refused, and the message gives the consequences of
-each reading.
+success as an exit code, and failure as a flag. Only a column's name, such as ``exit_code``,
+``success`` or ``http_status``, may decide; otherwise the log is refused, and the message gives the
+consequences of each reading.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 
 from fedavot._checks import enumerated, quoted, shown
@@ -29,7 +29,7 @@ STATUSES = {
         *("not_asked", "not_selected", "not_sampled", "not_chosen", "unselected"),
     ),
     ABSENT: ("offline", "unavailable", "absent", "unreachable", "not_available"),
-    UNKNOWN: ("", "unknown", "n/a", "na", "nan", "null", "none", "?"),
+    UNKNOWN: ("", "unknown", "n/a", "na", "nan", "null", "none", "\\N", "?"),
     FAILED: (
         *("failed", "fail", "failure", "false", "no", "error", "timeout", "timed_out", "late"),
         *("dropped", "dropout", "drop_out", "crashed", "cancelled", "canceled", "aborted"),
@@ -65,15 +65,21 @@ ONE_IS_SUCCESS = (
     *("replied", "aggregated", "trained", "is_success", "is_ok"),
 )
 """Names of columns that say what their codes mean."""
+HTTP_IF_ALL_ARE = ("status_code", "response_code")
+"""Names of columns with HTTP codes, if all codes are from 100 to 599. A name with the word ``http``
+needs no such condition."""
 NEGATIVE = re.compile(
     r"(^|_)(fail|error|exception|drop|miss|lost|late($|_)|timed?_?out|absent|offline|skip|reject|"
     r"refus|crash|abort|cancel|kill|disconnect|invalid|unable|cannot|not_|no_)"
 )
 """Words and column names that denote a failure: there ``true`` does not mean success."""
 _CODE = re.compile(r"[+-]?[0-9]+(\.0*)?")
+_HTTP = re.compile(r"[1-5][0-9]{2}")
 _QUALIFIED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _FLAGS = ("true", "false", "yes", "no", "t", "f", "y", "n")
-_WORD = {word: meaning for meaning, words in STATUSES.items() for word in words}
+_LETTERS = ({"t": TOOK_PART, "f": FAILED}, {"y": TOOK_PART, "n": FAILED})
+"""Letters that are flags if a column has no other words; elsewhere F may be short for finished."""
+_WORD = {word.lower(): meaning for meaning, words in STATUSES.items() for word in words}
 _UNSAID = -1
 
 
@@ -108,11 +114,13 @@ def read_statuses(
     source : path
         The file, for messages.
     """
-    meanings = {}
+    meanings, last = {}, plain(name.rpartition(".")[2])
+    words = {status.strip() for status in counts}
+    certain = {**_by_name(words, last), **told}
     for status in counts:
-        found = told.get(status.strip(), _UNSAID)
+        found = certain.get(status.strip(), _UNSAID)
         if found == _UNSAID:
-            found = _meaning(status.strip(), plain(name.rpartition(".")[2]), told)
+            found = _meaning(status.strip(), last, told)
         meanings[status] = told.get(OTHER, _UNSAID) if found == _UNSAID else found
     if _UNSAID in meanings.values():
         raise _question(meanings, counts, name, source)
@@ -142,6 +150,18 @@ def note_on(meanings: Mapping[str, int], counts: Mapping[str, int]) -> str:
 def is_status(word: str) -> bool:
     """Return whether a word is a status that is known."""
     return not _CODE.fullmatch(word.strip()) and _of_word(word.strip()) != _UNSAID
+
+
+def _by_name(words: Set[str], name: str) -> dict[str, int]:
+    """Return the meanings of HTTP codes, and of letters that are flags."""
+    known = {word for word in words if _of_word(word) != UNKNOWN}
+    codes = set(filter(_HTTP.fullmatch, known))
+    if "http" in name.split("_") or (name in HTTP_IF_ALL_ARE and codes == known):
+        return {code: TOOK_PART if code.startswith("2") else FAILED for code in codes}
+    for flags in () if NEGATIVE.search(name) else _LETTERS:
+        if flags.keys() >= set(map(str.lower, known)):
+            return {word: flags[word.lower()] for word in known}
+    return {}
 
 
 def _meaning(status: str, name: str, told: Mapping[str, int]) -> int:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence, total_by
 from fedavot.audit.participation import Participation, Totals, keys, ordered
-from fedavot.audit.reading.files.blocks import Batch, Report, Table
+from fedavot.audit.reading.files.blocks import Batch, Report, Table, missing
 from fedavot.audit.reading.files.parquet import Child
 from fedavot.audit.reading.labels import counted, gathered, lookalikes, unlogged
 from fedavot.audit.reading.rows import (
@@ -113,7 +113,7 @@ def _counts(parts: Child, how: Read, role: str) -> dict[str, int]:
     """Return the number of rows of each value of a column, as text, in the order of the codes."""
     (found,) = parts.ask({"what": "count", "column": how.names[role]})
     values = found["value"].cast(pl.String).fill_null("")
-    if role == "client" and (values.str.strip_chars() == "").any():
+    if role == "client" and missing(values).any():
         raise FileFormatError(
             f"{how.source}: there are rows with no client; fill it in, or remove the rows"
         )

@@ -1,14 +1,12 @@
 """Importance by client, groups of clients, and shares of groups, from files or mappings."""
 
-from collections.abc import Mapping
-from math import fsum
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from fedavot._checks import SUM_SLACK, as_double, shown
+from fedavot._checks import SUM_SLACK
 from fedavot._files import PathLike
+from fedavot._numerals import amounts
 from fedavot._reading import json_in, read_text
 from fedavot.audit.reading.columns import KINDS, NAMES, plain
 from fedavot.audit.reading.files.blocks import kind_of
@@ -20,6 +18,10 @@ from fedavot.errors import FileFormatError, ImportanceError, OptionError
 
 Columns = Mapping[str, str]
 """Names of columns by their meaning, as callers give them."""
+TOTALS = ("total", "totals", "grand_total", "sum", "all", "overall")
+"""Names of rows with the sum of the others, which people and spreadsheets add to a table."""
+ROUNDED = 0.01
+"""Relative difference between such a sum and that of the others, if these are rounded."""
 
 
 class _Row(NamedTuple):
@@ -30,20 +32,21 @@ class _Row(NamedTuple):
 
 
 def importance_in(
-    given: PathLike | Mapping[str, float], columns: Columns
+    given: PathLike | Mapping[str, float], columns: Columns, clients: Collection[str]
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Return the importance of each client, and its group where a file has a column of groups."""
+    """Return the importance of each client, and its group where a file has a column of groups.
+
+    ``clients`` are those of the log.
+    """
     rows = _rows(given, "importance", columns)
-    amounts = {
-        name: _amount(row.values["importance"], f"{row.place}importance of client {name!r}")
-        for name, row in rows.items()
-    }
-    if not isinstance(given, Mapping) and not any(amounts.values()):
+    wanted = _amounts(rows, "importance", "client")
+    _refuse_total(wanted, rows, clients)
+    if not isinstance(given, Mapping) and not any(wanted.values()):
         raise ImportanceError(
             f"{given} gives no client an importance above 0; at least one client needs it"
         )
     groups = {name: row.values.get("group", "") for name, row in rows.items()}
-    return amounts, {name: group for name, group in groups.items() if group.strip()}
+    return wanted, {name: group for name, group in groups.items() if group.strip()}
 
 
 def groups_in(given: PathLike | Mapping[str, str], columns: Columns) -> dict[str, str]:
@@ -61,11 +64,10 @@ def groups_in(given: PathLike | Mapping[str, str], columns: Columns) -> dict[str
 
 def targets_in(given: PathLike | Mapping[str, float], columns: Columns) -> dict[str, float]:
     """Return the share of each group."""
-    shares = {
-        label: _amount(row.values["share"], f"{row.place}share of group {label!r}")
-        for label, row in _rows(given, "targets", columns).items()
-    }
-    total = fsum(shares.values())
+    rows = _rows(given, "targets", columns)
+    shares = _amounts(rows, "share", "group")
+    _refuse_total(shares, rows, ())
+    total = sum(shares.values())
     if not abs(total - 1.0) <= SUM_SLACK:
         raise ImportanceError(
             f"{called(given, 'targets')}: the shares of {counted(len(shares), 'group')} sum to "
@@ -92,15 +94,39 @@ def _rows(given: Any, kind: str, columns: Columns) -> dict[str, _Row]:
             rows[spelt(name)] = _Row({value: held}, "")
         return rows
     source = Path(given)
-    mapping = _mapping_in(source, kind) if kind_of(source) == "json" else None
-    if mapping is not None:
-        return mapping
+    if not source.is_dir() and kind_of(source) == "json":
+        mapping = _mapping_in(source, kind)
+        if mapping is not None:
+            return mapping
     table = rows_by_name(source, kind, columns)
     cells = {role: column.to_list() for role, column in table.columns.items()}
     return {
         name: _Row({role: held[at] for role, held in cells.items()}, f"{table.place(at)}: ")
         for at, name in enumerate(cells[key])
     }
+
+
+def _amounts(rows: Mapping[str, _Row], role: str, key: str) -> dict[str, float]:
+    named = list(rows.items())
+    found = amounts(
+        [row.values[role] for row in rows.values()],
+        lambda at: f"{named[at][1].place}{role} of {key} {named[at][0]!r}",
+    )
+    return dict(zip(rows, found, strict=True))
+
+
+def _refuse_total(
+    found: Mapping[str, float], rows: Mapping[str, _Row], clients: Collection[str]
+) -> None:
+    """Refuse a row with the sum of the others, unless it is called like a client of the log."""
+    for name, amount in found.items():
+        if amount > 0 and plain(name) in TOTALS and name not in clients:
+            rest = sum(other for label, other in found.items() if label != name)
+            if abs(amount - rest) <= ROUNDED * amount:
+                raise ImportanceError(
+                    f"{rows[name].place}{name!r} has {amount:.10g}, and the others sum to "
+                    f"{rest:.10g}: this is their total; remove it"
+                )
 
 
 def _mapping_in(source: Path, kind: str) -> dict[str, _Row] | None:
@@ -122,13 +148,3 @@ def _mapping_in(source: Path, kind: str) -> dict[str, _Row] | None:
         )
         for name, held in content.items()
     }
-
-
-def _amount(value: Any, what: str) -> float:
-    try:
-        number = np.nan if isinstance(value, bool) else as_double(value)
-    except (TypeError, ValueError, OverflowError):
-        number = np.nan
-    if not 0 <= number < np.inf:
-        raise ImportanceError(f"{what} is {shown(value)}; it must be a finite number, at least 0")
-    return number

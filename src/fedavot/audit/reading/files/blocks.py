@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from fedavot._reading import decoded
 from fedavot.audit.reading.columns import Layout
 from fedavot.audit.reading.files.parquet import Child
+from fedavot.audit.reading.files.parquet_child import parts_in
 from fedavot.errors import FileFormatError
 
 Report = Callable[[int, int], object]
@@ -44,6 +45,9 @@ FOREIGN = {
     b"SQLite format 3": "an SQLite database; export the table as CSV",
     b"ARROW1": "an Arrow file; write it as Parquet",
 }
+
+NULLS = ("", "\\N", "NULL", "null", "None", "NaN", "nan", "n/a", "N/A")
+"""What databases and programs write where there is no value."""
 
 
 def silent(done: int, total: int) -> None:
@@ -96,6 +100,11 @@ class Batch:
         return replace(self, columns=columns, places=[self.places[i] for i in at.tolist()])
 
 
+def missing(values: pl.Series) -> pl.Series:
+    """Return which values of a column of text say that there is none."""
+    return values.str.strip_chars().is_in(NULLS)
+
+
 class Table(NamedTuple):
     """The names of a table's columns, which of them are read and as what, and the rows.
 
@@ -109,12 +118,15 @@ class Table(NamedTuple):
 
 
 def kind_of(source: Path) -> str:
-    """Return ``parquet``, ``json`` or ``csv``, according to a file's first bytes.
+    """Return ``parquet``, ``json`` or ``csv``, according to the first bytes of a file.
 
-    A folder is taken to hold Parquet files, which are the parts of one log.
+    A folder with the parts of a log is of the kind of its files: of the first kind of these three,
+    if it has files of several.
     """
     if source.is_dir():
-        return "parquet"
+        files = [part for part in map(Path, parts_in(str(source))) if part.is_file()]
+        kinds = {kind_of(part) for part in files if part.stat().st_size}
+        return next((kind for kind in ("parquet", "json") if kind in kinds), "csv")
     with source.open("rb") as stream:
         raw = stream.read(4096)
     packed = raw.startswith(GZIP)

@@ -38,6 +38,7 @@ from fedavot.audit.reading.columns import (
     sought_in,
 )
 from fedavot.audit.reading.files.blocks import (
+    NULLS,
     PARQUET,
     Batch,
     Block,
@@ -48,9 +49,9 @@ from fedavot.audit.reading.files.blocks import (
     silent,
     text_blocks,
 )
+from fedavot.audit.reading.files.folders import joined, parts_of
 from fedavot.audit.reading.files.json_lines import open_json
 from fedavot.audit.reading.files.parquet import Child
-from fedavot.audit.reading.files.parquet_child import parts_in
 from fedavot.errors import FileFormatError, Option, OptionError
 
 TIMES = ("time", "start", "end", "known_from", "known_until")
@@ -62,11 +63,16 @@ _LIST = re.compile(r"[;,|]")
 
 def open_table(source: Path, sought: Sought, report: Report, notes: list[str]) -> Table:
     """Find the columns of a file of any kind, and read its rows on demand."""
-    opened = {"csv": open_csv, "json": open_json, "parquet": open_parquet}[kind_of(source)]
-    table = opened(source, sought, report, notes)
+    kind = kind_of(source)
+    if kind == "parquet":
+        table = open_parquet(source, sought, report, notes)
+    else:
+        opened = open_json if kind == "json" else open_csv
+        parts = parts_of(source, kind, notes)
+        table = joined(parts, lambda part, *more: opened(part, sought, *more), report, notes)
     if sought.where:
         table = table._replace(batches=_chosen(source, table, sought, notes))
-    if kind_of(source) != "json" and "client" in table.layout.places:
+    if kind != "json" and "client" in table.layout.places:
         listed = plain(table.header[table.layout.places["client"]]) in LISTS
         table = table._replace(batches=_listed(table.batches, named=listed))
     return table
@@ -109,7 +115,7 @@ def rows_by_name(source: Path, kind: str, columns: Mapping[str, str]) -> Batch:
     found = replace(batches[0], columns=joined, places=[p for b in batches for p in b.places])
     first: dict[str, int] = {}
     for at, name in enumerate(cells[key]):
-        if not name.strip():
+        if name.strip() in NULLS:
             raise FileFormatError(
                 f"{found.place(at)}: no {key}; fill it in, or remove the {found.unit}"
             )
@@ -152,7 +158,7 @@ def _chosen(source: Path, table: Table, sought: Sought, notes: list[str]) -> Ite
 
 def open_parquet(source: Path, sought: Sought, report: Report, notes: list[str]) -> Table:
     """Read the schema of a Parquet file or folder now, and its rows on demand."""
-    parts = _parts_of(source)
+    parts = parts_of(source, "parquet", notes)
     for part in parts:
         _refuse_cut_off(part)
     child = Child(source, parts)
@@ -164,21 +170,6 @@ def open_parquet(source: Path, sought: Sought, report: Report, notes: list[str])
         raise
     names = {role: child.schema.names[at] for role, at in layout.places.items()}
     return Table(child.schema.names, layout, _batches(child, names, report), child)
-
-
-def _parts_of(source: Path) -> list[Path]:
-    """Return the files of a log, or refuse a folder that contains other files."""
-    parts = [Path(path) for path in parts_in(str(source))]
-    if not parts:
-        raise FileFormatError(f"{source} is an empty folder; give one that has Parquet files")
-    for part in parts if source.is_dir() else ():
-        if part.is_dir() or not part.stat().st_size or kind_of(part) != "parquet":
-            found = "a folder" if part.is_dir() else "not Parquet"
-            raise FileFormatError(
-                f"{part} is {found}; a folder that is read as one log has its Parquet files and "
-                "nothing else: move it elsewhere"
-            )
-    return parts
 
 
 def _refuse_cut_off(part: Path) -> None:

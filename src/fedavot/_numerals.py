@@ -1,0 +1,102 @@
+"""Columns of amounts as people and spreadsheets write them: 1234.5, 1,234.5, 1.234,5 or 12.5 %.
+
+A column is written in one way: with a decimal point or a decimal comma, with or without a mark
+between thousands, and with a percent sign in all rows or in none. The whole column decides which
+way it is. If commas may be decimal or separate thousands in all of its numbers, it is refused.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedavot._checks import as_double, shown
+from fedavot.errors import ImportanceError
+
+_MARKS = str.maketrans("\u00a0\u2009\u202f\u2019", "   '")
+"""No-break and thin spaces, and the typographic apostrophe, with their plain equivalents."""
+
+
+class _Way(NamedTuple):
+    decimal: str
+    thousands: str
+    percent: bool
+    pattern: re.Pattern[str]
+
+    def number(self, text: str) -> float:
+        digits = text.rstrip("% ").replace(self.thousands, "").replace(self.decimal, ".")
+        return float(digits) / (100.0 if self.percent else 1.0)
+
+
+def _way(decimal: str, thousands: str, percent: bool) -> _Way:
+    point = re.escape(decimal)
+    grouped = rf"[1-9][0-9]{{0,2}}(?:{re.escape(thousands)}[0-9]{{3}})+(?:{point}[0-9]*)?"
+    simple = rf"(?:[0-9]+(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?"
+    end = " *%" if percent else ""
+    return _Way(decimal, thousands, percent, re.compile(f"[+-]?(?:{grouped}|{simple}){end}"))
+
+
+_WAYS = [
+    _way(decimal, thousands, percent)
+    for decimal, marks in ((".", ", '_"), (",", ". '_"))
+    for thousands in marks
+    for percent in (False, True)
+]
+
+
+def amounts(values: Sequence[Any], what: Callable[[int], str]) -> list[float]:
+    """Return the numbers of a column, which are finite and at least 0.
+
+    Parameters
+    ----------
+    values : sequence
+        Numbers, or text.
+    what : function from int to str
+        What the value at a position is, for messages.
+    """
+    numbers = list(map(_plain, values))
+    if any(map(np.isnan, numbers)) and all(isinstance(value, str) for value in values):
+        numbers = _in_one_way([value.strip().translate(_MARKS) for value in values], what)
+    for at, number in enumerate(numbers):
+        if not 0 <= number < np.inf:
+            raise _refusal(values[at], what(at))
+    return numbers
+
+
+def _plain(value: Any) -> float:
+    try:
+        return np.nan if isinstance(value, bool) else as_double(value)
+    except (TypeError, ValueError, OverflowError):
+        return np.nan
+
+
+def _in_one_way(texts: list[str], what: Callable[[int], str]) -> list[float]:
+    ways = _WAYS
+    for at, text in enumerate(texts):
+        ways = [way for way in ways if way.pattern.fullmatch(text)]
+        if not ways:
+            fitting = [way for way in _WAYS if way.pattern.fullmatch(text)]
+            if not fitting:
+                raise _refusal(text, what(at))
+            others = (t for t in texts[:at] if not any(w.pattern.fullmatch(t) for w in fitting))
+            raise ImportanceError(
+                f"{what(at)} is {shown(text)}, and numbers before it are written in another way, "
+                f"as in {shown(next(others, texts[at - 1]))}; write all of them in one way"
+            )
+    readings = {tuple(map(way.number, texts)): way for way in ways}
+    # Points are decimal wherever they can be, as in columns of numbers alone.
+    first, *rest = readings
+    if rest and any("," in text for text in texts):
+        at = next(at for at in range(len(texts)) if first[at] != rest[0][at])
+        either = " or ".join(f"{reading[at]:.15g}" for reading in (first, rest[0]))
+        raise ImportanceError(
+            f"{what(at)} is {shown(texts[at])}, and no number in the column shows whether commas "
+            f"are decimal or separate thousands: is it {either}? Write the numbers with decimal "
+            "points, and without separators of thousands"
+        )
+    return list(first)
+
+
+def _refusal(value: object, what: str) -> ImportanceError:
+    return ImportanceError(f"{what} is {shown(value)}; it must be a finite number, at least 0")
