@@ -372,7 +372,7 @@ def test_a_bad_option_is_refused_before_the_log_is_read(log, monkeypatch, option
     def read(*_, **__):
         raise AssertionError("the log was read")
 
-    monkeypatch.setattr("fedavot.audit.reading.log.kind_of", read)
+    monkeypatch.setattr("fedavot.audit.reading.log.files_of", read)
     assert told in refused("audit", log, *options)
 
 
@@ -579,5 +579,5 @@ def test_a_folder_without_a_log_is_refused_in_one_line(tmp_path):
     (tmp_path / "empty").mkdir()
     done = run("audit", "empty")
     assert done.exit_code == 2
-    assert "empty is an empty folder" in words(done.output)
+    assert "empty has no file with rows" in words(done.output)
     assert not (tmp_path / "audit-empty").exists()

@@ -5,6 +5,7 @@ between thousands, and with a percent sign in all rows or in none. The whole col
 way it is. If commas may be decimal or separate thousands in all of its numbers, it is refused.
 """
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -56,8 +57,13 @@ def amounts(values: Sequence[Any], what: Callable[[int], str]) -> list[float]:
         What the value at a position is, for messages.
     """
     numbers = list(map(_plain, values))
-    if any(map(np.isnan, numbers)) and all(isinstance(value, str) for value in values):
-        numbers = _in_one_way([value.strip().translate(_MARKS) for value in values], what)
+    unread = [value for value, number in zip(values, numbers, strict=True) if math.isnan(number)]
+    if unread and all(isinstance(value, str) for value in unread):
+        texts = [
+            value.strip().translate(_MARKS) if isinstance(value, str) else repr(number)
+            for value, number in zip(values, numbers, strict=True)
+        ]
+        numbers = _in_one_way(texts, what)
     for at, number in enumerate(numbers):
         if not 0 <= number < np.inf:
             raise _refusal(values[at], what(at))

@@ -1,6 +1,7 @@
 """A folder of files is one log; what is larger than memory is counted as it passes by."""
 
 import gzip
+import json
 import re
 
 import numpy as np
@@ -305,7 +306,7 @@ def test_progress_in_a_folder_of_text_is_that_of_all_parts(tmp_path):
         ("csv", "part-00001.csv", b"round,device\n1,a\n", r"00001\.csv has .*'device'.*'client'"),
         ("csv", "part-00001.csv", b"3,a\n4,b\n", r"part-00001\.csv, line 1: the columns are '3'"),
         ("json", "part-00001.json", b'{"round":1,"node":"a"}\n', r"00001\.json has .*'node'"),
-        ("csv", "part-00001.json", b'{"round":1,"client":"a"}\n', r"0\.csv is not JSON lines"),
+        ("csv", "part-00001.json", b'{"round":1,"client":"a"}\n', r"CSV .* and JSON lines \(part"),
         ("csv", "more", None, "more is a folder"),
         ("csv", "data.zip", b"PK\x03\x04xxxx", r"data\.zip is a zip archive"),
     ],
@@ -317,9 +318,26 @@ def test_a_folder_of_text_that_is_not_one_log_is_refused(tmp_path, kind, name, c
         read_log(folder)
 
 
+@pytest.mark.parametrize("content", [b"", b"\n \n", gzip.compress(b"")])
+def test_a_part_without_a_line_is_skipped_with_a_note(tmp_path, content):
+    folder = text_parts(rows().select("round", "client"), tmp_path / "log", "csv")
+    before = read_log(folder)
+    (folder / "part-00009.csv").write_bytes(content)
+    after = read_log(folder)
+    assert after.members.tolist() == before.members.tolist()
+    assert [note for note in after.notes if "1 empty file" in note]
+
+
+def test_a_folder_of_flower_logs_is_refused(tmp_path):
+    line = {"format": "fedavot-participation", "version": 1, "round": 1}
+    (tmp_path / "one.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(FileFormatError, match="logs of the Flower strategy; give one of them"):
+        read_log(tmp_path)
+
+
 def test_a_folder_of_empty_files_is_refused(tmp_path):
     (tmp_path / "part-0.csv").touch()
-    with pytest.raises(FileFormatError, match="is an empty folder"):
+    with pytest.raises(FileFormatError, match="has no file with rows"):
         read_log(tmp_path)
 
 
@@ -370,11 +388,11 @@ def cut(folder):
 @pytest.mark.parametrize(
     ("spoil", "match"),
     [
-        (emptied, "log is an empty folder"),
+        (emptied, "log has no file with rows"),
         (renamed, r"part-2\.parquet has .*'device' \(String\).*part-0\.parquet has .*'client'"),
         (retyped, r"part-2\.parquet has 'round' \(String\).*part-0\.parquet has 'round' \(Int64\)"),
-        (written("notes.txt", b"to do"), r"notes\.txt is not Parquet"),
-        (written("part-2.parquet", b""), r"part-2\.parquet is not Parquet"),
+        (written("notes.txt", b"to do"), r"CSV \(notes\.txt\) and Parquet \(part-0\.parquet\)"),
+        (written("part-2.parquet", b""), r"part-2\.parquet is empty, not Parquet"),
         (lambda folder: (folder / "more").mkdir(), "more is a folder"),
         (damaged, r"part-2\.parquet is damaged"),
         (cut, r"part-2\.parquet is cut off"),

@@ -557,6 +557,36 @@ def test_every_code_of_success_is_success_if_the_name_says_http(folder, name, st
     assert cohorts(read_log(folder / "log", statuses={"202": "failed"})) == [{"a"}]
 
 
+def test_a_name_says_http_wherever_it_is_nested_and_codes_may_be_decimals(folder):
+    path = written(
+        folder,
+        lines(
+            {"round": 1, "client": "a", "http": {"status": 200}},
+            {"round": 1, "client": "b", "http": {"status": 503}},
+        ),
+    )
+    assert cohorts(read_log(path)) == [{"a"}]
+    path = written(folder, "round,client,http_status\n1,a,200.0\n1,b,503.0\n")
+    assert cohorts(read_log(path)) == [{"a"}]
+
+
+@pytest.mark.parametrize(
+    "labels", [["0.5s", "0.25s", "0.125s"], ["v1.5", "v1.25"], ["round-1", "round 2", "round-10"]]
+)
+def test_labels_that_differ_in_more_than_a_whole_number_stay_in_order(folder, labels):
+    rows = "".join(f"{label},c{at}\n" for at, label in enumerate(labels))
+    log = read_log(written(folder, f"round,client\n{rows}"))
+    assert cohorts(log) == [{f"c{at}"} for at in range(len(labels))]
+    assert any("in which they first appear" in note for note in log.notes)
+
+
+def test_a_null_among_the_clients_of_a_line_is_refused(folder):
+    with pytest.raises(FileFormatError, match="line 2: no client, which is what 'nan' means"):
+        read_log(written(folder, "round,clients\n1,a;nan;b\n"))
+    log = read_log(written(folder, "round,clients\n1,a;b\n2,NULL\n"))
+    assert cohorts(log) == [{"a", "b"}, set()]
+
+
 def test_codes_that_fail_because_another_means_success_are_counted_in_a_note(folder):
     log = read_log(written(folder, HTTP.format("status")), statuses={"200": "ok"})
     assert cohorts(log) == [{"a"}]

@@ -145,6 +145,37 @@ def test_a_row_with_the_sum_of_the_others_is_no_client(tmp_path, name, amount):
     assert by_name(known)[name] == 0.5
 
 
+def test_two_rows_with_the_sum_of_the_others_do_not_hide_each_other(tmp_path):
+    path = saved(tmp_path, "client,importance\na,1\nb,2\ntotal,3\nall,3\n")
+    with pytest.raises(ImportanceError, match="'total' has 3, and the others sum to 3"):
+        federation_of(LOG, importance=path)
+
+
+def test_shares_that_sum_to_one_have_no_total(tmp_path):
+    groups = {"a": "all", "b": "all", "c": "x"}
+    found = federation_of(LOG, groups=groups, targets={"all": 0.5, "x": 0.5})
+    assert by_name(found) == {"a": 0.25, "b": 0.25, "c": 0.5}
+
+
+def test_a_group_that_is_a_null_is_no_group(tmp_path):
+    path = saved(tmp_path, "client,importance,group\na,1,NULL\nb,1,x\nc,1,x\n")
+    found = federation_of(LOG, importance=path)
+    assert "NULL" not in found.groups
+    path = saved(tmp_path, "client,group\na,x\nb,\\N\nc,x\n")
+    with pytest.raises(FileFormatError, match="line 3: no group"):
+        federation_of(LOG, groups=path)
+
+
+def test_tables_that_accompany_a_log_are_single_files(tmp_path):
+    with pytest.raises(FileFormatError, match="is a folder; give a table of importance as one"):
+        federation_of(LOG, importance=tmp_path)
+
+
+def test_numbers_and_text_may_stand_together_in_json(tmp_path):
+    path = saved(tmp_path, '{"a": 5, "b": "1,000", "c": "2,000,000"}', "importance.json")
+    assert read_mapping(path) == {"a": 5, "b": 1000, "c": 2_000_000}
+
+
 def test_a_client_called_all_with_an_importance_of_its_own_is_a_client():
     found = by_name(federation_of(LOG, importance={"a": 1, "b": 1, "c": 1, "All": 1}))
     assert found["All"] == 0.25

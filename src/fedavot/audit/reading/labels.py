@@ -1,10 +1,10 @@
 """Labels as numbers: each distinct text is held once, and rows hold its code.
 
 The order of clients is that of `participation.ordered`. Rounds whose labels are whole numbers are
-ordered by size, and 07 is 7; other numbers likewise; dates by time; labels such as ``round_10``,
-the same text around whole numbers, by these; any other labels in order of first appearance, with a
-note. A round that no row names was not logged: it does not count as a round, and no
-client counts as absent from it.
+ordered by size, and 07 is 7; other numbers likewise; dates by time; labels that differ only in one
+whole number, such as ``round_10``, by that number; any other labels in order of first appearance,
+with a note. A round that no row names was not logged: it does not count as a round, and no client
+counts as absent from it.
 """
 
 import math
@@ -23,6 +23,8 @@ from fedavot.audit.reading.moments import as_moments
 
 _Number = TypeVar("_Number", bound=np.generic)
 _WHOLE = re.compile(r"\s*([+-]?[0-9]{1,4000})(\.0*)?\s*")
+_DIGITS = re.compile(r"([0-9]{1,4000})")
+_IN_NUMBER = re.compile(r"[0-9][.,]$")
 _INT64 = 1 << 63
 
 
@@ -90,7 +92,7 @@ def order_rounds(labels: list[str]) -> Order:
         if values is not None:
             distinct, place = np.unique(values, return_inverse=True)
             return Order(place.astype(np.int32), distinct.size, distinct if timed else None, [])
-    inner = [_WHOLE.fullmatch(label) for label in _without_ends(labels)]
+    inner = [_DIGITS.fullmatch(label) for label in _without_ends(labels)]
     if all(inner):
         return _by_number(inner)
     first: dict[str, int] = {}
@@ -123,8 +125,10 @@ def _without_ends(labels: list[str]) -> list[str]:
     """
     rest = [label.strip() for label in labels]
     for _ in range(2):  # the beginning, then the end as the beginning of the reversed text
-        shared = len(os.path.commonprefix(rest).rstrip("0123456789"))  # noqa: RUF071 (no paths)
-        rest = [label[shared:][::-1] for label in rest]
+        shared = os.path.commonprefix(rest).rstrip("0123456789")  # noqa: RUF071 (no paths)
+        if _IN_NUMBER.search(shared):
+            return labels  # what differs are digits of a decimal number
+        rest = [label[len(shared) :][::-1] for label in rest]
     return rest
 
 

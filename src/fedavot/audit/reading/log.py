@@ -25,7 +25,8 @@ from fedavot._files import PathLike
 from fedavot._incidence import Incidence
 from fedavot.audit.participation import Participation, ordered
 from fedavot.audit.reading.columns import Sought, check_columns, check_where, runs_in, unread
-from fedavot.audit.reading.files.blocks import Table, kind_of, silent
+from fedavot.audit.reading.files.blocks import Table, silent
+from fedavot.audit.reading.files.folders import files_of
 from fedavot.audit.reading.files.json_lines import Objects, first_of, objects, plain
 from fedavot.audit.reading.files.tables import open_table, rows_by_name
 from fedavot.audit.reading.intervals import Draw, collect, coverage_in, read_intervals
@@ -234,10 +235,16 @@ def read_log(  # noqa: PLR0913 (an option for each thing that a file may leave o
     kinds = ("rows", "intervals") if draw is None else ("intervals", "rows")
     sought = Sought(kinds, named, where=check_where(where))
     report = progress or silent
-    if not source.is_dir() and kind_of(source) == "json" and is_flower_log(source):
+    files = files_of(source, notes)
+    if files.kind == "json" and is_flower_log(files.paths[0]):
         _refuse_draw(draw, source)
+        if source.is_dir():
+            raise FileFormatError(
+                f"{source} has logs of the Flower strategy; give one of them, or join those of one "
+                "run in one file, in their order"
+            )
         return read_flower_log(source, objects(source, report, notes), notes)
-    table = open_table(source, sought, report, notes)
+    table = open_table(source, files, sought, report, notes)
     notes += unread(table.header, table.layout)
     if table.layout.kind == "rows":
         _refuse_draw(draw, source)

@@ -72,7 +72,8 @@ def read_rows(batches: Iterator[Batch], how: Read, notes: list[str]) -> Particip
     log = _Rows(how)
     for batch in batches:
         if batch.cut_in is not None and not log.takes(batch):
-            notes.append(cut_off(batch.places[0]))
+            where = f"{batch.source.name}: " if batch.source != how.source else ""
+            notes.append(f"{where}{cut_off(batch.places[0])}")
             continue
         log.add(batch)
     return log.finish(notes)
@@ -99,6 +100,20 @@ def has_all(batch: Batch, roles: tuple[str, ...], event: str = "") -> None:
         cell = batch.columns[role][row].strip()
         found = f"no {role}" + f", which is what {cell!r} means" * bool(cell)
         raise FileFormatError(f"{batch.place(row)}: {found}; fill it in, or ", *remedy)
+
+
+def _refuse_nulls_among(batch: Batch, there: NDArray[np.bool_]) -> None:
+    """Refuse a word for a missing value among the clients of a line; alone it says: nobody."""
+    named = (batch.columns["client"].str.strip_chars() != "").to_numpy()
+    null, places = named & ~there, np.asarray(batch.places)
+    among = np.flatnonzero(null & np.isin(places, places[there])) if null.any() else null[:0]
+    if among.size:
+        row = int(among[0])
+        cell = batch.columns["client"][row].strip()
+        raise FileFormatError(
+            f"{batch.place(row)}: no client, which is what {cell!r} means; rename it, or remove it "
+            "from the list"
+        )
 
 
 def meanings_of(
@@ -149,6 +164,7 @@ class _Rows:
             np.minimum.at(self._times, rounds, times)
         if batch.whole:
             there = (~missing(batch.columns["client"])).to_numpy()
+            _refuse_nulls_among(batch, there)
             batch, rounds = batch.rows(there), rounds[there]
         self._round_parts.append(rounds)
         self._client_parts.append(self._clients.encode(batch.columns["client"]))

@@ -74,7 +74,7 @@ NEGATIVE = re.compile(
 )
 """Words and column names that denote a failure: there ``true`` does not mean success."""
 _CODE = re.compile(r"[+-]?[0-9]+(\.0*)?")
-_HTTP = re.compile(r"[1-5][0-9]{2}")
+_HTTP = re.compile(r"[1-5][0-9]{2}(\.0*)?")
 _QUALIFIED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _FLAGS = ("true", "false", "yes", "no", "t", "f", "y", "n")
 _LETTERS = ({"t": TOOK_PART, "f": FAILED}, {"y": TOOK_PART, "n": FAILED})
@@ -116,7 +116,7 @@ def read_statuses(
     """
     meanings, last = {}, plain(name.rpartition(".")[2])
     words = {status.strip() for status in counts}
-    certain = {**_by_name(words, last), **told}
+    certain = {**_by_name(words, plain(name), last), **told}
     for status in counts:
         found = certain.get(status.strip(), _UNSAID)
         if found == _UNSAID:
@@ -152,11 +152,14 @@ def is_status(word: str) -> bool:
     return not _CODE.fullmatch(word.strip()) and _of_word(word.strip()) != _UNSAID
 
 
-def _by_name(words: Set[str], name: str) -> dict[str, int]:
-    """Return the meanings of HTTP codes, and of letters that are flags."""
+def _by_name(words: Set[str], full: str, name: str) -> dict[str, int]:
+    """Return the meanings of HTTP codes, and of letters that are flags.
+
+    ``name`` is the last part of the column's full name, as in ``http.status``.
+    """
     known = {word for word in words if _of_word(word) != UNKNOWN}
     codes = set(filter(_HTTP.fullmatch, known))
-    if "http" in name.split("_") or (name in HTTP_IF_ALL_ARE and codes == known):
+    if codes and ("http" in full.split("_") or (name in HTTP_IF_ALL_ARE and codes == known)):
         return {code: TOOK_PART if code.startswith("2") else FAILED for code in codes}
     for flags in () if NEGATIVE.search(name) else _LETTERS:
         if flags.keys() >= set(map(str.lower, known)):

@@ -9,7 +9,7 @@ from fedavot._files import PathLike
 from fedavot._numerals import amounts
 from fedavot._reading import json_in, read_text
 from fedavot.audit.reading.columns import KINDS, NAMES, plain
-from fedavot.audit.reading.files.blocks import kind_of
+from fedavot.audit.reading.files.blocks import NULLS, kind_of
 from fedavot.audit.reading.files.json_lines import as_text
 from fedavot.audit.reading.files.json_lines import plain as spelt
 from fedavot.audit.reading.files.tables import rows_by_name
@@ -46,7 +46,7 @@ def importance_in(
             f"{given} gives no client an importance above 0; at least one client needs it"
         )
     groups = {name: row.values.get("group", "") for name, row in rows.items()}
-    return wanted, {name: group for name, group in groups.items() if group.strip()}
+    return wanted, {name: group for name, group in groups.items() if group.strip() not in NULLS}
 
 
 def groups_in(given: PathLike | Mapping[str, str], columns: Columns) -> dict[str, str]:
@@ -56,7 +56,7 @@ def groups_in(given: PathLike | Mapping[str, str], columns: Columns) -> dict[str
         group = row.values["group"]
         if isinstance(given, Mapping) and not (isinstance(group, str) and group.strip()):
             raise OptionError(f"group of client {name!r} is {group!r}; it must be a name")
-        if not group.strip():
+        if group.strip() in NULLS:
             raise FileFormatError(f"{row.place}no group; fill it in, or remove the line")
         groups[name] = spelt(group)
     return groups
@@ -66,9 +66,9 @@ def targets_in(given: PathLike | Mapping[str, float], columns: Columns) -> dict[
     """Return the share of each group."""
     rows = _rows(given, "targets", columns)
     shares = _amounts(rows, "share", "group")
-    _refuse_total(shares, rows, ())
     total = sum(shares.values())
     if not abs(total - 1.0) <= SUM_SLACK:
+        _refuse_total(shares, rows, ())
         raise ImportanceError(
             f"{called(given, 'targets')}: the shares of {counted(len(shares), 'group')} sum to "
             f"{total:.10g}, not 1; divide each by their sum if that is intended"
@@ -119,14 +119,14 @@ def _refuse_total(
     found: Mapping[str, float], rows: Mapping[str, _Row], clients: Collection[str]
 ) -> None:
     """Refuse a row with the sum of the others, unless it is called like a client of the log."""
-    for name, amount in found.items():
-        if amount > 0 and plain(name) in TOTALS and name not in clients:
-            rest = sum(other for label, other in found.items() if label != name)
-            if abs(amount - rest) <= ROUNDED * amount:
-                raise ImportanceError(
-                    f"{rows[name].place}{name!r} has {amount:.10g}, and the others sum to "
-                    f"{rest:.10g}: this is their total; remove it"
-                )
+    totals = [name for name in found if plain(name) in TOTALS and name not in clients]
+    rest = sum(found.values()) - sum(found[name] for name in totals)
+    for name in totals:
+        if found[name] > 0 and abs(found[name] - rest) <= ROUNDED * found[name]:
+            raise ImportanceError(
+                f"{rows[name].place}{name!r} has {found[name]:.10g}, and the others sum to "
+                f"{rest:.10g}: this is their total; remove it"
+            )
 
 
 def _mapping_in(source: Path, kind: str) -> dict[str, _Row] | None:

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from fedavot._reading import decoded
 from fedavot.audit.reading.columns import Layout
 from fedavot.audit.reading.files.parquet import Child
-from fedavot.audit.reading.files.parquet_child import parts_in
 from fedavot.errors import FileFormatError
 
 Report = Callable[[int, int], object]
@@ -30,6 +29,8 @@ BLOCK = 1 << 23
 LONGEST = 1 << 28
 """Longest line of a log in bytes; a file with a longer line is not a log."""
 
+START = 4096
+"""Number of bytes at the start of a file that determine its kind."""
 GZIP = b"\x1f\x8b"
 PARQUET = b"PAR1"
 FOREIGN = {
@@ -118,22 +119,8 @@ class Table(NamedTuple):
 
 
 def kind_of(source: Path) -> str:
-    """Return ``parquet``, ``json`` or ``csv``, according to the first bytes of a file.
-
-    A folder with the parts of a log is of the kind of its files: of the first kind of these three,
-    if it has files of several.
-    """
-    if source.is_dir():
-        files = [part for part in map(Path, parts_in(str(source))) if part.is_file()]
-        kinds = {kind_of(part) for part in files if part.stat().st_size}
-        return next((kind for kind in ("parquet", "json") if kind in kinds), "csv")
-    with source.open("rb") as stream:
-        raw = stream.read(4096)
-    packed = raw.startswith(GZIP)
-    try:
-        start = zlib.decompressobj(wbits=31).decompress(raw, 4096) if packed else raw
-    except zlib.error as cause:
-        raise FileFormatError(f"{source} is damaged: {cause}; compress it again") from None
+    """Return ``parquet``, ``json`` or ``csv``, according to the first bytes of a file."""
+    start, packed = _start_of(source)
     if start.startswith(PARQUET):
         if packed:
             raise FileFormatError(f"{source} is Parquet compressed by gzip; unpack it first")
@@ -155,6 +142,23 @@ def kind_of(source: Path) -> str:
             "of its values (jq -c '.[]' makes them of a list of objects)"
         )
     return "json" if text.startswith(b"{") else "csv"
+
+
+def is_blank(source: Path) -> bool:
+    """Return whether a file, plain or compressed by gzip, is empty or has only blank lines."""
+    start, _ = _start_of(source)
+    return len(start) < START and not start.strip()
+
+
+def _start_of(source: Path) -> tuple[bytes, bool]:
+    """Return the first bytes of a file, decompressed, and whether it is compressed by gzip."""
+    with source.open("rb") as stream:
+        raw = stream.read(START)
+    packed = raw.startswith(GZIP)
+    try:
+        return zlib.decompressobj(wbits=31).decompress(raw, START) if packed else raw, packed
+    except zlib.error as cause:
+        raise FileFormatError(f"{source} is damaged: {cause}; compress it again") from None
 
 
 def _ends_as_parquet(source: Path) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedavot.audit.reading.columns import listed
-from fedavot.audit.reading.files.blocks import Batch, Report, Table, kind_of
+from fedavot.audit.reading.files.blocks import Batch, Report, Table, is_blank, kind_of
 from fedavot.audit.reading.files.parquet_child import parts_in
 from fedavot.audit.reading.labels import counted
 from fedavot.errors import FileFormatError
@@ -27,42 +27,64 @@ class _Part(NamedTuple):
         return {role: self.table.header[at] for role, at in self.table.layout.places.items()}
 
 
-def parts_of(source: Path, kind: str, notes: list[str]) -> list[Path]:
-    """Return the files of a log, or refuse a folder that contains other files.
+class Files(NamedTuple):
+    """The files of a log: their kind, and their paths in order."""
 
-    Empty files of text are skipped, with a note.
+    kind: str
+    paths: list[Path]
+
+
+def files_of(source: Path, notes: list[str]) -> Files:
+    """Return a file, or the files of a folder, which must all be of one kind.
+
+    Blank files of text are skipped, with a note.
     """
     if not source.is_dir():
-        return [source]
-    found = [Path(path) for path in parts_in(str(source))]
-    for part in found:
-        if part.is_dir() and "=" in part.name:
-            polars = (
-                f" and Polars with pl.scan_parquet({str(source)!r}, hive_partitioning=True)"
-                f".sink_parquet({f'{source}.parquet'!r})"
-            )
-            raise FileFormatError(
-                f"{part} is a partition: a folder with a column of the log in its name; write the "
-                "log without partitions, as Spark does without partitionBy"
-                f"{polars if any(part.rglob('*.parquet')) else ''}"
-            )
-        if not part.is_file():  # a pipe would be waited for
-            wrong = "a folder" if part.is_dir() else "not a file on disk"
-        elif part.stat().st_size:
-            wrong = "" if kind_of(part) == kind else f"not {CALLED[kind]}"
+        return Files(kind_of(source), [source])
+    first: dict[str, Path] = {}
+    paths, blank = list[Path](), list[Path]()
+    for path in map(Path, parts_in(str(source))):
+        _refuse_folder(path)
+        if is_blank(path):
+            blank.append(path)
         else:
-            wrong = "not Parquet" if kind == "parquet" else ""
-        if wrong:
-            raise FileFormatError(
-                f"{part} is {wrong}; a folder that is read as one log has files of one kind and "
-                "nothing else: move it elsewhere"
-            )
-    parts = [part for part in found if part.stat().st_size]
-    if not parts:
-        raise FileFormatError(f"{source} is an empty folder; give one that has the files of a log")
-    if len(parts) < len(found):
-        notes.append(f"{counted(len(found) - len(parts), 'empty file')} in the folder: skipped")
-    return parts
+            first.setdefault(kind_of(path), path)
+            paths.append(path)
+    if not paths:
+        raise FileFormatError(f"{source} has no file with rows; give a folder with those of a log")
+    kind = next(iter(first))
+    if kind == "parquet" and blank:
+        raise FileFormatError(f"{blank[0]} is empty, not Parquet; write it again, or remove it")
+    if len(first) > 1:
+        several = " and ".join(f"{CALLED[kind]} ({path.name})" for kind, path in first.items())
+        raise FileFormatError(
+            f"{source} has {several}; a folder that is read as one log has files of one kind: move "
+            "the others elsewhere"
+        )
+    if blank:
+        notes.append(f"{counted(len(blank), 'empty file')} in the folder: skipped")
+    return Files(kind, paths)
+
+
+def _refuse_folder(path: Path) -> None:
+    """Refuse what is no file; a pipe would be waited for."""
+    if path.is_dir() and "=" in path.name:
+        table = path.parent.resolve()
+        polars = (
+            f", and as Polars does with pl.scan_parquet({f'{table}/**/*.parquet'!r}, "
+            f"hive_partitioning=True).sink_parquet({f'{table}.parquet'!r})"
+        )
+        raise FileFormatError(
+            f"{path} is a partition: a folder with a column of the log in its name; write the log "
+            "without partitions, as Spark does without partitionBy"
+            f"{polars if any(path.rglob('*.parquet')) else ''}"
+        )
+    if not path.is_file():
+        found = "a folder" if path.is_dir() else "not a file on disk"
+        raise FileFormatError(
+            f"{path} is {found}; a folder that is read as one log has only the files of the log: "
+            f"move {path.name!r} elsewhere"
+        )
 
 
 def joined(parts: list[Path], opened: Opener, report: Report, notes: list[str]) -> Table:

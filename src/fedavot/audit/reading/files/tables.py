@@ -45,11 +45,10 @@ from fedavot.audit.reading.files.blocks import (
     Report,
     Table,
     cut_off,
-    kind_of,
     silent,
     text_blocks,
 )
-from fedavot.audit.reading.files.folders import joined, parts_of
+from fedavot.audit.reading.files.folders import Files, files_of, joined
 from fedavot.audit.reading.files.json_lines import open_json
 from fedavot.audit.reading.files.parquet import Child
 from fedavot.errors import FileFormatError, Option, OptionError
@@ -61,15 +60,16 @@ EXACT = 2.0**53
 _LIST = re.compile(r"[;,|]")
 
 
-def open_table(source: Path, sought: Sought, report: Report, notes: list[str]) -> Table:
-    """Find the columns of a file of any kind, and read its rows on demand."""
-    kind = kind_of(source)
+def open_table(
+    source: Path, files: Files, sought: Sought, report: Report, notes: list[str]
+) -> Table:
+    """Find the columns of a file or of the files of a folder, and read their rows on demand."""
+    kind, paths = files
     if kind == "parquet":
-        table = open_parquet(source, sought, report, notes)
+        table = _open_parquet(source, paths, sought, report)
     else:
         opened = open_json if kind == "json" else open_csv
-        parts = parts_of(source, kind, notes)
-        table = joined(parts, lambda part, *more: opened(part, sought, *more), report, notes)
+        table = joined(paths, lambda part, *more: opened(part, sought, *more), report, notes)
     if sought.where:
         table = table._replace(batches=_chosen(source, table, sought, notes))
     if kind != "json" and "client" in table.layout.places:
@@ -98,8 +98,11 @@ def rows_by_name(source: Path, kind: str, columns: Mapping[str, str]) -> Batch:
     so anything unusual in them is refused. In CSV, an apostrophe before text that a spreadsheet
     would take for a formula is removed.
     """
+    if source.is_dir():
+        raise FileFormatError(f"{source} is a folder; give {called(kind)} as one file")
     notes: list[str] = []
-    table = open_table(source, sought_in(kind, columns), silent, notes)
+    files = files_of(source, notes)
+    table = open_table(source, files, sought_in(kind, columns), silent, notes)
     key, batches = KINDS[kind][0][0], list(table.batches)
     if notes:
         raise FileFormatError(f"{source}: {notes[0]}; write the file again")
@@ -109,7 +112,7 @@ def rows_by_name(source: Path, kind: str, columns: Mapping[str, str]) -> Batch:
         role: [cell for batch in batches for cell in batch.columns[role].to_list()]
         for role in batches[0].columns
     }
-    if kind_of(source) == "csv":
+    if files.kind == "csv":
         cells = {role: list(map(unguarded, held)) for role, held in cells.items()}
     joined = {role: pl.Series(held, dtype=pl.String) for role, held in cells.items()}
     found = replace(batches[0], columns=joined, places=[p for b in batches for p in b.places])
@@ -156,9 +159,8 @@ def _chosen(source: Path, table: Table, sought: Sought, notes: list[str]) -> Ite
     notes.append(f"{n_kept:,} of {n_rows:,} rows read: those with {' and '.join(asked)}")
 
 
-def open_parquet(source: Path, sought: Sought, report: Report, notes: list[str]) -> Table:
+def _open_parquet(source: Path, parts: list[Path], sought: Sought, report: Report) -> Table:
     """Read the schema of a Parquet file or folder now, and its rows on demand."""
-    parts = parts_of(source, "parquet", notes)
     for part in parts:
         _refuse_cut_off(part)
     child = Child(source, parts)
