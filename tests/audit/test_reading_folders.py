@@ -318,7 +318,9 @@ def test_a_folder_of_text_that_is_not_one_log_is_refused(tmp_path, kind, name, c
         read_log(folder)
 
 
-@pytest.mark.parametrize("content", [b"", b"\n \n", gzip.compress(b"")])
+@pytest.mark.parametrize(
+    "content", [b"", b"\n \n", gzip.compress(b"", mtime=0)], ids=["empty", "blank", "packed"]
+)
 def test_a_part_without_a_line_is_skipped_with_a_note(tmp_path, content):
     folder = text_parts(rows().select("round", "client"), tmp_path / "log", "csv")
     before = read_log(folder)
