@@ -11,7 +11,7 @@ from unittest import mock
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedavot.audit import read_log
@@ -70,7 +70,6 @@ def test_csv_is_read_as_a_plain_reading_gives_it_at_any_block_size(folder, rows,
     assert any("a round and client: dropped" in note for note in log.notes) == (repeats > 0)
 
 
-@settings(max_examples=12)  # a process that reads Parquet takes its time to start
 @given(rows=ROWS)
 def test_every_format_gives_the_same_log(folder, rows):
     text = table(rows)

@@ -13,8 +13,8 @@ from fedavot.audit.statistics.estimates import Weighted, distance
 from fedavot.audit.statistics.reach import reach
 from logs import drawn, log_of, plain_gap
 
-SEEDS = range(50)
-LEAST_HELD = 45
+SEEDS = range(100)
+LEAST_HELD = 90
 
 
 def figures(federation):

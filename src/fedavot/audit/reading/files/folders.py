@@ -44,7 +44,7 @@ def files_of(source: Path, notes: list[str]) -> Files:
     first: dict[str, Path] = {}
     paths, blank = list[Path](), list[Path]()
     for path in map(Path, parts_in(str(source))):
-        _refuse_folder(path)
+        _refuse_unless_file(path)
         if is_blank(path):
             blank.append(path)
         else:
@@ -66,8 +66,8 @@ def files_of(source: Path, notes: list[str]) -> Files:
     return Files(kind, paths)
 
 
-def _refuse_folder(path: Path) -> None:
-    """Refuse what is no file; a pipe would be waited for."""
+def _refuse_unless_file(path: Path) -> None:
+    """Refuse folders, and pipes, which would be waited for."""
     if path.is_dir() and "=" in path.name:
         table = path.parent.resolve()
         polars = (
