@@ -159,12 +159,11 @@ def _ours(problem: FederatedProblem) -> tuple[Contender, list[float]]:
     task = Task("benchmark", data, loss, lambda key: problem.start())
     shares = np.full(task.n_clients, 1.0 / task.n_clients)
     given = Problem(task, shares, lambda rng, rounds: problem.members)
-    weights = list(problem.weights)
     rule = Rule(
         "given",
         "the weights",
         "nothing",
-        choose=lambda cohorts, rng: list(map(Asked, cohorts, weights)),
+        choose=lambda cohorts, rng: Asked(problem.members, problem.weights),
         aggregate=add_updates,
     )
     training = Training(

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 import fedavot as fa
 from fedavot import rules, training
 from fedavot.errors import CohortError, RuleError
-from fedavot.rules import Asked
+from fedavot.rules import Asked, Rule
+from fedavot.rules._rule import add_updates
 from fedavot.training import Ending, train
 from fedavot.training.schedule import schedule
 
@@ -298,3 +299,53 @@ def test_cohorts_may_come_as_the_rows_of_one_array(dtype):
     assert np.array_equal(as_rows.weights, as_list.weights)
     with pytest.raises(CohortError, match="client 1 twice in round 2"):
         planned(np.array([[2, 0], [1, 1], [0, 1]], dtype=dtype))
+
+
+def at_once(members, weights):
+    """Return a rule that chooses for all rounds at once."""
+    return Rule("table", "nothing", "nothing", lambda *_: Asked(members, weights), add_updates)
+
+
+@pytest.mark.parametrize(
+    "cohorts", [[[2, 0], [1, 3], [0, 1]], [[2, 0, 1], [3], [1, 0]], [[0], [1], [2]]]
+)
+def test_a_rule_may_choose_for_all_rounds_at_once(cohorts):
+    members = np.array([[2, 0], [1, 3], [0, 1]])
+    weights = np.array([[0.2, 0.8], [1.0, 0.5], [0.0, -1.0]])
+    row_by_row = small.asking(lambda number, cohort: (members[number - 1], weights[number - 1]))
+    problem = problem_of(cohorts)
+    table, rows = (
+        schedule(problem, rule, (3, 11), 3) for rule in (at_once(members, weights), row_by_row)
+    )
+    assert table.members.tolist() == rows.members.tolist() == [members.tolist()] * 2
+    assert table.weights.tolist() == rows.weights.tolist() == [weights.tolist()] * 2
+
+
+@pytest.mark.parametrize(
+    ("members", "weights", "error", "message"),
+    [
+        ([[0, 1]] * 2, [[0.5, 0.5]], RuleError, r"shape \(2, 2\) and weights of shape \(1, 2\)"),
+        ([0, 1], [0.5, 0.5], RuleError, r"members of shape \(2,\) .* need one row per round"),
+        ([[0, 1]] * 3, [[0.5, 0.5]] * 3, RuleError, "'table' chose 3 times in 2 rounds"),
+        ([[0, 1]] * 2, [["a", "b"]] * 2, RuleError, "weights of type <U1"),
+        (
+            [[0, 1]] * 2,
+            [[0.5, 0.5], [0.5, np.nan]],
+            RuleError,
+            "client 1 the weight nan in round 2",
+        ),
+        ([[0, 1], [2, 2]], [[0.5, 0.5]] * 2, CohortError, "has client 2 twice in round 2"),
+        ([[0, 1], [2, 4]], [[0.5, 0.5]] * 2, CohortError, "rule 'table' has client 4"),
+        (np.zeros((2, 0)), np.zeros((2, 0)), CohortError, "no participants in any of 2 rounds"),
+    ],
+)
+def test_a_choice_for_all_rounds_at_once_is_checked(members, weights, error, message):
+    with pytest.raises(error, match=message):
+        schedule(problem_of([[0, 1], [2, 3]]), at_once(members, weights), (0,), 2)
+
+
+def test_a_choice_is_checked_even_if_it_has_the_cohorts_members_in_other_rounds():
+    # Joined, both are 0, 0, 1, 2: one and three members here, two and two there.
+    rule = at_once(np.array([[0, 0], [1, 2]]), np.ones((2, 2)))
+    with pytest.raises(CohortError, match="client 0 twice in round 1"):
+        schedule(problem_of([[0], [0, 1, 2]]), rule, (0,), 2)

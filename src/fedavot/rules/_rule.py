@@ -29,11 +29,13 @@ State = Any
 class Asked(NamedTuple):
     """The clients that train in one round, and the weights of their updates.
 
+    For all rounds at once, if each asks as many clients, both arrays have one row per round.
+
     Parameters
     ----------
-    members : int64 array of shape (n_asked,)
+    members : int64 array of shape (n_asked,), or (n_rounds, n_asked)
         Distinct clients.
-    weights : float array of shape (n_asked,)
+    weights : float array of the same shape
         Weights of their updates; they need not sum to one.
     """
 
@@ -63,7 +65,7 @@ class Report(NamedTuple):
 
 
 Cohorts = Sequence[Integers]
-Choose = Callable[[Cohorts, np.random.Generator], list[Asked]]
+Choose = Callable[[Cohorts, np.random.Generator], list[Asked] | Asked]
 Aggregate = Callable[[Params, State, Report], tuple[Params, State]]
 
 
@@ -85,8 +87,9 @@ class Rule:
     stores : str
         What the server or the clients keep between rounds.
     choose : function of (cohorts, rng)
-        Returns one `Asked` for every cohort, in order. A cohort may be empty, and so may the
-        clients asked: the model then stays unchanged.
+        Returns a list with one `Asked` for every cohort, in order, or a single `Asked` with one row
+        per cohort. A cohort may be empty, and so may the clients asked: the model then stays
+        unchanged.
     aggregate : function of (params, state, report)
         The next model and state. A module-level function: compiled programs are cached by it.
     init : function of (params, n_clients)

@@ -76,11 +76,18 @@ class Schedule:
         return asked[:, : self.n_clients]
 
 
-class _Flat(NamedTuple):
-    """The members of all rounds, one after the other, and their number in each round."""
+class _Drawn(NamedTuple):
+    """The members of all rounds of a seed, one after the other, and their number in each round."""
 
     members: Integers
     sizes: Integers
+
+
+class _Asked(NamedTuple):
+    """The members whom a seed's rounds ask, and their weights, in the same order."""
+
+    drawn: _Drawn
+    weights: NDArray[Any]
 
 
 def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) -> Schedule:
@@ -95,41 +102,35 @@ def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) ->
             f"rule {rule.name!r} was made for {rule.n_clients} clients, and task "
             f"{task.name!r} has {task.n_clients}; build it for these clients"
         )
-    asked: list[_Flat] = []
-    given: list[Any] = []
+    asked: list[_Asked] = []
     for seed in seeds:
         source = f"the availability of seed {seed}"
-        drawn = problem.availability(np.random.default_rng([seed, 0]), rounds)
-        table = drawn if isinstance(drawn, np.ndarray) and drawn.ndim == 2 else None
-        cohorts = _cohorts(drawn, source) if table is None else list(table)
+        given = problem.availability(np.random.default_rng([seed, 0]), rounds)
+        table = given if isinstance(given, np.ndarray) and given.ndim == 2 else None
+        cohorts = _cohorts(given, source) if table is None else list(table)
         if len(cohorts) != rounds:
             raise CohortError(
                 f"the availability gave {len(cohorts)} cohorts for {rounds} rounds of seed {seed}"
             )
-        flat = _checked(cohorts, task, source, table)
+        drawn = _joined(cohorts, source) if table is None else _rows(table)
+        _check(drawn, task, source)
         types = {one.dtype for one in (cohorts if table is None else [table])}
         # All of one type, even empty ones: rules index by cohorts, and cache by their bytes.
         if types != {np.dtype(np.int64)}:
             cohorts = [cohort.astype(np.int64) for cohort in cohorts]
         chosen = rule.choose(cohorts, np.random.default_rng([seed, 1]))
-        if not (isinstance(chosen, list) and set(map(type, chosen)) <= {Asked}):
-            raise RuleError(f"rule {rule.name!r} must choose a list of Asked, one per round")
-        if len(chosen) != rounds:
-            raise RuleError(f"rule {rule.name!r} chose {len(chosen)} times in {rounds} rounds")
-        members = [one.members for one in chosen]
-        if not _as_drawn(members, cohorts, flat):
-            members = [np.asarray(one) for one in members]
-            flat = _checked(members, task, f"rule {rule.name!r}")
-        asked.append(flat)
-        given += [one.weights for one in chosen]
-    return _rectangle(asked, given, task, (len(seeds), rounds), rule.name)
+        if isinstance(chosen, Asked):
+            asked.append(_all_at_once(chosen, drawn, task, rule.name))
+        else:
+            asked.append(_one_by_one(chosen, cohorts, drawn, task, rule.name))
+    return _rectangle(asked, task, rounds, rule.name)
 
 
-def _cohorts(drawn: Any, source: str) -> list[NDArray[Any]]:
+def _cohorts(given: Any, source: str) -> list[NDArray[Any]]:
     """Return the cohorts that an availability gave, as arrays."""
     where = f"{source} gave no list of cohorts"
     try:
-        cohorts = list(drawn)
+        cohorts = list(given)
         if set(map(type, cohorts)) <= {np.ndarray}:
             return cohorts
         return [as_array(cohort, otherwise=where, error=CohortError) for cohort in cohorts]
@@ -137,75 +138,122 @@ def _cohorts(drawn: Any, source: str) -> list[NDArray[Any]]:
         raise CohortError(f"{where}: {cause}") from None
 
 
-def _as_drawn(members: Sequence[Any], cohorts: Sequence[Integers], flat: _Flat) -> bool:
+def _all_at_once(chosen: Asked, drawn: _Drawn, task: Task, name: str) -> _Asked:
+    """Return the choice of a rule that gave one table for all rounds."""
+    members, weights = (np.asarray(part) for part in chosen)
+    if members.ndim != 2 or weights.shape != members.shape:
+        raise RuleError(
+            f"rule {name!r} chose for all rounds at once, with members of shape {members.shape} "
+            f"and weights of shape {weights.shape}; both need one row per round, with one column "
+            "for each client asked"
+        )
+    _check_rounds(len(members), drawn, name)
+    found = _rows(members)
+    if not all(map(np.array_equal, found, drawn)):
+        _check(found, task, f"rule {name!r}")
+    return _Asked(found, _numbers(weights.ravel(), name))
+
+
+def _one_by_one(
+    chosen: Any, cohorts: Sequence[Integers], drawn: _Drawn, task: Task, name: str
+) -> _Asked:
+    """Return the choice of a rule that gave a list with one `Asked` per round."""
+    if not (isinstance(chosen, list) and set(map(type, chosen)) <= {Asked}):
+        raise RuleError(f"rule {name!r} must choose a list of Asked, one per round")
+    _check_rounds(len(chosen), drawn, name)
+    members = [one.members for one in chosen]
+    if not _as_drawn(members, cohorts, drawn):
+        source = f"rule {name!r}"
+        drawn = _joined([np.asarray(one) for one in members], source)
+        _check(drawn, task, source)
+    weights = [one.weights for one in chosen]
+    try:
+        sizes = _sizes(weights)
+        flat = np.concatenate(weights)
+    except (TypeError, ValueError) as cause:
+        raise RuleError(f"rule {name!r} gave weights that are not flat arrays: {cause}") from None
+    other = np.flatnonzero(drawn.sizes != sizes)
+    if other.size:
+        raise RuleError(
+            f"rule {name!r} gave {sizes[other[0]]} weights to {drawn.sizes[other[0]]} members in "
+            f"round {other[0] + 1}"
+        )
+    return _Asked(drawn, _numbers(flat, name))
+
+
+def _check_rounds(chosen: int, drawn: _Drawn, name: str) -> None:
+    if chosen != drawn.sizes.size:
+        raise RuleError(f"rule {name!r} chose {chosen} times in {drawn.sizes.size} rounds")
+
+
+def _numbers(weights: NDArray[Any], name: str) -> NDArray[Any]:
+    """Return the weights of all rounds if they are numbers, one per member."""
+    if weights.ndim != 1 or not np.issubdtype(weights.dtype, np.number):
+        raise RuleError(
+            f"rule {name!r} gave weights of type {weights.dtype} in {weights.ndim} dimensions; "
+            "each round needs a flat array of floats"
+        )
+    return weights
+
+
+def _as_drawn(members: Sequence[Any], cohorts: Sequence[Integers], drawn: _Drawn) -> bool:
     """Return whether a rule asks exactly the cohorts that were checked, none changed in place."""
     if any(map(operator.is_not, members, cohorts)):
         return False
     try:
-        return b"".join(members) == flat.members.tobytes()
+        return b"".join(members) == drawn.members.tobytes()
     except TypeError:  # not contiguous, such as rows of an array in column order
         return False
 
 
-def _rectangle(
-    asked: list[_Flat], given: list[Any], task: Task, shape: tuple[int, int], name: str
-) -> Schedule:
+def _rectangle(asked: list[_Asked], task: Task, rounds: int, name: str) -> Schedule:
     """Return the members asked and their weights, which must be finite in the task's precision."""
-    sizes = np.concatenate([one.sizes for one in asked])
-    try:
-        weight_sizes = _sizes(given)
-        flat = np.concatenate(given)
-    except (TypeError, ValueError) as cause:
-        raise RuleError(f"rule {name!r} gave weights that are not flat arrays: {cause}") from None
-    if flat.ndim != 1 or not np.issubdtype(flat.dtype, np.number):
-        raise RuleError(
-            f"rule {name!r} gave weights of type {flat.dtype} in {flat.ndim} dimensions; "
-            "each round needs a flat array of floats"
-        )
-    other = np.flatnonzero(sizes != weight_sizes)
-    if other.size:
-        raise RuleError(
-            f"rule {name!r} gave {weight_sizes[other[0]]} weights to {sizes[other[0]]} members in "
-            f"round {other[0] % shape[1] + 1}"
-        )
+    sizes = np.concatenate([one.drawn.sizes for one in asked])
     length = max(int(sizes.max()), 1)
-    places = np.arange(length) < sizes[:, None]
-    members = np.full(places.shape, task.n_clients, np.int32)
-    weights = np.zeros(places.shape)
-    members[places] = np.concatenate([one.members for one in asked])
-    weights[places] = flat
+    places: Any = slice(None) if (sizes == length).all() else np.arange(length) < sizes[:, None]
+    members = np.full((sizes.size, length), task.n_clients, np.int32)
+    weights = np.zeros(members.shape)
+    for table, parts in (
+        (members, [one.drawn.members for one in asked]),
+        (weights, [one.weights for one in asked]),
+    ):
+        flat = np.concatenate(parts)
+        table[places] = flat.reshape(table.shape) if flat.size == table.size else flat
     bad = np.argwhere(~(np.abs(weights) <= float(np.finfo(task.dtype).max)))
     if bad.size:
         at = tuple(bad[0])
         raise RuleError(
             f"rule {name!r} gave client {task.label(members[at])} the weight {weights[at]} in "
-            f"round {at[0] % shape[1] + 1}; it must be finite in {task.dtype}"
+            f"round {at[0] % rounds + 1}; it must be finite in {task.dtype}"
         )
-    cut = (*shape, length)
+    cut = (len(asked), rounds, length)
     return Schedule(members.reshape(cut), weights.reshape(cut), task.n_clients)
 
 
-def _checked(
-    cohorts: Sequence[Integers], task: Task, source: str, table: Integers | None = None
-) -> _Flat:
-    """Return the members of all rounds; refuse those that are not distinct known clients.
+def _rows(table: NDArray[Any]) -> _Drawn:
+    """Return the members of cohorts that are the rows of one array."""
+    return _Drawn(table.flatten(), np.full(len(table), table.shape[1]))
 
-    The table has the cohorts as its rows, if they came as one array.
-    """
-    n_clients = task.n_clients
-    if table is None and {cohort.ndim for cohort in cohorts} - {1}:
+
+def _joined(cohorts: Sequence[NDArray[Any]], source: str) -> _Drawn:
+    """Return the members of cohorts that are separate arrays."""
+    if {cohort.ndim for cohort in cohorts} - {1}:
         deep = [number for number, cohort in enumerate(cohorts) if cohort.ndim != 1]
         raise CohortError(
             f"{source} has a cohort of shape {cohorts[deep[0]].shape} in round {deep[0] + 1}; "
             "it must be a flat sequence of client indices"
         )
-    sizes = _sizes(cohorts) if table is None else np.full(len(table), table.shape[1])
+    sizes = _sizes(cohorts)
+    # Empty cohorts may be arrays of floats, as NumPy makes of an empty list.
+    filled = cohorts if sizes.all() else [one for one in cohorts if one.size] or cohorts
+    return _Drawn(np.concatenate(filled), sizes)
+
+
+def _check(drawn: _Drawn, task: Task, source: str) -> None:
+    """Refuse members that are not distinct known clients."""
+    n_clients, (members, sizes) = task.n_clients, drawn
     if not sizes.any():
-        raise CohortError(f"{source} has no participants in any of {len(cohorts)} rounds")
-    if table is None:
-        members = np.concatenate(cohorts if sizes.all() else [one for one in cohorts if one.size])
-    else:
-        members = table.flatten()
+        raise CohortError(f"{source} has no participants in any of {sizes.size} rounds")
     if not np.issubdtype(members.dtype, np.integer):
         raise CohortError(
             f"{source} gave members of type {members.dtype}, not client indices from 0 to "
@@ -216,12 +264,11 @@ def _checked(
         raise CohortError(
             f"{source} has client {unknown[0]}, but clients run from 0 to {n_clients - 1}"
         )
-    places = np.sort(np.repeat(np.arange(len(cohorts)), sizes) * n_clients + members)
+    places = np.sort(np.repeat(np.arange(sizes.size), sizes) * n_clients + members)
     repeated = places[1:][places[1:] == places[:-1]]
     if repeated.size:
         number, client = divmod(int(repeated[0]), n_clients)
         raise CohortError(f"{source} has client {task.label(client)} twice in round {number + 1}")
-    return _Flat(members, sizes)
 
 
 def _sizes(arrays: Sequence[Any]) -> Integers:
