@@ -5,7 +5,7 @@ import os
 import platform
 import tempfile
 from collections.abc import Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +81,16 @@ def machine() -> dict[str, Any]:
         "architecture": platform.machine(),
         "system": platform.system(),
         "python": platform.python_version(),
-        "packages": {name: version(name) for name in _PACKAGES},
+        "packages": {name: _version(name) for name in _PACKAGES},
     }
+
+
+def _version(package: str) -> str | None:
+    """Return the version of a package; None if it is not there, so that its rows are missing."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def write(path: Path, outcomes: Mapping[str, Outcome]) -> None:

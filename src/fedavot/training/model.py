@@ -5,6 +5,7 @@ that a mistake is reported as an error of the task, not from within a compiled p
 """
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,9 @@ from fedavot._checks import as_array
 from fedavot.errors import TaskError
 from fedavot.training.options import Training
 from fedavot.training.task import Params, Task, leaves
+
+_checked: weakref.WeakKeyDictionary[Task, set[Any]] = weakref.WeakKeyDictionary()
+"""The shapes of models and batches that each task's loss was seen to accept."""
 
 
 def first_models(task: Task, training: Training, keys: Any) -> Params:
@@ -59,6 +63,14 @@ def check_loss(task: Task, models: Params, data: Any, batch_size: int | None) ->
 
     It must return a scalar. The data are in the precision used for training.
     """
+    flat, structure = jax.tree.flatten(models)
+    key = (structure, batch_size, *((leaf.shape, leaf.dtype) for leaf in flat))
+    if key not in _checked.setdefault(task, set()):
+        _try_loss(task, models, data, batch_size)
+        _checked[task].add(key)
+
+
+def _try_loss(task: Task, models: Params, data: Any, batch_size: int | None) -> None:
     room = batch_size or (task.n_examples if task.counts is None else 1)
     params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), models)
     batch = jax.tree.map(

@@ -72,7 +72,8 @@ class Schedule:
     def trained(self, rounds: int) -> NDArray[np.bool_]:
         """Return which clients the first rounds asked, shape (n_seeds, n_clients)."""
         asked = np.zeros((self.members.shape[0], self.n_clients + 1), dtype=np.bool_)
-        np.put_along_axis(asked, self.members[:, :rounds].reshape(len(asked), -1), True, axis=1)
+        for seed, members in zip(asked, self.members, strict=True):
+            seed[members[:rounds].ravel()] = True
         return asked[:, : self.n_clients]
 
 
