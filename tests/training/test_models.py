@@ -162,3 +162,19 @@ def test_the_cause_of_a_failing_loss_is_kept():
     with pytest.raises(TaskError, match="'width'") as caught:
         train(training.Problem(task, small.P, small.some), small.SHARES, small.options())
     assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda params: jax.tree.map(lambda leaf: leaf[0], params),
+        lambda params: params | {"level": params["slope"]},
+        lambda params: params | {"level": params["level"][:1]},
+        lambda params: params["slope"],
+    ],
+)
+def test_the_objective_refuses_models_without_seeds_or_of_other_shapes(wrong):
+    params = train(small.PROBLEM, small.SHARES, small.options()).params
+    assert training.objective(small.PROBLEM, params).shape == (len(small.SEEDS),)
+    with pytest.raises(TaskError, match="the models have shapes .* leading axis of seeds"):
+        training.objective(small.PROBLEM, wrong(params))

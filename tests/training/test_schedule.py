@@ -280,6 +280,20 @@ def test_an_aggregate_that_returns_something_else_is_refused(returned, message):
         train(small.PROBLEM, rule, training.Training(1, small.STEP))
 
 
+@pytest.mark.parametrize(
+    ("aggregate", "cause", "hint"),
+    [
+        (lambda params, state, report: (params, report.losses * 2), TypeError, "needs_losses=True"),
+        (lambda params, state, report: (params["width"], state), KeyError, "'level'.*'width'"),
+    ],
+)
+def test_an_aggregate_that_fails_is_an_error_of_the_rule(aggregate, cause, hint):
+    rule = dataclasses.replace(small.SHARES, aggregate=aggregate)
+    with pytest.raises(RuleError, match=hint) as caught:
+        train(small.PROBLEM, rule, training.Training(1, small.STEP))
+    assert isinstance(caught.value.__cause__, cause)
+
+
 @pytest.mark.parametrize("chosen", [None, [([0], [1.0])]])
 def test_a_rule_that_chooses_no_asked_is_refused(chosen):
     rule = dataclasses.replace(small.SHARES, choose=lambda cohorts, rng: chosen)

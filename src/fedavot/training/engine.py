@@ -21,6 +21,7 @@ from fedavot.training.active_run import ActiveRun, clients_of, is_finite, precis
 from fedavot.training.checkpoint import Checkpoint
 from fedavot.training.diagnosis import diagnose
 from fedavot.training.local import LocalTraining
+from fedavot.training.model import as_models
 from fedavot.training.options import Training
 from fedavot.training.rounds import client_losses
 from fedavot.training.run import Ending, Run
@@ -108,7 +109,8 @@ def objective(problem: Problem, params: Params) -> Floats:
     task = problem.task
     with precision(task):
         local = LocalTraining(task.loss, task.counts is not None)
-        losses = client_losses(local, clients_of(problem), params)
+        models = as_models(task, params)
+        losses = client_losses(local, clients_of(problem), models)
         shares = problem.shares
         counted = np.where(shares > 0, np.asarray(losses, dtype=np.float64), 0.0)
         return np.asarray(counted @ shares)

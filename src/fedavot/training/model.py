@@ -58,6 +58,26 @@ def first_models(task: Task, training: Training, keys: Any) -> Params:
     )
 
 
+def as_models(task: Task, params: Params) -> Params:
+    """Return a caller's models, or refuse those whose shapes differ from the task's own.
+
+    Each leaf has a leading axis of seeds.
+    """
+    made = _models.eval_shape(task.init, jax.random.key(0)[None])
+    wanted, found = (
+        (jax.tree.structure(tree), [np.shape(leaf)[1:] for leaf in leaves(tree)])
+        for tree in (made, params)
+    )
+    seeds = {np.shape(leaf)[:1] for leaf in leaves(params)}
+    if found != wanted or len(seeds) != 1 or () in seeds:
+        raise TaskError(
+            f"the models have shapes {jax.tree.map(np.shape, params)}; those of task "
+            f"{task.name!r} have {jax.tree.map(lambda leaf: leaf.shape[1:], made)} after a leading "
+            "axis of seeds, which params[None] adds to a single array"
+        )
+    return params
+
+
 def check_loss(task: Task, models: Params, data: Any, batch_size: int | None) -> None:
     """Refuse a loss that fails on models from `first_models` and batches of this data.
 

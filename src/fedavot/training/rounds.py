@@ -140,13 +140,29 @@ def run_round(
             lambda leaf: jnp.where(present.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, 0), updates
         )
     report = Report(own.members, own.weights, updates, losses, shared.step, program.local.steps)
-    params, state = _as_pair(program.aggregate(carry.params, carry.state, report), carry)
+    params, state = _as_pair(_aggregated(program, carry, report), carry)
     if program.local.projection is not None:
         params = program.local.projection(params)
     average = jax.tree.map(
         lambda mean, leaf: mean + (leaf - mean) / shared.number, carry.average, params
     )
     return Carry(params, average, state), report
+
+
+def _aggregated(program: Program, carry: Carry, report: Report) -> Any:
+    """Return what the rule's aggregate returns; a failure inside it is an error of the rule."""
+    try:
+        return program.aggregate(carry.params, carry.state, report)
+    except RuleError:
+        raise
+    except Exception as cause:
+        shapes = jax.tree.map(_described, carry.params)
+        on_none = isinstance(cause, TypeError | AttributeError) and not program.needs_losses
+        hint = "; report.losses is None unless the rule has needs_losses=True" if on_none else ""
+        raise RuleError(
+            f"the rule's aggregate fails on a model of shapes {shapes} "
+            f"({type(cause).__name__}: {cause}){hint}"
+        ) from cause
 
 
 def _as_pair(returned: Any, carry: Carry) -> tuple[Params, Any]:
