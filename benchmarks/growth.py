@@ -303,7 +303,8 @@ def draw(rows: list[dict[str, Any]], points: dict[str, list[dict[str, float]]], 
     for number, one in enumerate(rows):
         found = points[one["operation"]]
         sizes = np.array([point["size"] for point in found])
-        colour, marker = f"C{number % 10}", "osD^vP*X<>h"[number % 11]
+        colour = "black" if number == 10 else f"C{number % 10}"
+        marker = "osD^vP*X<>h"[number % 11]
         label = f"{one['operation']} ({one['unit']}), {one['exponent']:.2f}"
         seconds = [point["seconds"] for point in found]
         axes.loglog(sizes, seconds, marker, color=colour, label=label, markersize=5)
