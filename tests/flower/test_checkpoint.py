@@ -18,7 +18,7 @@ from grid import Node, app_of, arrays_of, everybody, federation, record_of, roun
 from runs import LISTED, N_CLIENTS, N_ROUNDS, Run, aligned, fate, fixed, model, update
 
 import fedavot as fa
-from fedavot.errors import CheckpointError, FileFormatError, OptionError
+from fedavot.errors import CheckpointError, FedavotError, FileFormatError, OptionError
 from fedavot.flower import FedAVOT, Weighting
 from fedavot.flower.kept import checkpoint
 from sealing import seal_archive, unseal_archive
@@ -606,6 +606,24 @@ def test_complex_numbers_in_the_place_of_ours_are_refused(tmp_path, kind):
         seal_archive(path, held | {name: held[name].astype(np.complex128)})
         with pytest.raises(CheckpointError, match="the checkpoint in "):
             Run("memory", tmp_path, resume=True).start(3)
+
+
+@pytest.mark.parametrize("importance", ["examples", LISTED], ids=["examples", "listed"])
+def test_arrays_without_one_number_per_client_are_refused(tmp_path, importance):
+    grid = federation(N_CLIENTS, update, fate=fate)
+    strategy = FedAVOT(everybody(), importance=importance, folder=tmp_path)
+    strategy.start(grid, record_of(model()), 2)
+    path = tmp_path / "checkpoint.npz"
+    with np.load(path) as archive:
+        held = dict(archive)
+    ours = {name: it for name, it in held.items() if name.startswith("weigher/")}
+    numbers = {name: it for name, it in ours.items() if it.dtype.kind == "f" and it.size}
+    assert len(numbers) > 1
+    for name, right in numbers.items():
+        for wrong in (right[:0], right[:-1], np.full(right.shape, np.nan)):
+            seal_archive(path, held | {name: wrong})
+            with pytest.raises(FedavotError, match="checkpoint"):
+                resumed(tmp_path, importance=importance)
 
 
 def test_with_memory_a_checkpoint_whose_model_has_other_arrays_is_refused(tmp_path):

@@ -27,7 +27,7 @@ import numpy as np
 
 from fedavot._checks import Floats, as_amount, enumerated
 from fedavot._simplex import total_variation
-from fedavot.errors import OptionError
+from fedavot.errors import CheckpointError, OptionError
 from fedavot.flower.kept.packing import as_array, packed, unpacked
 from fedavot.flower.options import MOST_EXAMPLES, Importance, Weighting, listed_by
 from fedavot.flower.worth.learning import (
@@ -274,8 +274,30 @@ class Weigher:
         self._rounds = int(state["rounds"])
         if state["aligner"] is not None:
             self._aligner = restored(state["aligner"], self.weighting)
+        self._refuse_uneven()
         if self.kind != "examples" and self.weighting.alignment is None:
             self._adopt(listed)
+
+    def _refuse_uneven(self) -> None:
+        """Refuse a state whose arrays do not have one proper number for every client."""
+        n_clients = len(self._indices)
+        sizes = {"importance": self._stated.shape}
+        if self._aligner is not None:
+            sizes["aligner"] = (self._aligner.n_clients,)
+        if self.weighting.alignment is not None:
+            sizes["weights given"] = self._given.shape
+        for what, shape in sizes.items():
+            if shape != (n_clients,):
+                raise CheckpointError(
+                    f"the checkpoint has {what} of shape {shape} for {n_clients} clients; start in "
+                    "another folder"
+                )
+        bad = np.flatnonzero(~((self._stated >= 0) & (self._stated < np.inf)))
+        if bad.size:
+            raise CheckpointError(
+                f"the checkpoint gives client {self.clients[bad[0]]!r} the importance "
+                f"{self._stated[bad[0]]}; start in another folder"
+            )
 
     def differs(self, state: Mapping[str, Any]) -> str | None:
         """Return why a checkpoint cannot be continued with this weighting; None if it can."""
