@@ -2,6 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+# Tests start many programs, which would otherwise compile the library each time, where the
+# environment forbids to keep what was compiled.
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: demo test coverage check lint docs bench release oldest clean
 
 demo: .venv/ready

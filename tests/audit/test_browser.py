@@ -23,7 +23,7 @@ FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
-PATIENCE = 10_000
+PATIENCE = 600_000
 """Milliseconds that a page has for what it does at once: a busy machine may be slow."""
 WIDE, NARROW = 1280, 380
 LOOKS = [(width, scheme) for width in (WIDE, NARROW) for scheme in ("light", "dark")]

@@ -95,6 +95,9 @@ def draw_mean(axes: Any, rounds: Any, values: Floats, **line: Any) -> Any:
 
 def save(figure: Any, stem: Path) -> list[Path]:
     """Write a figure as PNG and PDF, each completely or not at all, without the date."""
+    from fedavot.audit.report.drawing import settle
+
+    settle(figure)
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf")]
     write_whole(paths[0], lambda stream: figure.savefig(stream, format="png", dpi=200))
     metadata = {"CreationDate": None}
