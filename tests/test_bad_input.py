@@ -32,10 +32,10 @@ def test_every_error_is_of_the_one_tree():
     ([np.inf, 0.5, 0.5], r"client 0 is inf"),
     ([0.5, 0.5, 0.1], r"sums to 1\.1, not 1"),
     ([0.5, 0.5, 1e-7], r"sums to 1\.0000001"),
-    ([0.0, 0.0, 0.0], r"sums to 0\.0, not 1"),
+    ([0.0, 0.0, 0.0], r"0 for all of 3 entries; at least one must be above 0"),
     ([1e308, 1e308, 0.0], r"importance of client 0 is 1e\+308, more than 1"),
     ([0.5, 0.5], r"2 entries, but there are 3 clients; .*n_clients"),
-    ([], r"sums to 0\.0|0 entries"),
+    ([], r"has no entries"),
     ([[0.5, 0.25, 0.25]], r"one dimension, found shape \(1, 3\)"),
     (1.0, r"one dimension, found shape \(\)"),
     (["a", "b", "c"], r"sequence of numbers: .*'a'"),
@@ -47,6 +47,12 @@ def test_every_error_is_of_the_one_tree():
 def test_importance_must_be_a_distribution_over_the_clients(question, value, match):
     with pytest.raises(errors.ImportanceError, match=match):
         question(value, LAW)
+
+
+@pytest.mark.parametrize("question", [fa.align, fa.certify])
+def test_a_class_is_no_law(question):
+    with pytest.raises(errors.LawError, match="class UniformCohorts; pass an instance"):
+        question([0.5, 0.5], fa.UniformCohorts)
 
 
 @pytest.mark.parametrize("slack", [1e-9, -1e-9])
@@ -185,7 +191,7 @@ def test_options_of_successive_draws_are_positive_integers(options, match):
         ([LAW, LAW], [0.5, 0.6], r"sums to 1\.1, not 1"),
         ([LAW, LAW], [1.5, -0.5], r"state 1 is -0\.5"),
         ([LAW, LAW], [np.nan, 1.0], r"state 0 is nan"),
-        ([], [], r"sums to 0\.0, not 1"),
+        ([], [], r"has no entries"),
     ],
 )
 def test_states_of_a_mixture_are_laws_over_the_same_clients(laws, probabilities, match):

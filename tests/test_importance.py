@@ -98,6 +98,7 @@ def test_from_mapping_puts_the_clients_in_order_and_normalises():
         (lambda: fi.by_group(["a"], {"a": 0.5, "b": 0.5}), "group 'b' has target share 0.5 and no"),
         (lambda: fi.by_group(["a", "z"], {"a": 1.0}), "client 1 is in group 'z', which has no"),
         (lambda: fi.by_group(["a"], {"a": 0.9}), "target share sums to 0.9"),
+        (lambda: fi.by_group(["a"], {"a": 50}), "target share of group 'a' is 50.0, more than 1"),
         (lambda: fi.by_group([["a"]], {"a": 1.0}), "hashable label"),
         (
             lambda: fi.by_group(["a", "b"], {"a": 0.5, "b": 0.5}, within=[1, 0]),

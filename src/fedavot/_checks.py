@@ -113,6 +113,9 @@ def as_distribution(
             "to use shares of the total, divide all by their sum"
         )
     total = float(array.sum())
+    if total == 0.0:
+        found = f"is 0 for all of {array.size}" if array.size else "has no"
+        raise error(f"{what} {found} entries; at least one must be above 0")
     if not abs(total - 1.0) <= SUM_SLACK:
         raise error(f"{what} sums to {total!r}, not 1; to use shares, divide it by its sum")
     return array / total
@@ -147,6 +150,16 @@ def as_size(value: Any, *, what: str, low: int, high: int = LARGEST_SIZE) -> int
         upper = "" if number < low and high >= LARGEST_SIZE else f" and at most {high}"
         raise OptionError(f"{what} is {shown(number)}; it must be at least {low}{upper}")
     return number
+
+
+def as_generator(rng: Any) -> np.random.Generator:
+    """Return a random generator, or refuse anything else, such as a seed."""
+    if not isinstance(rng, np.random.Generator):
+        raise OptionError(
+            f"rng is {shown(rng)}; it must be a numpy.random.Generator, "
+            "such as numpy.random.default_rng(seed)"
+        )
+    return rng
 
 
 def as_seed(value: Any, *, what: str = "seed", high: int = LARGEST_SEED) -> int:

@@ -295,6 +295,6 @@ def _explicit(law: Law | None) -> Cohorts:
             "an alignment loaded from a file has no law, and hence no plan; align again to get it"
         )
     raise UnavailableError(
-        f"a plan needs a list of cohorts, and {type(law).__name__} has too many to list; use "
-        "weights(cohort)"
+        f"a plan has one column per cohort, and {type(law).__name__} does not list its cohorts; "
+        "use weights(cohort), or align with the cohorts listed, as fa.Cohorts(cohorts)"
     )

@@ -82,7 +82,11 @@ def by_group(
     _refuse_unless_mapping(targets, what="targets")
     group_of = _group_numbers(groups, list(targets))
     shares = as_distribution(
-        list(targets.values()), what="target share", item="group", error=ImportanceError
+        list(targets.values()),
+        what="target share",
+        item="group",
+        error=ImportanceError,
+        clients=[*map(str, targets)],
     )
     sizes = np.ones(group_of.size) if within is None else _per_client(within, what="within")
     if sizes.size != group_of.size:

@@ -11,8 +11,8 @@ The weights w come from an alignment.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_distribution, as_size, shown
-from fedavot.errors import InputError, OptionError
+from fedavot._checks import Floats, Integers, as_distribution, as_generator, as_size
+from fedavot.errors import InputError
 
 
 def select(weights: ArrayLike, size: int, rng: np.random.Generator) -> tuple[Integers, Floats]:
@@ -43,11 +43,7 @@ def select(weights: ArrayLike, size: int, rng: np.random.Generator) -> tuple[Int
     >>> int(chosen[0]), answers.tolist()
     (0, [0.5, 0.5])
     """
-    if not isinstance(rng, np.random.Generator):
-        raise OptionError(
-            f"rng is {shown(rng)}; it must be a numpy.random.Generator, "
-            "such as numpy.random.default_rng(seed)"
-        )
+    rng = as_generator(rng)
     shares, inclusion = _design(weights, size)
     certain = np.flatnonzero(inclusion == 1.0)
     uncertain = np.flatnonzero((inclusion > 0.0) & (inclusion < 1.0))

@@ -38,7 +38,7 @@ def saved(folder, content, name="log.csv"):
             b"when,who\n1,a\n",
             r"columns are 'when' and 'who'; .*columns=\{.round.: .when., .client.: .who.}",
         ),
-        (b"1,phone\n2,phone\n", "or add a header line if there is none"),
+        (b"1,phone\n2,phone\n", "if this line is data, add a header above it: round,client"),
         # Each time would be a round of its own.
         (b"ts,node\n10,a\n11,b\n", "there are times, and no rounds; add a column round"),
         (b"client,importance\na,1\n", "this is a table of importance: give another file"),

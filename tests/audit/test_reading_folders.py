@@ -444,3 +444,10 @@ def test_a_reader_that_aborts_names_the_part_it_was_reading(tmp_path, monkeypatc
     monkeypatch.setattr(parquet, "CHILD", str(program))
     with pytest.raises(FileFormatError, match=r"part-3\.parquet is damaged .* status -6"):
         read_log(folder)
+
+
+def test_of_the_folder_of_a_flower_run_the_log_is_named(tmp_path):
+    (tmp_path / "participation.jsonl").write_text('{"round": 1, "clients": ["a"]}\n')
+    (tmp_path / "checkpoint.npz").write_bytes(b"PK")
+    with pytest.raises(FileFormatError, match=r"Flower run, .* give .*/participation\.jsonl"):
+        read_log(tmp_path)

@@ -293,6 +293,15 @@ def test_the_refusal_tells_what_the_names_may_have_been_meant_for(listed, hint):
         federation_of(LOG, importance=listed)
 
 
+def test_a_name_in_the_log_with_spaces_around_it_is_pointed_out():
+    log = log_of([0, 1, 2], clients=("a", "a ", "B"))
+    with pytest.raises(ImportanceError, match="'a ' is 'a' but for spaces: remove them"):
+        federation_of(log, importance={"a": 1, "B": 1})
+    log = log_of([0, 1], clients=("B ", "B"))
+    with pytest.raises(ImportanceError, match="it has 'b': if that is 'B',"):
+        federation_of(log, importance={"b": 1})
+
+
 def test_a_name_with_a_missing_digit_is_pointed_out():
     log = log_of([0, 1], clients=("eu-clinic-001", "eu-clinic-002"))
     listed = {"eu-clinic-01": 1, "eu-clinic-002": 1}

@@ -134,6 +134,14 @@ def test_a_log_in_any_order_is_the_law_of_its_rounds(case, shuffler):
     assert law.n_clients == n_clients
 
 
+@pytest.mark.parametrize(
+    "rounds", [[1.0, np.nan], ["one", None], np.array(["2026-01-01", "NaT"], "datetime64[D]")]
+)
+def test_a_row_of_a_log_without_a_round_is_refused(rounds):
+    with pytest.raises(fa.errors.LawError, match="rounds has .* for row 1; leave out"):
+        fa.Cohorts.from_log(rounds, ["a", "b"])
+
+
 def test_the_number_of_clients_is_one_more_than_the_largest_unless_given():
     assert fa.Cohorts([[3], [1, 0]]).n_clients == 4
     assert (

@@ -54,6 +54,12 @@ def relabelled(law, order):
 
 
 @laws
+def test_a_seed_is_no_generator(law):
+    with pytest.raises(fa.errors.OptionError, match=r"rng is 0; .*default_rng"):
+        law.sample(0, 3)
+
+
+@laws
 def test_nobody_is_covered_with_probability_zero_and_no_sign(law):
     assert str(law.coverage([])) == "0.0"
 

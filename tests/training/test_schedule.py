@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 import small
@@ -285,6 +286,16 @@ def test_an_aggregate_that_returns_something_else_is_refused(returned, message):
     [
         (lambda params, state, report: (params, report.losses * 2), TypeError, "needs_losses=True"),
         (lambda params, state, report: (params["width"], state), KeyError, "'level'.*'width'"),
+        (
+            lambda params, state, report: (params | {"level": np.asarray(params["level"])}, state),
+            jax.errors.TracerArrayConversionError,
+            "jax.numpy in place of numpy",
+        ),
+        (
+            lambda params, state, report: (params if params["level"].sum() > 0 else None, state),
+            jax.errors.TracerBoolConversionError,
+            "jnp.where in place of if",
+        ),
     ],
 )
 def test_an_aggregate_that_fails_is_an_error_of_the_rule(aggregate, cause, hint):
@@ -342,6 +353,8 @@ def test_a_rule_may_choose_for_all_rounds_at_once(cohorts):
         ([0, 1], [0.5, 0.5], RuleError, r"members of shape \(2,\) .* need one row per round"),
         ([[0, 1]] * 3, [[0.5, 0.5]] * 3, RuleError, "'table' chose 3 times in 2 rounds"),
         ([[0, 1]] * 2, [["a", "b"]] * 2, RuleError, "weights of type <U1"),
+        ([[0, 1]] * 2, [[0.5, 0.5j]] * 2, RuleError, "weights of type complex128"),
+        ([[0, 1], [2]], [[0.5, 0.5], [1.0]], RuleError, "rows of different lengths"),
         (
             [[0, 1]] * 2,
             [[0.5, 0.5], [0.5, np.nan]],

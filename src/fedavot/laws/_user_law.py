@@ -40,10 +40,10 @@ def as_law(law: Law, *, what: str = "the law") -> SolvableLaw:
     what : str
         Name of the law in messages.
     """
-    if isinstance(law, SolvableLaw):
-        return law
     if isinstance(law, type):
         raise LawError(f"{what} is the class {law.__name__}; pass an instance of it")
+    if isinstance(law, SolvableLaw):
+        return law
     missing = [member for member in _MEMBERS if not hasattr(law, member)]
     if missing:
         raise LawError(

@@ -16,6 +16,7 @@ from fedavot._checks import (
     Integers,
     as_array,
     as_distribution,
+    as_generator,
     as_size,
     odd_one,
     quoted,
@@ -130,6 +131,12 @@ class Cohorts(BaseLaw):
         if clients is None and column.dtype.kind == "U":
             clients = np.unique(column).tolist()
         try:
+            absent = np.flatnonzero(_is_missing(labels))
+            if absent.size:
+                raise LawError(
+                    f"rounds has {labels[absent[0]]} for row {absent[0]}; leave out rows without a "
+                    "round"
+                )
             order = np.argsort(labels, kind="stable")
         except TypeError as cause:
             raise LawError(f"rounds must have labels that can be sorted: {cause}") from None
@@ -177,7 +184,7 @@ class Cohorts(BaseLaw):
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
         count = as_size(rounds, what="rounds", low=0)
-        drawn = rng.choice(self.n_cohorts, size=count, p=self._probabilities)
+        drawn = as_generator(rng).choice(self.n_cohorts, size=count, p=self._probabilities)
         return [self._incidence.row(cohort).astype(np.int64) for cohort in drawn.tolist()]
 
     def system(self, levels: Integers | None = None) -> ExplicitSystem:
@@ -292,3 +299,13 @@ def _sort_within(
         places = offsets[:-1][sizes == size][:, None] + np.arange(size)
         ordered[places] = np.sort(members[places], axis=1)
     return ordered
+
+
+def _is_missing(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which labels are None, NaN or NaT."""
+    kind = labels.dtype.kind
+    if kind == "O":
+        found = [one is None or (isinstance(one, float) and np.isnan(one)) for one in labels]
+        return np.array(found, dtype=np.bool_)
+    test = {"f": np.isnan, "c": np.isnan, "m": np.isnat, "M": np.isnat}.get(kind)
+    return np.zeros(labels.size, dtype=np.bool_) if test is None else test(labels)

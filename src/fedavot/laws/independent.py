@@ -14,7 +14,7 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_floats, as_size
+from fedavot._checks import Floats, Integers, as_floats, as_generator, as_size
 from fedavot._clients import Clients, Members
 from fedavot._device import DeviceVector, held_log_absence, held_probabilities, is_held
 from fedavot.errors import LawError
@@ -136,6 +136,7 @@ class IndependentClients(BaseLaw):
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
         """Draw one non-empty cohort per round, members ascending."""
+        rng = as_generator(rng)
         return [self._draw(rng) for _ in range(as_size(rounds, what="rounds", low=0))]
 
     def _draw(self, rng: np.random.Generator) -> Integers:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_distribution, as_size, shown
+from fedavot._checks import Floats, Integers, as_distribution, as_generator, as_size, shown
 from fedavot._clients import Clients, Members, agreed_names
 from fedavot.errors import LawError
 from fedavot.laws._explicit import Listed
@@ -97,7 +97,7 @@ class Mixture(BaseLaw):
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
         count = as_size(rounds, what="rounds", low=0)
-        states = rng.choice(len(self._laws), size=count, p=self._weights)
+        states = as_generator(rng).choice(len(self._laws), size=count, p=self._weights)
         return [self._laws[state].sample(rng, 1)[0] for state in states]
 
     def system(self, levels: Integers | None = None) -> System:

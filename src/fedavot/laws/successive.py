@@ -18,7 +18,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedavot._checks import Floats, Integers, as_floats, as_seed, as_size, refuse_if_too_large
+from fedavot._checks import (
+    Floats,
+    Integers,
+    as_floats,
+    as_generator,
+    as_seed,
+    as_size,
+    refuse_if_too_large,
+)
 from fedavot._clients import Clients, Members
 from fedavot.errors import LawError
 from fedavot.laws._law import BaseLaw, Law, System
@@ -129,7 +137,8 @@ class SuccessiveDraws(BaseLaw):
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
         """Draw one cohort per round from the rates themselves, members ascending."""
-        return list(_draw(self._rates, self._size, rng, as_size(rounds, what="rounds", low=0)))
+        count = as_size(rounds, what="rounds", low=0)
+        return list(_draw(self._rates, self._size, as_generator(rng), count))
 
     def system(self, levels: Integers | None = None) -> System:
         return (self.cohorts if self._pairs is None else self._pairs).system(levels)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedavot._checks import Floats, Integers, as_size
+from fedavot._checks import Floats, Integers, as_generator, as_size
 from fedavot._clients import Clients, Members
 from fedavot.laws._circle import UniformTilt
 from fedavot.laws._law import BaseLaw, refuse_too_many_clients
@@ -72,6 +72,7 @@ class UniformCohorts(BaseLaw):
         return float(self._coverage_by_count[np.count_nonzero(self._clients.mask(clients))])
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
+        rng = as_generator(rng)
         return [
             np.sort(rng.choice(self._n_clients, self._size, replace=False, shuffle=False))
             for _ in range(as_size(rounds, what="rounds", low=0))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedavot._checks import as_floats, as_seed, as_size, one_of, shown
+from fedavot._checks import as_array, as_floats, as_seed, as_size, one_of, shown
 from fedavot.errors import OptionError
 from fedavot.training.projection import Projection
 from fedavot.training.steps import StepSchedule
@@ -70,12 +70,12 @@ class Training:
         one_of(self.tables, ("device", "host"), what="tables")
         if not callable(self.step):
             raise OptionError(f"step is {self.step!r}; give a schedule, such as constant(0.01)")
-        if np.ndim(self.seeds) != 1:
-            raise OptionError(f"seeds are {shown(self.seeds)}; give a sequence of integers")
-        if not len(self.seeds) or len(set(self.seeds)) != len(self.seeds):
-            raise OptionError(f"seeds are {shown(list(self.seeds))}; give at least one, each once")
-        for seed in self.seeds:
-            as_seed(seed, high=2**31 - 1)
+        wanted = f"seeds are {shown(self.seeds)}; give a sequence of integers"
+        if as_array(self.seeds, otherwise=wanted, error=OptionError).ndim != 1:
+            raise OptionError(wanted)
+        seeds = [as_seed(seed, high=2**31 - 1) for seed in self.seeds]
+        if not seeds or len(set(seeds)) != len(seeds):
+            raise OptionError(f"seeds are {shown(seeds)}; give at least one, each once")
 
     def step_sizes(self, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return the step size of every round in a precision, shape (rounds,)."""

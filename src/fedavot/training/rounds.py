@@ -140,7 +140,7 @@ def run_round(
             lambda leaf: jnp.where(present.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, 0), updates
         )
     report = Report(own.members, own.weights, updates, losses, shared.step, program.local.steps)
-    params, state = _as_pair(_aggregated(program, carry, report), carry)
+    params, state = _as_pair(program, _aggregated(program, carry, report), carry)
     if program.local.projection is not None:
         params = program.local.projection(params)
     average = jax.tree.map(
@@ -157,19 +157,35 @@ def _aggregated(program: Program, carry: Carry, report: Report) -> Any:
         raise
     except Exception as cause:
         shapes = jax.tree.map(_described, carry.params)
-        on_none = isinstance(cause, TypeError | AttributeError) and not program.needs_losses
-        hint = "; report.losses is None unless the rule has needs_losses=True" if on_none else ""
+        said = str(cause).partition("\n")[0]
         raise RuleError(
-            f"the rule's aggregate fails on a model of shapes {shapes} "
-            f"({type(cause).__name__}: {cause}){hint}"
+            f"{_called(program.aggregate)} fails on a model of shapes {shapes} "
+            f"({type(cause).__name__}: {said}){_remedy(program, cause)}"
         ) from cause
 
 
-def _as_pair(returned: Any, carry: Carry) -> tuple[Params, Any]:
+def _called(aggregate: Callable[..., Any]) -> str:
+    name = getattr(aggregate, "__name__", type(aggregate).__name__)
+    return f"the rule's aggregate, {name!r},"
+
+
+def _remedy(program: Program, cause: Exception) -> str:
+    """Return what to do about an aggregate that fails, if its error says enough."""
+    if isinstance(
+        cause, jax.errors.TracerArrayConversionError | jax.errors.ConcretizationTypeError
+    ):
+        return "; it is compiled: use jax.numpy in place of numpy, and jnp.where in place of if"
+    if "NoneType" in str(cause) and not program.needs_losses:
+        return "; report.losses is None unless the rule has needs_losses=True"
+    return ""
+
+
+def _as_pair(program: Program, returned: Any, carry: Carry) -> tuple[Params, Any]:
     """Return the next model and state, or refuse other results: JAX's messages name neither."""
+    called = _called(program.aggregate)
     if not isinstance(returned, tuple | list) or len(returned) != 2:
         raise RuleError(
-            f"the rule's aggregate returned {type(returned).__name__} {returned!r:.80}; it must "
+            f"{called} returned {type(returned).__name__} {returned!r:.80}; it must "
             "return two things, the next model and the next state"
         )
     params, state = returned
@@ -181,7 +197,7 @@ def _as_pair(returned: Any, carry: Carry) -> tuple[Params, Any]:
         if leaves != others or jax.tree.structure(new) != jax.tree.structure(old):
             found, needed = (jax.tree.map(_described, tree) for tree in (new, old))
             raise RuleError(
-                f"the rule's aggregate returned a {what} of shapes {found}; it must return one "
+                f"{called} returned a {what} of shapes {found}; it must return one "
                 f"like that of the round before, {needed}"
             )
     return params, state

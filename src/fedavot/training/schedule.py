@@ -141,7 +141,11 @@ def _cohorts(given: Any, source: str) -> list[NDArray[Any]]:
 
 def _all_at_once(chosen: Asked, drawn: _Drawn, task: Task, name: str) -> _Asked:
     """Return the choice of a rule that gave one table for all rounds."""
-    members, weights = (np.asarray(part) for part in chosen)
+    uneven = (
+        f"rule {name!r} chose for all rounds at once, with rows of different lengths; return a "
+        "list with one Asked per round"
+    )
+    members, weights = (as_array(part, otherwise=uneven, error=RuleError) for part in chosen)
     if members.ndim != 2 or weights.shape != members.shape:
         raise RuleError(
             f"rule {name!r} chose for all rounds at once, with members of shape {members.shape} "
@@ -184,12 +188,15 @@ def _one_by_one(
 
 def _check_rounds(chosen: int, drawn: _Drawn, name: str) -> None:
     if chosen != drawn.sizes.size:
-        raise RuleError(f"rule {name!r} chose {chosen} times in {drawn.sizes.size} rounds")
+        raise RuleError(
+            f"rule {name!r} chose {chosen} times in {drawn.sizes.size} rounds; choose must return "
+            "one Asked per cohort, or one Asked with a row per cohort"
+        )
 
 
 def _numbers(weights: NDArray[Any], name: str) -> NDArray[Any]:
     """Return the weights of all rounds if they are numbers, one per member."""
-    if weights.ndim != 1 or not np.issubdtype(weights.dtype, np.number):
+    if weights.ndim != 1 or weights.dtype.kind not in "fiu":
         raise RuleError(
             f"rule {name!r} gave weights of type {weights.dtype} in {weights.ndim} dimensions; "
             "each round needs a flat array of floats"

@@ -212,6 +212,9 @@ class Sought:
         missing = [role for role in KINDS[kind][0] if role not in places]
         used = {places[role] for role in KINDS[kind][0] if role in places}
         free = [name for at, name in enumerate(header) if name.strip() and at not in used]
+        if "round" in missing and any(name.strip().isdecimal() for name in free):
+            line = ",".join(KINDS[kind][0])
+            return FileFormatError(f"{found}; if this line is data, add a header above it: {line}")
         if missing == ["round"] and (timed := places.get("time")) is not None:
             return FileFormatError(
                 f"{found}: there are times, and no rounds; add a column round, or, only if all "

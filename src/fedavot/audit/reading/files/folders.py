@@ -17,6 +17,10 @@ Opener = Callable[[Path, Report, list[str]], Table]
 """Opens the table in a file; the list gets notes on it."""
 
 
+FLOWER_LOG = "participation.jsonl"
+"""The log in the folder of the Flower strategy."""
+
+
 class _Part(NamedTuple):
     path: Path
     table: Table
@@ -41,6 +45,10 @@ def files_of(source: Path, notes: list[str]) -> Files:
     """
     if not source.is_dir():
         return Files(kind_of(source), [source])
+    if (source / FLOWER_LOG).is_file() and len(parts_in(str(source))) > 1:
+        raise FileFormatError(
+            f"{source} is the folder of a Flower run, not of a log; give {source / FLOWER_LOG}"
+        )
     first: dict[str, Path] = {}
     paths, blank = list[Path](), list[Path]()
     for path in map(Path, parts_in(str(source))):
