@@ -61,7 +61,10 @@ def _culprit(run: ActiveRun, carry: Carry, after: Piece) -> str:
         if not all(np.isfinite(leaf[at]).all() for leaf in map(np.asarray, leaves(after.carry[0]))):
             members = run.members[at, number - 1][~answers[at]]
             if not members.size:
-                return f"the aggregate is not finite (seed {seeds[at]})"
+                return (
+                    f"the aggregate is not finite (seed {seeds[at]}), though every update is: "
+                    "check the rule's aggregate and weights"
+                )
             who = run.task.label(members[0])
             return f"the update of client {who} is not finite (seed {seeds[at]})"
         bad = np.flatnonzero(~np.isfinite(losses[at]) & counted)

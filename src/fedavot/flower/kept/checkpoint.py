@@ -93,7 +93,7 @@ def refuse_other_form(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> No
             raise CheckpointError(
                 f"the checkpoint holds another model: array {key!r} is "
                 f"{found.get(key, 'missing')} in the checkpoint and {wanted.get(key, 'missing')} "
-                "in this run"
+                "in this run; continue with that model, or start in another folder"
             )
 
 

@@ -204,7 +204,8 @@ class RunFolder:
             difference = f"it was written {'with' if remembered else 'without'} memory"
         if difference is not None:
             raise CheckpointError(
-                f"the checkpoint in {self._folder} belongs to another run: {difference}"
+                f"the checkpoint in {self._folder} belongs to another run: {difference}; continue "
+                "as it began, or start in another folder"
             )
         saved.refuse_other_form(meta["form"], self._form)
         run.model = saved.unpack_model(meta["model"], arrays)

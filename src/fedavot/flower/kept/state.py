@@ -105,7 +105,7 @@ class StrategyState:
             saved = " around ".join(state["class"] for state in packed)
             raise CheckpointError(
                 f"the checkpoint was written by {saved}, but the strategy is "
-                f"{' around '.join(names)}"
+                f"{' around '.join(names)}; continue with that one, or start in another folder"
             )
         if lost := [name for state in packed for name in state["lost"]]:
             raise CheckpointError(
