@@ -75,7 +75,7 @@ def init(key):
             (lambda n: fa.align([1.0], fa.UniformCohorts(1, 1), max_iter=abs(n)), "max_iter is an"),
             (as_seed, "seed is an? .*integer of about"),
             (lambda n: Training(abs(n), constant(0.1)), "rounds is an integer"),
-            (lambda n: Training(1, constant(0.1), seeds=[n, n]), "seeds are"),
+            (lambda n: Training(1, constant(0.1), seeds=[n, n]), "seed is"),
         ],
         errors.LawError: [
             (lambda n: fa.Cohorts([[0, 1], [1, n]]), "object: an? .*integer of about"),
