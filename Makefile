@@ -2,8 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-# Tests start many programs, which would otherwise compile the library each time, where the
-# environment forbids to keep what was compiled.
+# Tests start many programs. If the environment forbids bytecode files, each of these programs would
+# compile the library again.
 export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: demo test coverage check lint docs bench release oldest clean

@@ -152,7 +152,7 @@ def test_inclusion_a_hair_below_one_never_draws_a_client_twice():
         ([0.5, 0.4], "weight sums to 0.9"),
         ([1.5, -0.5], "weight of available client 1 is -0.5"),
         ([np.nan, 1.0], "weight of available client 0 is nan"),
-        ([], "weight (has no|is 0 for)"),
+        ([], "weight has no entries"),
     ],
 )
 def test_weights_that_are_no_distribution_are_refused(weights, message):

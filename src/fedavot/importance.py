@@ -9,6 +9,7 @@ attainable is decided by `fedavot.certify`.
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -81,12 +82,13 @@ def by_group(
     """
     _refuse_unless_mapping(targets, what="targets")
     group_of = _group_numbers(groups, list(targets))
+    labels: list[Any] = list(targets)
     shares = as_distribution(
         list(targets.values()),
         what="target share",
         item="group",
         error=ImportanceError,
-        clients=[*map(str, targets)],
+        clients=labels,
     )
     sizes = np.ones(group_of.size) if within is None else _per_client(within, what="within")
     if sizes.size != group_of.size:

@@ -234,13 +234,13 @@ def _with_unlisted(
 
 def _other_spelling(missing: Sequence[str], listed: Iterable[str], clients: Sequence[str]) -> str:
     """Point out a listed name that may be a missing client's; if all names differ, list them."""
-    listed = list(listed)
-    apart = next((name for name in missing if name.strip() != name and name.strip() in listed), "")
+    names = dict.fromkeys(listed)
+    apart = next((name for name in missing if name.strip() != name and name.strip() in names), "")
     if apart:
         return f" ({apart!r} is {apart.strip()!r} but for spaces: remove them)"
     known = set(clients)
-    spelling = {name.strip().casefold(): name for name in listed if name not in known}
-    # Of names that differ by spaces alone, the one without them.
+    spelling = {name.strip().casefold(): name for name in names if name not in known}
+    # Of several names that differ only in spaces, the shortest is kept.
     folded = {name.strip().casefold(): name for name in sorted(missing, key=len, reverse=True)}
     same = [(name, name) for name in folded if name in spelling]
     alike = same or [

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedavot._checks import Floats, Integers, as_amount, as_array, as_size, shown
+from fedavot._checks import Floats, Integers, as_amount, as_array, as_generator, as_size
 from fedavot.errors import OptionError, TaskError
 
 
@@ -33,7 +33,7 @@ def iid(n_examples: int, n_clients: int, *, rng: np.random.Generator) -> list[In
     """
     clients = as_size(n_clients, what="n_clients", low=1)
     examples = as_size(n_examples, what="n_examples", low=clients)
-    return np.array_split(_generator(rng).permutation(examples), clients)
+    return np.array_split(as_generator(rng).permutation(examples), clients)
 
 
 def by_group(groups: ArrayLike) -> list[Integers]:
@@ -234,7 +234,7 @@ def _pools(labels: ArrayLike, rng: np.random.Generator) -> list[Integers]:
     values = _flat(labels, "labels")
     if not np.issubdtype(values.dtype, np.integer):
         raise TaskError(f"labels must be integers, found {values.dtype}")
-    return [_generator(rng).permutation(pool) for pool in _split_by(values)]
+    return [as_generator(rng).permutation(pool) for pool in _split_by(values)]
 
 
 def _flat(given: ArrayLike, what: str) -> NDArray[Any]:
@@ -249,12 +249,3 @@ def _split_by(values: NDArray[Any]) -> list[Integers]:
     number = np.unique(values, return_inverse=True)[1]
     order = np.argsort(number, kind="stable")
     return np.split(order, np.cumsum(np.bincount(number))[:-1])
-
-
-def _generator(rng: Any) -> np.random.Generator:
-    if not isinstance(rng, np.random.Generator):
-        raise OptionError(
-            f"rng is {shown(rng)}; it must be a numpy.random.Generator, "
-            "such as numpy.random.default_rng(seed)"
-        )
-    return rng

@@ -249,8 +249,8 @@ def _refuse_unlike(who: Sequence[str], found: Sequence[Any], what: str) -> None:
 def _count(who: str, row: list[NDArray[Any]]) -> int:
     if row and all(leaf.ndim == 0 for leaf in row):
         raise TaskError(
-            f"{who} has {len(row)} single numbers, and no arrays with an axis of examples; turn "
-            "lists into arrays with numpy.asarray"
+            f"{who} has single numbers, not arrays with one entry per example; turn lists into "
+            "arrays with numpy.asarray"
         )
     sizes = {leaf.shape[0] if leaf.ndim else 0 for leaf in row}
     if len(sizes) != 1 or 0 in sizes:
