@@ -25,7 +25,6 @@ LOCAL_STEPS = 5
 
 RULES = (
     *("full", "fedavot-steady", "fedavot", "fedavot-variance", "fedavot-soft", "fedavot-online"),
-    "fedavot-memory",
     *("fedavg", "importance-average", "self-normalised-ipw", "horvitz-thompson", "fedavg-k"),
 )
 

@@ -1,4 +1,4 @@
-"""Aggregation rules, one per file: FedAVOT's, FedAvg's and those of other methods.
+"""Aggregation rules: FedAVOT's, FedAvg's and those of other methods.
 
 Each is a function that takes what the rule has to know and returns a `Rule`; `build` finds them by
 name. Describing a rule needs NumPy alone; training with it needs JAX.
@@ -23,7 +23,6 @@ from fedavot.rules.focus import focus
 from fedavot.rules.full import full
 from fedavot.rules.horvitz_thompson import horvitz_thompson
 from fedavot.rules.importance_average import importance_average
-from fedavot.rules.memory import fedavot_memory
 from fedavot.rules.mifa import mifa
 from fedavot.rules.names import RuleName
 from fedavot.rules.online import fedavot_online
@@ -52,7 +51,6 @@ __all__ = [
     "fedavg_k",
     "fedavgm",
     "fedavot",
-    "fedavot_memory",
     "fedavot_online",
     "fedavot_select",
     "fedawe",

@@ -36,7 +36,6 @@ from fedavot.rules.focus import focus
 from fedavot.rules.full import full
 from fedavot.rules.horvitz_thompson import horvitz_thompson
 from fedavot.rules.importance_average import importance_average
-from fedavot.rules.memory import fedavot_memory
 from fedavot.rules.mifa import mifa
 from fedavot.rules.names import RuleName, as_rule_name
 from fedavot.rules.online import fedavot_online
@@ -183,12 +182,6 @@ def _soft(known: Known, *, softness: float = SOFTNESS) -> Rule:
     return fedavot(aligned, allow_unconverged=known.allow_unconverged)
 
 
-def _memory(known: Known, *, softness: float = 0.0) -> Rule:
-    chosen = {"softness": softness} if softness else {}
-    aligned = known.aligned(RuleName.MEMORY, **chosen)
-    return fedavot_memory(aligned, allow_unconverged=known.allow_unconverged)
-
-
 def _select(known: Known, *, cohort_size: int) -> Rule:
     aligned = known.aligned(RuleName.SELECT)
     return fedavot_select(aligned, cohort_size, allow_unconverged=known.allow_unconverged)
@@ -205,7 +198,6 @@ _MAKERS: dict[RuleName, tuple[Callable[..., Rule], Callable[[Known], tuple[Any, 
     RuleName.VARIANCE: (_variance, _everything),
     RuleName.SOFT: (_soft, _everything),
     RuleName.ONLINE: (fedavot_online, _importance),
-    RuleName.MEMORY: (_memory, _everything),
     RuleName.SELECT: (_select, _everything),
     RuleName.FEDAVG: (fedavg, _nothing),
     RuleName.IMPORTANCE_AVERAGE: (importance_average, _importance),

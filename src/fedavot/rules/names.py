@@ -35,7 +35,6 @@ class RuleName(enum.StrEnum):
     VARIANCE = "fedavot-variance", "FedAVOT, least variance"
     SOFT = "fedavot-soft", "FedAVOT, soft"
     ONLINE = "fedavot-online", "FedAVOT, online"
-    MEMORY = "fedavot-memory", "FedAVOT with memory"
     SELECT = "fedavot-select", "FedAVOT, server selects"
     FEDAVG = "fedavg", "plain average"
     IMPORTANCE_AVERAGE = "importance-average", "average by importance"

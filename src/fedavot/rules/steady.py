@@ -1,30 +1,27 @@
-"""FedAVOT's steady rule: memories and present clients together represent the absent clients.
+"""FedAVOT's steady rule: transport gives the weights, memory takes out their variance.
 
-    u_i = Δ_i/(H η) + κ (y_i − T)
-    θ ← θ + H η (α T + Σ_{i∈S} w_i (u_i − α y_i)),   w_i = p_i + (1 − α (1 − β)) (1 − p(S)) a_i
-    y_i ← y_i + γ_i (u_i − y_i),   γ_i = s_i/(s_i + c), 1 the first time
+    u_i = Δ_i/(H η)
+    θ ← θ + H η (α T + Σ_{i∈S} Y_i (u_i − α y_i)),   then y_i ← u_i for i ∈ S,   T = Σ p_i y_i
+    α = clip( Σ_t ⟨ū_t, ȳ_t⟩ / Σ_t ‖ȳ_t‖², 0, 1 ),   ū = Σ_{i∈S} Y_i u_i,   ȳ = Σ_{i∈S} Y_i y_i
 
-y_i is the memory of client i, T = Σ p_i y_i, and s_i is the number of rounds since i was last
-present. A present client has the weight p_i for itself. The rest of the importance, 1 − p(S), is
-represented by the memories, as far as they are trusted (α), and by the innovations of the present
-clients (what is new in their updates), of which the absent ones are assumed to share a fraction β.
-Local steps follow ∇f_i + κ (y_i − T), so that clients drift less.
+Y are FedAVOT's weights of the cohort, which average to the importance p over the rounds: learnt from
+the cohorts as they come, softly and around the importance, or those of an alignment where a law is
+known. y_i is the last update of client i, and α its trust. This is the augmented inverse-probability
+estimator with transport in place of inverse probabilities: as Y averages to p, memories change the
+variance of a step and not its mean, whatever they hold; where they are right, the weights do not
+matter, and the step is that of full participation. Memories expire: see `_history`.
 
-The rule uses no availability law, and clients without importance are not asked. α, c and κ are
-learnt from returning clients: α is the coefficient of the regression of their updates on their
-memories, weighted by importance and gain, p_i γ_i; c is twice the mean return time; κ is the
-squared correlation of the two. If α is learnt, memories also fade, at the rate at which updates
-become smaller: otherwise a client that was present only in the first round would contribute its
-first update indefinitely. So with large or decreasing steps, where memories are misleading, the
-rule is close to an average of the present clients; as memories become reliable it approaches full
-participation, whatever the cohort.
+With a correction κ, local steps follow ∇f_i + κ (y_i − T), so that clients drift less; then
+u_i = Δ_i/(H η) + κ (y_i − T), and memories are damped, y_i ← y_i + γ_i (u_i − y_i) with
+γ_i = s_i/(s_i + c) after s_i rounds. This gains where problems are convex and steps constant, and
+loses on networks, so it is off by default.
 
-MIFA has β = 0, α = 1, c = 0, κ = 0; FedVARP and FedAVOT with memory differ from it in w, SCAFFOLD
-from FedVARP in κ = 1. See docs/steady.md for what is proved, and docs/experiments.md for how the
-constants were chosen.
+Clients without importance are not asked. See docs/steady.md for what is proved, and for where it was
+measured.
 
-Source: ours; SAG and SAGA (Schmidt, Le Roux & Bach 2017; Defazio, Bach & Lacoste-Julien 2014) are
-the same idea with all clients available.
+Source: ours; the control variate with a regressed coefficient is textbook (Robins, Rotnitzky & Zhao
+1994), SAG and SAGA (Schmidt, Le Roux & Bach 2017; Defazio, Bach & Lacoste-Julien 2014) are the
+memory with α = 1 and all clients available.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,20 +36,22 @@ from fedavot.errors import RuleError
 from fedavot.online import OnlineAligner
 from fedavot.rules._known import as_converged, as_part, as_shares
 from fedavot.rules._memory import LEARNT, remembering
-from fedavot.rules._rule import Asked, Cohorts, Rule, equal_weights
+from fedavot.rules._rule import Asked, Cohorts, Rule
 from fedavot.rules.names import RuleName
-from fedavot.soft_online import SoftOnlineAligner
+from fedavot.soft_online import SOFTNESS, STEP, SoftOnlineAligner
 
 Aligner = Alignment | OnlineAligner | SoftOnlineAligner
+
+DAMPING = 10.0
+"""Damping c of a rule that corrects, in rounds."""
 
 
 def steady(
     importance: ArrayLike | Mapping[str, float],
     *,
     alignment: Aligner | None = None,
-    share: float = 0.5,
+    correction: float = 0.0,
     damping: float | None = None,
-    correction: float | None = None,
     trust: float | None = None,
 ) -> Rule:
     """Return FedAVOT's steady rule.
@@ -62,22 +61,19 @@ def steady(
     importance : array-like of shape (n_clients,), or mapping from name to float
         A distribution over the clients. A mapping needs an alignment with the clients' names.
     alignment : Alignment, OnlineAligner or SoftOnlineAligner, optional
-        Gives the shares a_i: its weights for the cohort. An online aligner learns them during
-        training, and every seed starts with its own copy. Equal shares 1/|S| if not given. Its
-        importance must be this one.
-    share : float
-        β, from 0 to 1: the fraction of the innovation of present clients that absent clients are
-        assumed to share.
+        Gives the weights Y of a cohort; learnt as `learner` does if not given. An online aligner
+        learns during training, and every seed starts with its own copy. Its importance must be
+        this one.
+    correction : float
+        κ, from 0 to 1; 0 leaves local training unchanged.
     damping : float, optional
-        c, in rounds, at least 0; twice the mean return time if not given.
-    correction : float, optional
-        κ, from 0 to 1; learnt if not given. 0 leaves local training unchanged.
+        c, in rounds, at least 0; 10 with a correction and 0 without if not given.
     trust : float, optional
         α, from 0 to 1; learnt if not given.
     """
     shares = as_shares(importance, getattr(alignment, "clients", None))
-    constants = constants_of(share=share, damping=damping, correction=correction, trust=trust)
-    start = _weighing(alignment, shares)
+    constants = constants_of(correction=correction, damping=damping, trust=trust)
+    start = _weighing(learner(shares) if alignment is None else alignment, shares)
 
     def choose(cohorts: Cohorts, rng: np.random.Generator) -> list[Asked]:
         weigh = start()
@@ -85,31 +81,28 @@ def steady(
         return [Asked(cohort, weigh(cohort) if cohort.size else np.zeros(0)) for cohort in counted]
 
     knows = "importance, availability law" if isinstance(alignment, Alignment) else "importance"
-    return remembering(RuleName.STEADY, knows, choose, shares, **constants)
+    return remembering(RuleName.STEADY, knows, choose, shares, expires=True, **constants)
+
+
+def learner(importance: Floats) -> SoftOnlineAligner:
+    """Return the aligner that learns the weights of cohorts as they come."""
+    return SoftOnlineAligner(importance, softness=SOFTNESS, step=STEP, around="importance")
 
 
 def constants_of(
-    *,
-    share: float = 0.5,
-    damping: float | None = None,
-    correction: float | None = None,
-    trust: float | None = None,
+    *, correction: float = 0.0, damping: float | None = None, trust: float | None = None
 ) -> dict[str, float]:
-    """Return the constants of `steady` for `empty_memory`, checked."""
+    """Return the constants of `steady`, checked; the trust is NaN if it is learnt."""
+    usual = DAMPING if correction else 0.0
     return {
-        "share": as_part(share, what="share"),
-        "damping": LEARNT if damping is None else as_amount(damping, what="damping"),
-        "correction": LEARNT if correction is None else as_part(correction, what="correction"),
+        "correction": as_part(correction, what="correction"),
+        "damping": usual if damping is None else as_amount(damping, what="damping"),
         "trust": LEARNT if trust is None else as_part(trust, what="trust"),
     }
 
 
-def _weighing(
-    alignment: Aligner | None, importance: Floats
-) -> Callable[[], Callable[[Integers], Floats]]:
-    """Return a function that starts a run: it returns the shares of cohorts as they come."""
-    if alignment is None:
-        return lambda: equal_weights
+def _weighing(alignment: Aligner, importance: Floats) -> Callable[[], Callable[[Integers], Floats]]:
+    """Return a function that starts a run: it returns the weights of cohorts as they come."""
     if not isinstance(alignment, OnlineAligner | SoftOnlineAligner):
         as_converged(RuleName.STEADY, alignment, allow_unconverged=None)
     if alignment.n_clients != importance.size:

@@ -1,0 +1,94 @@
+"""What a round of a rule with memory decides: who is remembered, whose memory expires, and trust.
+
+*Trust* α is the coefficient of the regression of the cohorts' mean updates on their mean memories,
+
+    α = clip( Σ ⟨ū, ȳ⟩ / Σ ‖ȳ‖², 0, 1 ),   ū = Σ_{i∈S} Y_i u_i,   ȳ = Σ_{i∈S} Y_i y_i,
+
+over the members of each round's cohort S that are remembered; each round with such members forgets
+a little of the earlier ones. Without evidence there is no trust. It is regressed on means, as they
+move the model: memories predict what is peculiar to a client well, and the direction that all
+clients share badly.
+
+A memory *expires* once its client has been away for `PATIENCE` times the longest absence from which
+a remembered client has returned: the memory of a client that never returns would push for ever. Its
+client then counts as new. Absences are counted in rounds in which some client took part.
+
+These are pure functions of a few numbers per client, in any array library with the interface that
+NumPy and JAX share. The linear algebra on models is in `_memory` (JAX) and `_server` (NumPy).
+"""
+
+from typing import Any, NamedTuple
+
+FORGETTING = 0.97
+"""Factor on earlier evidence per round: a window of about thirty rounds."""
+PATIENCE = 2
+"""A memory expires when its client is away for more than this many times the longest absence that
+ended in a return."""
+
+
+class History(NamedTuple):
+    """Who was present when, and how well memories predicted updates."""
+
+    rounds: Any
+    """Number of rounds so far."""
+    seen: Any
+    """The round of each client's memory, counted from 1; 0 for clients without one."""
+    longest: Any
+    """The longest absence, in rounds, from which a remembered client has returned; at least 1."""
+    evidence: Any
+    """Σ ⟨ū, ȳ⟩, Σ ‖ȳ‖² and Σ ‖ū‖², shape (3,)."""
+
+
+class Turn(NamedTuple):
+    """What a round decides, by client."""
+
+    returning: Any
+    """Who is present and remembered."""
+    absence: Any
+    """The number of rounds since they were last present; 0 for all others."""
+    expired: Any
+    """Whose memory expires, and no longer counts in this round."""
+
+
+def begin(history: History, present: Any, *, expires: Any = True) -> tuple[Turn, History]:
+    """Begin a round: decide who returns, and whose memory expires.
+
+    Parameters
+    ----------
+    history : History
+        After the round before.
+    present : bool array of shape (n_clients,)
+        Who takes part. If nobody does, there is no round, and nothing changes.
+    expires : bool
+        Whether memories expire.
+    """
+    xp = present.__array_namespace__()
+    now = history.rounds + present.any()
+    remembered = history.seen > 0
+    returning = remembered & present
+    away = xp.where(remembered, now - history.seen, 0)
+    absence = xp.where(present, away, 0)
+    longest = xp.maximum(history.longest, absence.max())
+    expired = (away > PATIENCE * longest) & expires
+    seen = xp.where(present, now, xp.where(expired, 0, history.seen))
+    return Turn(returning, absence, expired), History(now, seen, longest, history.evidence)
+
+
+def learn(history: History, products: Any, turn: Turn) -> History:
+    """End a round: add its evidence, ⟨ū, ȳ⟩, ‖ȳ‖² and ‖ū‖², if any remembered client returned."""
+    xp = products.__array_namespace__()
+    more = FORGETTING * history.evidence + products
+    return history._replace(evidence=xp.where(turn.returning.any(), more, history.evidence))
+
+
+def trust(history: History) -> Any:
+    """Return α for the next round."""
+    xp = history.evidence.__array_namespace__()
+    product, old = history.evidence[0], history.evidence[1]
+    return xp.clip(xp.where(old > 0, product / xp.where(old > 0, old, 1.0), 0.0), 0.0, 1.0)
+
+
+def gains(absence: Any, damping: Any) -> Any:
+    """Return γ_i = s_i/(s_i + c), which part of an innovation a memory takes; 1 for new clients."""
+    xp = absence.__array_namespace__()
+    return xp.where(absence > 0, absence / xp.where(absence > 0, absence + damping, 1.0), 1.0)
