@@ -5,6 +5,7 @@ possible, with proof; compute aggregation weights for any cohort; and use them i
 """
 
 from fedavot import errors, importance
+from fedavot.aggregator import Aggregator
 from fedavot.alignment import Alignment, Status
 from fedavot.certificate import Certificate
 from fedavot.feasibility import certify
@@ -22,6 +23,7 @@ from fedavot.solve import align
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "Aggregator",
     "Alignment",
     "Certificate",
     "Cohorts",

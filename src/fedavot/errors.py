@@ -8,6 +8,7 @@
     │   ├── LawError               an availability law: probabilities, cohorts, sizes
     │   ├── CohortError            a cohort given to be weighted or observed
     │   ├── TaskError              client data, a loss or a model
+    │   ├── ModelError             a model or update given to be aggregated
     │   ├── RuleError              an aggregation rule lacks what it needs
     │   ├── ConfigError            a study's configuration file
     │   └── OptionError            an option: a method, a tolerance, a size
@@ -77,6 +78,10 @@ class CohortError(InputError):
 
 class TaskError(InputError):
     """Client data, a loss or a model is not what training needs."""
+
+
+class ModelError(InputError):
+    """A model or update is not finite, or not like the others."""
 
 
 class RuleError(InputError):

@@ -1,0 +1,129 @@
+"""Models of any kind as named arrays, and back: mappings, sequences, single arrays, JAX pytrees.
+
+The arrays may be NumPy's, PyTorch's or JAX's; neither PyTorch nor JAX is imported unless the caller
+has. An entry is named by its path, with dots in between: "layer.weight", or "0" in a list.
+"""
+
+import copy
+import sys
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedavot._checks import shown
+from fedavot.errors import ModelError
+
+Build = Callable[[Iterator[Any]], Any]
+"""A function that puts new leaves, in order, into a model's structure."""
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A model's arrays by name, and its structure."""
+
+    leaves: dict[str, Any]
+    build: Build
+
+    def like(self, arrays: Mapping[str, NDArray[Any]]) -> Any:
+        """Return a model of the same kind, types and devices with these entries."""
+        return self.build(_like(leaf, arrays[name]) for name, leaf in self.leaves.items())
+
+
+def as_model(value: Any, *, what: str) -> Model:
+    """Return the arrays of a model, or refuse what is no model."""
+    leaves: dict[str, Any] = {}
+    build = _walk(value, "", leaves, what)
+    if not leaves:
+        raise ModelError(f"{what} has no arrays: found {shown(value)}")
+    return Model(leaves, build)
+
+
+def as_numpy(leaf: Any) -> NDArray[Any]:
+    """Return a leaf as a NumPy array, without a copy if possible; bfloat16 as float32."""
+    if _is_tensor(leaf):
+        leaf = leaf.detach().cpu()
+        return np.asarray((leaf.float() if "bfloat16" in str(leaf.dtype) else leaf).numpy())
+    array = np.asarray(leaf)
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+
+
+def shape_of(leaf: Any) -> tuple[int, ...]:
+    """Return a leaf's shape."""
+    return tuple(np.shape(leaf))
+
+
+def _walk(part: Any, name: str, leaves: dict[str, Any], what: str) -> Build:
+    """Collect the leaves below a part of a model, and return how to build it again."""
+    if isinstance(part, Mapping):
+        builds = {
+            key: _walk(each, f"{name}.{key}" if name else str(key), leaves, what)
+            for key, each in part.items()
+        }
+        return lambda new: _filled(part, {key: build(new) for key, build in builds.items()})
+    if isinstance(part, list | tuple):
+        parts = [
+            _walk(each, f"{name}.{place}" if name else str(place), leaves, what)
+            for place, each in enumerate(part)
+        ]
+        make = getattr(part, "_make", type(part))
+        return lambda new: make([build(new) for build in parts])
+    if part is None:
+        return lambda new: None
+    if hasattr(part, "state_dict") and not isinstance(part, type):
+        raise ModelError(f"{what} is a {type(part).__name__}; pass its state_dict() instead")
+    if _is_leaf(part):
+        leaves[name or "0"] = part
+        return next
+    jax = sys.modules.get("jax")
+    if jax is not None and not jax.tree_util.all_leaves([part]):
+        paths, structure = jax.tree_util.tree_flatten_with_path(part)
+        for path, each in paths:
+            label = jax.tree_util.keystr(path, simple=True, separator=".")
+            _walk(each, f"{name}.{label}" if name else label, leaves, what)
+        return lambda new: structure.unflatten([next(new) for _ in paths])
+    where = f"{what} has {shown(part)} at {name!r}" if name else f"{what} is {shown(part)}"
+    raise ModelError(
+        f"{where}; a model is a mapping of arrays (a state_dict), a sequence of arrays, an array, "
+        "or a JAX pytree"
+    )
+
+
+def _is_leaf(part: Any) -> bool:
+    """Return whether a part is an array of numbers."""
+    if isinstance(part, bool | int | float) or _is_tensor(part):
+        return True
+    kind = getattr(part, "dtype", None)
+    return kind is not None and (getattr(kind, "kind", "O") in "biuf" or str(kind) == "bfloat16")
+
+
+def _is_tensor(leaf: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(leaf, torch.Tensor)
+
+
+def _filled(part: Mapping[Any, Any], entries: dict[Any, Any]) -> Any:
+    """Return a mapping like another one, with its attributes, such as those of a state_dict."""
+    if not isinstance(part, MutableMapping):
+        return type(part)(entries)  # type: ignore[call-arg]
+    filled = copy.copy(part)
+    filled.update(entries)
+    return filled
+
+
+def _like(leaf: Any, array: NDArray[Any]) -> Any:
+    """Return an array as a leaf of the same kind, type, device and shape as another one."""
+    shaped = array.reshape(shape_of(leaf))
+    if _is_tensor(leaf):
+        import torch
+
+        return torch.from_numpy(np.ascontiguousarray(shaped)).to(leaf.device, leaf.dtype)
+    if isinstance(leaf, np.ndarray):
+        return shaped.astype(leaf.dtype, copy=False)
+    if isinstance(leaf, bool | int | float | np.generic):
+        return type(leaf)(shaped)
+    import jax
+
+    return jax.device_put(shaped.astype(leaf.dtype), leaf.sharding)

@@ -1,0 +1,596 @@
+"""One object for any training loop: names and models in, the next model out.
+
+    agg = fa.Aggregator({"ann": 120, "bob": 40})
+    for every round:
+        model = agg.aggregate(model, {name: trained_model for those who took part})
+
+It is the steady rule of `fedavot.rules.steady`: FedAVOT's weights, learnt from who takes part, and
+the last updates of absent clients as a control variate. Clients that took different numbers of
+steps are normalised as FedNova does (Wang et al. 2020): updates are per step, and the model moves
+by the weighted mean number of steps.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from fedavot._checks import Floats, Integers, as_amount, enumerated, quoted, shown
+from fedavot._files import ARCHIVE_FAILURES, PathLike, read_archive, write_archive
+from fedavot._models import Model, as_model, as_numpy, shape_of
+from fedavot._simplex import total_variation
+from fedavot.errors import (
+    CohortError,
+    FedavotError,
+    FileFormatError,
+    ImportanceError,
+    ModelError,
+    OptionError,
+)
+from fedavot.rules._history import History
+from fedavot.rules._rows import Rows, RowsInMemory, RowsOnDisk
+from fedavot.rules._server import Array, Round, ServerMemory
+from fedavot.rules.steady import constants_of, learner
+from fedavot.soft_online import SoftOnlineAligner
+
+FORMAT, VERSION = "fedavot-aggregator", 1
+AVERAGED = ("running_mean", "running_var")
+"""Endings of the names of entries that are averaged only: the statistics of batch normalisation."""
+SHRINKING = 0.8
+"""Updates shrink if their mean square falls below this part of that of their memories."""
+Amounts = Mapping[Any, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What an aggregator has done so far.
+
+    Attributes
+    ----------
+    rounds : int
+        Number of rounds with at least one client.
+    wanted, given : dict from name to float
+        Each client's importance, and its mean weight over the rounds.
+    gap : float
+        The total variation distance between them.
+    effective_cohort_size : float
+        How many equally weighted clients have as much variance as the weights given, 1/E‖Y‖².
+    trust : float
+        How far memories are trusted in the next round, α.
+    expired, never : tuple of names
+        Clients whose memory expired as they stayed away, and clients that never took part.
+    advice : tuple of str
+        What to change, if anything.
+    """
+
+    rounds: int
+    wanted: dict[Any, float]
+    given: dict[Any, float]
+    gap: float
+    effective_cohort_size: float
+    trust: float
+    expired: tuple[Any, ...]
+    never: tuple[Any, ...]
+    advice: tuple[str, ...]
+
+
+class Aggregator:
+    """Aggregate models so that clients count by their importance, whoever takes part.
+
+    Parameters
+    ----------
+    importance : mapping from name to float
+        How much each client should count, above 0, such as its number of examples. Names are text
+        or integers.
+    correction : float
+        κ, from 0 to 1: what `correction` returns is scaled by it. It helps where problems are
+        convex and steps constant, and harms networks.
+    trust : float, optional
+        α, from 0 to 1: how far memories are trusted; learnt if not given.
+    memory : bool or path
+        Whether to keep each client's last update: in memory (True), in an empty folder, for models
+        that do not fit in memory once per client, or not at all (False), for the weights alone.
+    averaged : sequence of str
+        Endings of the names of entries that are averaged by the weights, and not remembered.
+        Integers are averaged and rounded in any case.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> agg = Aggregator({"ann": 3, "bob": 1})
+    >>> agg.aggregate(np.zeros(2), {"ann": np.array([1.0, 0.0]), "bob": np.array([0.0, 4.0])})
+    array([0.75, 1.  ])
+    >>> agg.report().never
+    ()
+    """
+
+    def __init__(
+        self,
+        importance: Amounts,
+        *,
+        correction: float = 0.0,
+        trust: float | None = None,
+        memory: bool | PathLike = True,
+        averaged: Sequence[str] = AVERAGED,
+    ) -> None:
+        amounts = _as_amounts(importance)
+        self._constants = constants_of(correction=correction, trust=trust)
+        if memory is False and (correction or trust):
+            raise OptionError("correction and trust need memory; leave out memory=False")
+        self._where = memory if isinstance(memory, bool) else os.fspath(memory)
+        if isinstance(averaged, str):
+            raise OptionError(f"averaged is the text {averaged!r}; give a list of endings")
+        self._averaged = tuple(averaged)
+        self._index = {name: place for place, name in enumerate(amounts)}
+        self._amounts = np.array(list(amounts.values()))
+        self._aligner = learner(self._shares)
+        self._memory: ServerMemory | None = None
+        self._layout: dict[str, tuple[int, ...]] = {}
+        self._weights: dict[Any, float] = {}
+        self._took_part = np.zeros(len(amounts), np.int64)
+        self._squares = 0.0
+        self._per: tuple[bool, bool] | None = None
+        self._model: Model | None = None
+        self._corrects: set[int] = set()
+        self._is_broken = False
+
+    @property
+    def weights(self) -> dict[Any, float]:
+        """The weights of the last round, by client; they sum to one."""
+        return dict(self._weights)
+
+    @property
+    def trust(self) -> float:
+        """How far memories are trusted in the next round, from 0 to 1."""
+        return 0.0 if self._memory is None else self._memory.trust
+
+    def __repr__(self) -> str:
+        return f"Aggregator({self._members.size:,} clients, {self._aligner.rounds:,} rounds)"
+
+    def aggregate(
+        self,
+        model: Any,
+        trained: Mapping[Any, Any],
+        *,
+        steps: float | Amounts | None = None,
+        lr: float | None = None,
+    ) -> Any:
+        """Return the next model, of the kind, types and devices of this one.
+
+        Parameters
+        ----------
+        model : mapping, sequence, array or pytree
+            The model that the clients started from, such as a state_dict.
+        trained : mapping from name to model
+            Each client's model after its local steps. If it is empty, the model stays as it is.
+        steps : float or mapping from name to float, optional
+            Number of local steps that each client took; alike for all if not given.
+        lr : float, optional
+            Size of the local steps. Give it if it changes from round to round: memories are kept
+            per unit of step.
+        """
+        return self._round(model, trained, steps, lr, are_models=True)
+
+    def apply(
+        self,
+        model: Any,
+        updates: Mapping[Any, Any],
+        *,
+        steps: float | Amounts | None = None,
+        lr: float | None = None,
+    ) -> Any:
+        """Return the next model from the clients' updates, trained model minus start.
+
+        In asynchronous training each update has the start that its client was sent, and those that
+        arrived together are a round. The parameters are those of `aggregate`.
+        """
+        return self._round(model, updates, steps, lr, are_models=False)
+
+    def correction(self, name: Any, model: Any = None) -> Any:
+        """Return what a client may add to each of its gradients in the next round, or None.
+
+        It is κ (y_i − T), as the client's last update y_i was a step along the negative gradient:
+        a tree like the model, with zeros for entries that are averaged only. A client that has
+        asked for it is taken to use it. ``model`` is needed only after `load`.
+        """
+        client = self._index_of(name)
+        drift = None if self._memory is None else self._memory.drift(client)
+        if drift is None:
+            return None
+        if self._per != (True, True):
+            raise OptionError(
+                "a correction is added to gradients; give steps= and lr= to every aggregate"
+            )
+        like = self._model if model is None else self._as_model(model, what="the model")
+        if like is None:
+            raise OptionError("after load, pass the model too: correction(name, model)")
+        self._corrects.add(client)
+        arrays, at = {}, 0
+        for key, leaf in like.leaves.items():
+            size = int(np.prod(shape_of(leaf)))
+            if key in self._layout:
+                arrays[key] = drift[at : at + size]
+                at += size
+            else:
+                arrays[key] = np.zeros(size)
+        return like.like(arrays)
+
+    def join(self, importance: Amounts) -> None:
+        """Add clients, or clients that left; the amounts compare with those of the others."""
+        amounts = _as_amounts(importance)
+        for name in amounts:
+            if name in self._index and self._amounts[self._index[name]] > 0:
+                raise ImportanceError(
+                    f"client {quoted(name)} is there already; use reweigh to change its importance"
+                )
+        self._reweigh(amounts)
+
+    def reweigh(self, importance: Amounts) -> None:
+        """Change the importance of clients from now on; the amounts compare with the others'."""
+        amounts = _as_amounts(importance)
+        for name in amounts:
+            self._index_of(name)
+        self._reweigh(amounts)
+
+    def leave(self, name: Any) -> None:
+        """Take out a client, with its memory."""
+        client = self._index_of(name)
+        if self._members.size == 1:
+            raise ImportanceError(f"client {quoted(name)} is the last one; another must stay")
+        self._set(np.where(np.arange(self._amounts.size) == client, 0.0, self._amounts))
+
+    def report(self) -> Report:
+        """Return what has been done so far."""
+        names = list(self._index)
+        members, rounds = self._members, self._aligner.rounds
+        shares, given = self._shares, self._aligner.realised
+        history = None if self._memory is None else self._memory.history
+        seen = self._took_part if history is None else history.seen
+        advice = []
+        if rounds and history is not None and self._per == (False, False):
+            _, old, new = history.evidence.tolist()
+            if new < SHRINKING * old:
+                advice.append(
+                    "updates become smaller, and neither steps nor lr was given: if the local "
+                    "learning rate falls, give lr= to aggregate, so that memories keep their size"
+                )
+        return Report(
+            rounds=rounds,
+            wanted={names[i]: float(shares[i]) for i in members},
+            given={names[i]: float(given[i]) for i in members},
+            gap=float(total_variation(shares, given)) if rounds else 0.0,
+            effective_cohort_size=rounds / self._squares if rounds else 0.0,
+            trust=self.trust,
+            expired=tuple(names[i] for i in members if self._took_part[i] and not seen[i]),
+            never=tuple(names[i] for i in members if not self._took_part[i]),
+            advice=tuple(advice),
+        )
+
+    def save(self, path: PathLike) -> None:
+        """Write the whole state, or nothing; with memory in a folder, its rows stay there."""
+        self._refuse_broken()
+        memory = self._memory
+        rows = None if memory is None else memory.rows
+        header: dict[str, Any] = {
+            "format": FORMAT,
+            "version": VERSION,
+            "names": list(self._index),
+            "constants": {
+                key: value for key, value in self._constants.items() if not np.isnan(value)
+            },
+            "memory": self._where,
+            "averaged": self._averaged,
+            "layout": self._layout,
+            "weights": list(self._weights.items()),
+            "squares": self._squares,
+            "per": self._per,
+            "corrects": sorted(self._corrects),
+        }
+        aligner = self._aligner.state_dict(arrays=True)
+        arrays = {f"aligner.{key}": value for key, value in aligner.items()}
+        arrays |= {"amounts": self._amounts, "took_part": self._took_part}
+        if memory is not None:
+            arrays["total"] = memory.total
+            arrays |= {f"history.{key}": value for key, value in memory.history._asdict().items()}
+            for client in np.flatnonzero(memory.history.seen > 0).tolist():
+                if isinstance(rows, RowsInMemory):
+                    arrays[f"row.{client}"] = row = np.empty_like(memory.total)
+                    rows.read(client, 0, row)
+        if isinstance(rows, RowsOnDisk):
+            header |= {"mark": rows.before_save(), "places": list(rows.places.items())}
+        write_archive(path, arrays | {"header": np.array(json.dumps(header))})
+        if isinstance(rows, RowsOnDisk):
+            rows.after_save()
+
+    @classmethod
+    def load(cls, path: PathLike, *, memory: PathLike | None = None) -> Self:
+        """Read what `save` wrote; it continues bit for bit as the saved one would.
+
+        ``memory`` is the folder of the memory, if it has moved.
+        """
+        try:
+            arrays = read_archive(path)[0]
+            header = json.loads(str(arrays.pop("header")))
+            if header["format"] != FORMAT:
+                raise ValueError(f"it holds {header['format']!r}")
+        except FileNotFoundError:
+            raise
+        except ARCHIVE_FAILURES as cause:
+            raise FileFormatError(
+                f"{os.fspath(path)} was not written by Aggregator.save, or is damaged: {cause}"
+            ) from None
+        if header["version"] > VERSION:
+            raise FileFormatError(
+                f"{os.fspath(path)} is of version {header['version']}, and this library reads up "
+                f"to {VERSION}; upgrade fedavot"
+            )
+        names = header["names"]
+        loaded = cls(
+            dict.fromkeys(names, 1.0),
+            correction=header["constants"]["correction"],
+            trust=header["constants"].get("trust"),
+            memory=header["memory"] if memory is None else memory,
+            averaged=header["averaged"],
+        )
+        loaded._restore(header, arrays)
+        return loaded
+
+    def _restore(self, header: dict[str, Any], arrays: dict[str, Any]) -> None:
+        """Take over a saved state."""
+
+        def under(prefix: str) -> dict[str, Any]:
+            return {
+                key.removeprefix(prefix): value.item() if value.ndim == 0 else value
+                for key, value in arrays.items()
+                if key.startswith(prefix)
+            }
+
+        self._amounts, self._took_part = arrays["amounts"], arrays["took_part"]
+        self._aligner = SoftOnlineAligner.from_state(
+            {**under("aligner."), "around": str(arrays["aligner.around"])}
+        )
+        self._layout = {key: tuple(shape) for key, shape in header["layout"].items()}
+        self._weights = dict(header["weights"])
+        self._squares, self._corrects = header["squares"], set(header["corrects"])
+        self._per = None if header["per"] is None else tuple(header["per"])
+        if "total" not in arrays:
+            return
+        total = arrays["total"]
+        rows: Rows
+        if self._where is True:
+            rows = RowsInMemory(total.size, total.dtype)
+            for client, row in under("row.").items():
+                rows.begin([int(client)])
+                rows.write(int(client), 0, row)
+        else:
+            places = dict(header["places"])
+            rows = RowsOnDisk(
+                self._where, total.size, total.dtype, mark=header["mark"], places=places
+            )
+        self._memory = self._new_memory(rows, total)
+        self._memory.history = History(*(arrays[f"history.{key}"] for key in History._fields))
+
+    @property
+    def _shares(self) -> Floats:
+        return np.asarray(self._amounts / self._amounts.sum())
+
+    @property
+    def _members(self) -> Integers:
+        """Clients that have not left."""
+        return np.flatnonzero(self._amounts > 0)
+
+    def _index_of(self, name: Any) -> int:
+        client = self._index.get(name, -1) if isinstance(name, str | int) else -1
+        if client < 0 or self._amounts[client] == 0:
+            names = list(self._index)
+            known = enumerated(quoted(names[i]) for i in self._members)
+            raise CohortError(
+                f"there is no client {shown(name)}; the clients are {known}; add it with join"
+            )
+        return client
+
+    def _reweigh(self, amounts: dict[Any, float]) -> None:
+        new = [name for name in amounts if name not in self._index]
+        after = np.append(self._amounts, np.zeros(len(new)))
+        index = self._index | {name: self._amounts.size + k for k, name in enumerate(new)}
+        for name, amount in amounts.items():
+            after[index[name]] = amount
+        self._index = index
+        self._set(after)
+
+    def _set(self, amounts: Floats) -> None:
+        """Use new amounts, also for clients that are new at the end."""
+        more = amounts.size - self._amounts.size
+        self._amounts = amounts
+        self._took_part = np.pad(self._took_part, (0, more))
+        if more:
+            self._aligner.join(self._shares[-more:])
+        self._aligner.reweigh(self._shares)
+        if self._memory is not None:
+            self._memory.reweigh(self._shares)
+
+    def _as_model(self, value: Any, *, what: str) -> Model:
+        """Return a model with the entries that are remembered."""
+        model = as_model(value, what=what)
+        for key, shape in self._layout.items():
+            if key not in model.leaves or shape_of(model.leaves[key]) != shape:
+                found = shape_of(model.leaves[key]) if key in model.leaves else "none"
+                raise ModelError(f"{what} has at {key!r} {found}, where models so far have {shape}")
+        return model
+
+    def _round(self, model: Any, updates: Any, steps: Any, lr: Any, *, are_models: bool) -> Any:
+        """Check everything, then aggregate."""
+        self._refuse_broken()
+        what = "trained" if are_models else "updates"
+        if not isinstance(updates, Mapping):
+            raise ModelError(f"{what} is {shown(updates)}; give a mapping from client to model")
+        base = self._as_model(model, what="the model")
+        layout = self._layout or self._laid_out(base)
+        clients = [self._index_of(name) for name in updates]
+        given = [
+            as_model(
+                value, what=f"the {'model' if are_models else 'update'} of client {quoted(name)}"
+            )
+            for name, value in updates.items()
+        ]
+        _refuse_unlike(base, dict(zip(updates, given, strict=True)), are_models)
+        per = (steps is not None, lr is not None)
+        if self._per not in (None, per):
+            raise OptionError(
+                "steps and lr must be given in every round or in none: memories are kept per unit "
+                "of what was given in the first round"
+            )
+        spans = _as_steps(steps, list(updates)) * (
+            1.0 if lr is None else as_amount(lr, what="lr", positive=True)
+        )
+        if not clients:
+            self._weights = {}
+            return model
+        cohort = np.array(clients)
+        weights = self._aligner.weights(cohort)
+        if self._where is not False and self._memory is None:
+            self._memory = self._begin(base, layout)
+        self._layout, self._per = layout, per
+        turn = None
+        if self._memory is not None:
+            used = np.isin(cohort, list(self._corrects))
+            turn = Round(self._memory, cohort, weights, spans=spans, corrected=used)
+        self._is_broken = True
+        arrays, at = {}, 0
+        for key, leaf in base.leaves.items():
+            first = as_numpy(leaf).reshape(-1)
+            others = [as_numpy(each.leaves[key]).reshape(-1) for each in given]
+            if key not in layout:
+                arrays[key] = _averaged(first, others, weights, are_models)
+            elif turn is None:
+                arrays[key] = _averaged(
+                    first, others, weights @ spans * weights / spans, are_models
+                )
+            else:
+                arrays[key] = np.empty(first.size, turn.kind)
+                turn.change(at, others, first if are_models else None, arrays[key])
+                arrays[key] += first
+                at += first.size
+        if turn is not None:
+            turn.end()
+        result = base.like(arrays)
+        self._aligner.observe(cohort)
+        self._weights = dict(zip(updates, weights.tolist(), strict=True))
+        self._took_part[cohort] += 1
+        self._squares += float(weights @ weights)
+        self._corrects -= set(clients)
+        self._model = as_model(result, what="the model")
+        self._is_broken = False
+        return result
+
+    def _laid_out(self, model: Model) -> dict[str, tuple[int, ...]]:
+        """Return the entries that are remembered, with their shapes."""
+        return {
+            key: shape_of(leaf)
+            for key, leaf in model.leaves.items()
+            if as_numpy(leaf).dtype.kind == "f" and not key.endswith(self._averaged)
+        }
+
+    def _begin(self, model: Model, layout: dict[str, tuple[int, ...]]) -> ServerMemory:
+        """Return an empty memory for models like this one."""
+        size = sum(int(np.prod(shape)) for shape in layout.values())
+        kinds = (as_numpy(model.leaves[key]).dtype for key in layout)
+        kind = np.result_type(np.float32, *kinds)
+        in_memory = self._where is True
+        rows = RowsInMemory(size, kind) if in_memory else RowsOnDisk(self._where, size, kind)
+        return self._new_memory(rows, np.zeros(size, kind))
+
+    def _new_memory(self, rows: Rows, total: Array) -> ServerMemory:
+        constants = self._constants
+        return ServerMemory(
+            self._shares,
+            rows,
+            total,
+            trust_given=constants["trust"],
+            correction=constants["correction"],
+            damping=constants["damping"],
+        )
+
+    def _refuse_broken(self) -> None:
+        if self._is_broken:
+            raise FedavotError(
+                "a round was interrupted half-way, so the memories are incomplete; load the last "
+                "state that was saved"
+            )
+
+
+def _as_amounts(importance: Amounts) -> dict[Any, float]:
+    """Return positive amounts by client name."""
+    if not isinstance(importance, Mapping) or not importance:
+        raise ImportanceError(
+            f"importance is {shown(importance)}; give a mapping from client name to a positive "
+            'amount, such as {"ann": 120, "bob": 40}'
+        )
+    amounts = {}
+    for name, amount in importance.items():
+        if not isinstance(name, str | int) or isinstance(name, bool):
+            raise ImportanceError(f"importance has the client {shown(name)}; names are text")
+        try:
+            amounts[name] = as_amount(amount, what="importance", positive=True)
+        except OptionError as cause:
+            raise ImportanceError(f"client {quoted(name)}: {cause}") from None
+    return amounts
+
+
+def _as_steps(steps: Any, names: list[Any]) -> Floats:
+    """Return the number of local steps of each client."""
+    if not isinstance(steps, Mapping):
+        one = 1.0 if steps is None else as_amount(steps, what="steps", positive=True)
+        return np.full(len(names), one)
+    missing = [name for name in names if name not in steps]
+    if missing:
+        raise OptionError(f"steps has no number for client {quoted(missing[0])}; give one for each")
+    return np.array(
+        [as_amount(steps[name], what=f"steps of {quoted(name)}", positive=True) for name in names]
+    )
+
+
+def _refuse_unlike(base: Model, given: Mapping[Any, Model], are_models: bool) -> None:
+    """Refuse models with other entries, and values that are not finite."""
+    for name, each in [(None, base), *given.items()]:
+        who = "the model" if name is None else f"the model of client {quoted(name)}"
+        if not are_models and name is not None:
+            who = f"the update of client {quoted(name)}"
+        lacking = next((key for key in base.leaves if key not in each.leaves), None)
+        if lacking is not None:
+            raise ModelError(f"{who} has no entry {lacking!r}, and the server's model has")
+        extra = next((key for key in each.leaves if key not in base.leaves), None)
+        if extra is not None:
+            raise ModelError(f"{who} has an entry {extra!r}, and the server's model has not")
+        for key, leaf in each.leaves.items():
+            if shape_of(leaf) != shape_of(base.leaves[key]):
+                raise ModelError(
+                    f"{who} has shape {shape_of(leaf)} at {key!r}; the server's model has "
+                    f"{shape_of(base.leaves[key])}"
+                )
+            if not _is_finite(as_numpy(leaf)):
+                raise ModelError(
+                    f"{who} is not finite at {key!r}; leave this client out of the round"
+                    if name is not None
+                    else f"{who} is not finite at {key!r}; go back to the last model that was"
+                )
+
+
+def _is_finite(array: Array) -> bool:
+    """Return whether all entries are finite; a sum tells as a rule, and is faster."""
+    if array.dtype.kind != "f":
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(array.sum())) or bool(np.isfinite(array).all())
+
+
+def _averaged(first: Array, others: Sequence[Array], weights: Floats, are_models: bool) -> Array:
+    """Return the model moved by the weighted updates; integers are rounded."""
+    kind = np.result_type(np.float32 if first.dtype.kind == "f" else np.float64, first.dtype)
+    moved = first.astype(kind) * kind.type(1.0 - weights.sum() if are_models else 1.0)
+    for weight, other in zip(weights.tolist(), others, strict=True):
+        moved += np.multiply(other, weight, dtype=kind)
+    return np.asarray(moved if first.dtype.kind == "f" else np.rint(moved))

@@ -1,0 +1,198 @@
+"""The steady rule on a server, in NumPy: rows of numbers in, the model's change out.
+
+The formulas are those of `_memory`; who is remembered, whose memory expires and the trust come from
+`_history`. Models are taken a part at a time, so that what is computed stays in the processor's
+cache: the arrays of a round are read once, and nothing of the size of a model is made but its
+result and the mean of the memories.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedavot._checks import Floats, Integers
+from fedavot.rules._history import History, Turn, begin, gains, learn, trust
+from fedavot.rules._rows import Rows
+
+Array = NDArray[Any]
+PART = 1 << 17
+"""Numbers that are worked on at a time, over all clients of a round."""
+
+
+@dataclass(eq=False)
+class ServerMemory:
+    """The memories of the clients, and what is known about them.
+
+    Attributes
+    ----------
+    importance : float array, shape (n_clients,)
+        p.
+    rows : Rows
+        y_i, for every client that has a memory.
+    total : array, shape (n_entries,)
+        T = Σ p_i y_i.
+    trust_given : float
+        α; NaN if it is learnt.
+    correction, damping : float
+        κ and c.
+    history : History
+        Who was present when, and the evidence for α.
+    """
+
+    importance: Floats
+    rows: Rows
+    total: Array
+    trust_given: float = float("nan")
+    correction: float = 0.0
+    damping: float = 0.0
+    history: History = field(default_factory=lambda: new_history(0))
+
+    def __post_init__(self) -> None:
+        if self.history.seen.size == 0:
+            self.history = new_history(self.importance.size)
+
+    @property
+    def trust(self) -> float:
+        """α of the next round."""
+        return float(trust(self.history) if np.isnan(self.trust_given) else self.trust_given)
+
+    def remembers(self, client: int) -> bool:
+        """Return whether a client has a memory."""
+        return client < self.history.seen.size and bool(self.history.seen[client] > 0)
+
+    def drift(self, client: int) -> Array | None:
+        """Return what a client may add to its gradients, κ (y_i − T); None without a memory."""
+        if not (self.correction and self.remembers(client)):
+            return None
+        row = np.empty_like(self.total)
+        self.rows.read(client, 0, row)
+        return np.asarray(self.correction * (row - self.total), self.total.dtype)
+
+    def reweigh(self, importance: Floats) -> None:
+        """Set a new importance, also for clients that have joined; T follows from the rows."""
+        more = importance.size - self.history.seen.size
+        self.history = self.history._replace(seen=np.pad(self.history.seen, (0, more)))
+        for client in np.flatnonzero((self.history.seen > 0) & (importance == 0)):
+            self.history.seen[client] = 0
+            self.rows.forget(int(client))
+        self.importance = importance
+        total, row = np.zeros(self.total.size), np.empty_like(self.total)
+        for client in np.flatnonzero(self.history.seen > 0):
+            self.rows.read(int(client), 0, row)
+            total += importance[client] * row
+        self.total = total.astype(self.total.dtype)
+
+
+def new_history(n_clients: int) -> History:
+    """Return the history before the first round."""
+    return History(np.int64(0), np.zeros(n_clients, np.int64), np.int64(1), np.zeros(3))
+
+
+class Round:
+    """One round of a `ServerMemory`: `change` for each stretch of the model's entries, then `end`.
+
+    Parameters
+    ----------
+    memory : ServerMemory
+        Unchanged until the first `change`; `Rows.begin` may refuse the round before.
+    cohort : int array, shape (n_members,)
+        Distinct clients, at least one.
+    weights : float array, shape (n_members,)
+        Y.
+    spans : float array, shape (n_members,)
+        H η of each: local steps times their size.
+    corrected : bool array, shape (n_members,)
+        Who added `ServerMemory.drift` to its gradients.
+    """
+
+    def __init__(
+        self,
+        memory: ServerMemory,
+        cohort: Integers,
+        weights: Floats,
+        *,
+        spans: Floats,
+        corrected: NDArray[np.bool_],
+    ) -> None:
+        present = np.zeros(memory.importance.size, bool)
+        present[cohort] = True
+        self._memory, self._trust = memory, memory.trust
+        self.kind = memory.total.dtype
+        self._turn: Turn
+        self._turn, self._history = begin(memory.history, present)
+        self._cohort = cohort.tolist()
+        self._back = self._turn.returning[cohort]
+        self._gains = gains(self._turn.absence[cohort], memory.damping)
+        self._spans, self._span = spans, float(weights @ spans)
+        self._path = memory.correction * (self._back & corrected)
+        shares = memory.importance[cohort] * self._gains
+        self._sums = np.stack([weights, weights * self._back, shares]).astype(self.kind)
+        self.expired = np.flatnonzero(self._turn.expired)
+        self._products = np.zeros(3)
+        memory.rows.begin(self._cohort)
+
+    def change(self, at: int, updates: Sequence[Array], base: Array | None, out: Array) -> None:
+        """Write the change of the model's entries from ``at`` on into ``out``, and remember.
+
+        Parameters
+        ----------
+        at : int
+            Where these entries begin in a row.
+        updates : sequence of n_members arrays, shape (n_entries,)
+            The clients' updates; their models, if ``base`` is given.
+        base : array of shape (n_entries,), optional
+            The model that they started from.
+        out : array of shape (n_entries,)
+            Gets the change.
+        """
+        for part in self._parts(out.size):
+            new, old = np.empty((2, len(updates), part.stop - part.start), self.kind)
+            for row, update in zip(new, updates, strict=True):
+                if base is None:
+                    row[:] = update[part]
+                else:
+                    np.subtract(update[part], base[part], out=row, dtype=self.kind)
+            out[part] = self._step(at + part.start, new, old)
+
+    def _step(self, at: int, new: Array, old: Array) -> Array:
+        """Return the change of some entries from their updates, and remember these."""
+        memory = self._memory
+        total = memory.total[at : at + new.shape[1]]
+        for client, known, row in zip(self._cohort, self._back, old, strict=True):
+            if known:
+                memory.rows.read(client, at, row)
+            else:
+                row[:] = 0
+        if (self._spans != 1.0).any():
+            new /= self._spans[:, None].astype(new.dtype)
+        if self._path.any():
+            new += self._path[:, None].astype(new.dtype) * (old - total)
+        for client in self.expired.tolist():
+            row = np.empty_like(total)
+            memory.rows.read(client, at, row)
+            total -= memory.importance[client].astype(row.dtype) * row
+        news, olds = self._sums @ new, self._sums @ old
+        mean, stored = news[1], olds[1]
+        self._products += [float(mean @ stored), float(stored @ stored), float(mean @ mean)]
+        trusted = new.dtype.type(self._trust)
+        change = new.dtype.type(self._span) * (trusted * total + news[0] - trusted * olds[0])
+        total += news[2] - olds[2]
+        if (self._gains != 1.0).any():
+            new = old + self._gains[:, None].astype(new.dtype) * (new - old)
+        for client, row in zip(self._cohort, new, strict=True):
+            memory.rows.write(client, at, row)
+        return np.asarray(change)
+
+    def end(self) -> None:
+        """Keep what the round decided."""
+        self._memory.rows.end()
+        for client in self.expired.tolist():
+            self._memory.rows.forget(client)
+        self._memory.history = learn(self._history, self._products, self._turn)
+
+    def _parts(self, size: int) -> Iterator[slice]:
+        step = max(PART // len(self._cohort), 1)
+        return (slice(at, min(at + step, size)) for at in range(0, size, step))
