@@ -44,7 +44,7 @@ SHRINKING = 0.8
 Amounts = Mapping[Any, float]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Report:
     """What an aggregator has done so far.
 
@@ -533,6 +533,8 @@ def _as_amounts(importance: Amounts) -> dict[Any, float]:
     for name, amount in importance.items():
         if not isinstance(name, str | int) or isinstance(name, bool):
             raise ImportanceError(f"importance has the client {shown(name)}; names are text")
+        if isinstance(amount, str):
+            raise ImportanceError(f"importance of client {quoted(name)} is the text {amount!r}")
         try:
             amounts[name] = as_amount(amount, what="importance", positive=True)
         except OptionError as cause:

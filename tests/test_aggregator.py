@@ -1,0 +1,491 @@
+"""`Aggregator`: the rule's formula, kinds of models, steps, names that change, files, mistakes."""
+
+import collections
+import itertools
+
+import numpy as np
+import pytest
+
+import fedavot as fa
+from fedavot.errors import (
+    CohortError,
+    FedavotError,
+    FileFormatError,
+    ImportanceError,
+    ModelError,
+    OptionError,
+)
+
+EXACT = 1e-12
+"""Rounding of double precision over some hundred rounds of numbers around one."""
+NAMES = [f"client {place}" for place in range(12)]
+IMPORTANCE = {name: 1.0 + place % 4 for place, name in enumerate(NAMES)}
+
+
+def play(aggregator, rounds, *, model=None, seed=0, names=NAMES, **options):
+    """Play rounds in which clients pull the model towards points of their own; return the model."""
+    rng = np.random.default_rng(seed)
+    points = np.random.default_rng(7).normal(size=(len(NAMES), 3, 2))
+    model = {"weight": np.zeros((3, 2))} if model is None else model
+    for _ in range(rounds):
+        cohort = rng.choice(names, rng.integers(1, 5), replace=False).tolist()
+        trained = {
+            name: {
+                "weight": model["weight"]
+                + 0.1
+                * (points[NAMES.index(name)] - model["weight"] + 0.1 * rng.normal(size=(3, 2)))
+            }
+            for name in cohort
+        }
+        model = aggregator.aggregate(model, trained, **options)
+    return model
+
+
+class Formula:
+    """The rule of the theory, client by client, with memories in a dictionary."""
+
+    def __init__(self, importance):
+        total = sum(importance.values())
+        self.p = {name: amount / total for name, amount in importance.items()}
+        self.aligner = fa.SoftOnlineAligner(self.p, softness=2.0, step=1.0, around="importance")
+        self.y, self.seen, self.longest, self.round, self.fit = {}, {}, 1, 0, [0.0, 0.0]
+
+    def change(self, said):
+        self.round += 1
+        weights = dict(zip(said, self.aligner.observe(list(said)), strict=True))
+        alpha = min(max(self.fit[0] / self.fit[1], 0.0), 1.0) if self.fit[1] > 0 else 0.0
+        back = [name for name in said if name in self.y]
+        away = {name: self.round - self.seen[name] for name in self.y}
+        self.longest = max([self.longest, *(away[name] for name in back)])
+        for name in [name for name in self.y if away[name] > 2 * self.longest]:
+            del self.y[name]
+        change = sum(alpha * self.p[name] * y for name, y in self.y.items())
+        for name, u in said.items():
+            change = change + weights[name] * (u - alpha * self.y.get(name, 0.0))
+        if back:
+            new = sum(weights[name] * said[name] for name in back)
+            old = sum(weights[name] * self.y[name] for name in back)
+            products = [(new * old).sum(), (old * old).sum()]
+            self.fit = [0.97 * kept + more for kept, more in zip(self.fit, products, strict=True)]
+        self.y |= said
+        self.seen |= dict.fromkeys(said, self.round)
+        return change
+
+
+def test_the_model_is_that_of_the_formula_while_clients_stay_and_when_some_leave_for_good():
+    aggregator, formula = fa.Aggregator(IMPORTANCE), Formula(IMPORTANCE)
+    rng, model = np.random.default_rng(3), np.zeros(4)
+    points = rng.normal(size=(len(NAMES), 4))
+    for number in range(250):
+        names = NAMES if number < 100 else NAMES[:7]
+        cohort = rng.choice(names, rng.integers(1, 5), replace=False).tolist()
+        said = {
+            name: points[NAMES.index(name)] - model + 0.2 * rng.normal(size=4) for name in cohort
+        }
+        moved = aggregator.apply(model, said)
+        np.testing.assert_allclose(moved, model + formula.change(said), atol=EXACT)
+        model = moved
+    assert set(aggregator.report().expired) == set(NAMES[7:])
+    assert 0.0 < aggregator.trust < 1.0
+
+
+@pytest.mark.parametrize("trust", [0.0, 0.4, 1.0])
+def test_trust_that_is_given_is_the_coefficient_of_the_memories(trust):
+    aggregator = fa.Aggregator({"a": 1, "b": 3}, trust=trust)
+    first = aggregator.apply(0.0 * np.ones(1), {"a": np.array([2.0]), "b": np.array([4.0])})
+    mean = 0.25 * 2 + 0.75 * 4
+    assert first == pytest.approx(mean)
+    assert aggregator.apply(first, {"a": np.array([7.0])})[0] - first[0] == pytest.approx(
+        trust * mean + 7 - trust * 2
+    )
+
+
+def test_updates_are_normalised_as_fednova_does():
+    """Wang et al. 2020: θ ← θ + τ_eff Σ w_i Δ_i/τ_i, with τ_eff = Σ w_i τ_i."""
+    steps = {name: 1 + 3 * place for place, name in enumerate(NAMES)}
+    rng = np.random.default_rng(0)
+    remembering, forgetful = (
+        fa.Aggregator(IMPORTANCE, trust=0.0),
+        fa.Aggregator(IMPORTANCE, memory=False),
+    )
+    model = rng.normal(size=5)
+    for _ in range(20):
+        cohort = rng.choice(NAMES, 4, replace=False).tolist()
+        trained = {name: model + steps[name] * rng.normal(size=5) for name in cohort}
+        moved = remembering.aggregate(model, trained, steps=steps, lr=0.3)
+        same = forgetful.aggregate(model, trained, steps=steps)
+        w = remembering.weights
+        effective = sum(w[name] * steps[name] for name in cohort)
+        expected = model + effective * sum(
+            w[name] * (trained[name] - model) / steps[name] for name in cohort
+        )
+        np.testing.assert_allclose(moved, expected, atol=EXACT)
+        np.testing.assert_allclose(same, expected, atol=EXACT)
+        model = moved
+
+
+def test_a_client_with_ten_times_the_steps_has_no_ten_times_the_say():
+    aggregator = fa.Aggregator({"fast": 1, "slow": 1})
+    trained = {"fast": np.array([10.0]), "slow": np.array([-1.0])}
+    assert aggregator.aggregate(np.zeros(1), trained, steps={"fast": 10, "slow": 1}) == 0.0
+
+
+def test_memories_are_per_unit_of_step_when_the_learning_rate_falls():
+    said = {name: np.array([float(place)]) for place, name in enumerate(NAMES)}
+    aggregator = fa.Aggregator(IMPORTANCE, trust=1.0)
+    model, total = np.zeros(1), sum(IMPORTANCE.values())
+    mean = sum(IMPORTANCE[name] * said[name][0] for name in NAMES) / total
+    for lr, cohort in [(0.5, NAMES), (0.1, NAMES[:2]), (0.02, NAMES[5:6])]:
+        moved = aggregator.apply(model, {n: 3 * lr * said[n] for n in cohort}, steps=3, lr=lr)
+        assert moved[0] - model[0] == pytest.approx(3 * lr * mean)
+        model = moved
+
+
+def test_the_mean_of_the_weights_given_approaches_the_importance():
+    aggregator = fa.Aggregator(IMPORTANCE)
+    play(aggregator, 2000)
+    report = aggregator.report()
+    assert report.gap < 0.1
+    assert sum(report.wanted.values()) == pytest.approx(1.0)
+    assert sum(report.given.values()) == pytest.approx(1.0)
+    assert 1.0 <= report.effective_cohort_size <= 4.0
+    assert (report.rounds, report.never, report.expired) == (2000, (), ())
+
+
+def test_weights_are_in_the_order_of_the_round_and_sum_to_one():
+    aggregator = fa.Aggregator(IMPORTANCE)
+    cohort = [NAMES[5], NAMES[1], NAMES[7]]
+    aggregator.apply(np.zeros(2), dict.fromkeys(cohort, np.ones(2)))
+    assert list(aggregator.weights) == cohort
+    assert sum(aggregator.weights.values()) == pytest.approx(1.0)
+
+
+def test_a_round_without_clients_changes_nothing():
+    aggregator = fa.Aggregator(IMPORTANCE)
+    model = play(aggregator, 5)
+    assert aggregator.aggregate(model, {}) is model
+    assert (aggregator.weights, aggregator.report().rounds) == ({}, 5)
+
+
+# Kinds of models.
+
+
+def as_torch(kind):
+    import torch
+
+    return lambda values: collections.OrderedDict(
+        {name: torch.tensor(array, dtype=getattr(torch, kind)) for name, array in values.items()}
+    )
+
+
+def as_pytree(values):
+    import jax.numpy as jnp
+
+    return {"layers": [(jnp.asarray(values["a"], "float32"), None)], "b": jnp.asarray(values["b"])}
+
+
+KINDS = {
+    "mapping": dict,
+    "list": lambda values: list(values.values()),
+    "tuple": lambda values: tuple(values.values()),
+    "namedtuple": lambda values: collections.namedtuple("Model", values)(**values),
+    "float32": lambda values: {key: value.astype("f4") for key, value in values.items()},
+    "float16": lambda values: {key: value.astype("f2") for key, value in values.items()},
+    "state_dict": as_torch("float64"),
+    "bfloat16": as_torch("bfloat16"),
+    "pytree": as_pytree,
+}
+COARSE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-6, "pytree": 1e-6}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_comes_back_as_it_was_given(kind):
+    jax = pytest.importorskip("jax")
+    make, slack = KINDS[kind], COARSE.get(kind, EXACT)
+    rng = np.random.default_rng(1)
+    ours, plain = fa.Aggregator(IMPORTANCE), fa.Aggregator(IMPORTANCE)
+    for _ in range(6):
+        values = {"a": rng.normal(size=(2, 3)), "b": rng.normal(size=4)}
+        trained = {
+            name: {key: value + 0.1 for key, value in values.items()}
+            for name in rng.choice(NAMES, 3, replace=False).tolist()
+        }
+        model = make(values)
+        moved = ours.aggregate(model, {name: make(each) for name, each in trained.items()})
+        expected = make(plain.aggregate(values, trained))
+        assert type(moved) is type(model)
+        leaves = (
+            list(moved.values()) if kind in ("state_dict", "bfloat16") else jax.tree.leaves(moved)
+        )
+        others = (
+            expected.values() if kind in ("state_dict", "bfloat16") else jax.tree.leaves(expected)
+        )
+        for new, old in zip(leaves, others, strict=True):
+            assert (type(new), new.dtype, new.shape) == (type(old), old.dtype, old.shape)
+            one, other = (np.asarray(x.float() if kind == "bfloat16" else x) for x in (new, old))
+            np.testing.assert_allclose(one.astype(float), other.astype(float), atol=slack)
+
+
+def test_counters_are_averaged_and_rounded_and_statistics_are_not_remembered():
+    model = {
+        "bn.weight": np.ones(2),
+        "bn.running_var": np.ones(2),
+        "bn.num_batches_tracked": np.int64(10),
+    }
+    aggregator = fa.Aggregator({"a": 1, "b": 3}, trust=1.0)
+    for round_number in range(3):
+        trained = {
+            name: {
+                "bn.weight": model["bn.weight"] + 1,
+                "bn.running_var": np.full(2, value),
+                "bn.num_batches_tracked": np.int64(10**12 + place),
+            }
+            for place, (name, value) in enumerate([("a", 2.0), ("b", 4.0)][round_number % 2 :])
+        }
+        moved = aggregator.aggregate(model, trained)
+        w = aggregator.weights
+        expected = sum(w[name] * trained[name]["bn.running_var"] for name in trained)
+        np.testing.assert_allclose(moved["bn.running_var"], expected)
+        count = sum(w[name] * float(trained[name]["bn.num_batches_tracked"]) for name in trained)
+        assert moved["bn.num_batches_tracked"] == np.rint(count)
+        assert moved["bn.num_batches_tracked"].dtype == np.int64
+        np.testing.assert_allclose(moved["bn.weight"], model["bn.weight"] + 1)
+        model = moved
+
+
+def test_entries_are_left_out_of_the_memory_by_name():
+    aggregator = fa.Aggregator({"a": 1, "b": 3}, trust=1.0, averaged=["head"])
+    start = {"body": np.zeros(1), "head": np.zeros(1)}
+    aggregator.apply(start, {name: {"body": np.ones(1), "head": np.ones(1)} for name in "ab"})
+    moved = aggregator.apply(start, {"a": {"body": np.full(1, 3.0), "head": np.full(1, 3.0)}})
+    assert (moved["body"], moved["head"]) == (1 + 3 - 1, 3)
+
+
+# Clients that come and go.
+
+
+def test_a_client_that_leaves_takes_its_memory_along():
+    aggregator = fa.Aggregator({"a": 1, "b": 1, "c": 2}, trust=1.0)
+    said = {"a": np.array([1.0]), "b": np.array([5.0]), "c": np.array([2.0])}
+    aggregator.apply(np.zeros(1), said)
+    aggregator.leave("b")
+    after = aggregator.apply(np.zeros(1), {"a": said["a"]})
+    assert after == pytest.approx((1 * 1.0 + 2 * 2.0) / 3)
+    with pytest.raises(CohortError, match="'b'"):
+        aggregator.apply(np.zeros(1), {"b": said["b"]})
+    aggregator.join({"b": 1, "d": 4})
+    assert aggregator.report().wanted == {"a": 1 / 8, "b": 1 / 8, "c": 2 / 8, "d": 4 / 8}
+    assert aggregator.apply(np.zeros(1), {"d": np.array([8.0])}) == pytest.approx(
+        1 / 8 * 1 + 2 / 8 * 2 + 8
+    )
+
+
+def test_importance_that_changes_rescales_the_mean_of_the_memories():
+    aggregator = fa.Aggregator({"a": 1, "b": 1, "c": 2}, trust=1.0)
+    said = {"a": np.array([1.0]), "b": np.array([5.0]), "c": np.array([2.0])}
+    aggregator.apply(np.zeros(1), said)
+    aggregator.reweigh({"b": 7})
+    assert aggregator.apply(np.zeros(1), {"a": said["a"]}) == pytest.approx(
+        (1 * 1 + 7 * 5 + 2 * 2) / 10
+    )
+
+
+# Files.
+
+
+@pytest.mark.parametrize("correction", [0.0, 0.5])
+def test_memory_in_a_folder_and_states_loaded_in_between_give_the_same_bits(tmp_path, correction):
+    options = {"correction": correction, "trust": None}
+    plain = fa.Aggregator(IMPORTANCE, **options)
+    disk = fa.Aggregator(IMPORTANCE, memory=tmp_path / "rows", **options)
+    again = fa.Aggregator(IMPORTANCE, **options)
+    models = [{"weight": np.zeros((3, 2), "f4")}] * 3
+    for seed in range(12):
+        results = []
+        for place, aggregator in enumerate((plain, disk, again)):
+            model = play(aggregator, 3, model=models[place], seed=seed, steps=2, lr=0.1)
+            results.append({key: value.astype("f4") for key, value in model.items()})
+        models = results
+        disk.save(tmp_path / "disk.npz")
+        disk = fa.Aggregator.load(tmp_path / "disk.npz")
+        again.save(tmp_path / "again.npz")
+        again = fa.Aggregator.load(tmp_path / "again.npz")
+        for other in models[1:]:
+            np.testing.assert_array_equal(other["weight"], models[0]["weight"])
+        assert plain.trust == disk.trust == again.trust
+        assert plain.report() == disk.report() == again.report()
+
+
+def test_rounds_after_the_last_save_are_forgotten_when_it_is_loaded(tmp_path):
+    disk = fa.Aggregator(IMPORTANCE, memory=tmp_path / "rows")
+    plain = fa.Aggregator(IMPORTANCE)
+    model = play(disk, 9)
+    play(plain, 9)
+    disk.save(tmp_path / "state.npz")
+    play(disk, 7, model=model, seed=1)
+    disk = fa.Aggregator.load(tmp_path / "state.npz")
+    one, other = (play(each, 7, model=model, seed=2) for each in (disk, plain))
+    np.testing.assert_array_equal(one["weight"], other["weight"])
+
+
+def test_only_the_last_state_of_a_folder_can_be_loaded(tmp_path):
+    disk = fa.Aggregator(IMPORTANCE, memory=tmp_path / "rows")
+    play(disk, 3)
+    disk.save(tmp_path / "first.npz")
+    play(disk, 3)
+    disk.save(tmp_path / "second.npz")
+    with pytest.raises(FileFormatError, match="rows"):
+        fa.Aggregator.load(tmp_path / "first.npz")
+    with pytest.raises(FileFormatError, match="rows"):
+        play(fa.Aggregator(IMPORTANCE, memory=tmp_path / "rows"), 1)
+
+
+@pytest.mark.parametrize("at", [0, 100, -30])
+def test_a_damaged_file_is_refused(tmp_path, at):
+    aggregator = fa.Aggregator(IMPORTANCE)
+    play(aggregator, 3)
+    aggregator.save(tmp_path / "state.npz")
+    data = bytearray((tmp_path / "state.npz").read_bytes())
+    (tmp_path / "cut.npz").write_bytes(data[: len(data) // 2])
+    data[at] ^= 16
+    (tmp_path / "flipped.npz").write_bytes(data)
+    for name in ("cut.npz", "flipped.npz"):
+        with pytest.raises(FileFormatError, match=name):
+            fa.Aggregator.load(tmp_path / name)
+
+
+# Corrections.
+
+
+def test_corrections_sum_to_zero_over_the_clients_and_are_added_back():
+    """With κ = 1 a client whose gradients are constant steps along the mean of all gradients."""
+    gradients = {name: float(place) for place, name in enumerate(NAMES)}
+    mean = sum(IMPORTANCE[n] * gradients[n] for n in NAMES) / sum(IMPORTANCE.values())
+    aggregator = fa.Aggregator(IMPORTANCE, correction=1.0, trust=1.0)
+    model = np.zeros(1)
+    for number, cohort in enumerate([NAMES, NAMES[:3], NAMES[4:5]]):
+        trained = {}
+        for name in cohort:
+            shift = aggregator.correction(name)
+            assert (shift is None) == (number == 0)
+            slope = gradients[name] + (0.0 if shift is None else shift[0])
+            if number:
+                assert slope == pytest.approx(mean)
+            trained[name] = model - 0.1 * 5 * slope
+        moved = aggregator.aggregate(model, trained, steps=5, lr=0.1)
+        assert moved == pytest.approx(model - 0.5 * mean)
+        model = moved
+
+
+def test_a_correction_that_was_not_asked_for_is_not_added_back():
+    aggregator = fa.Aggregator({"a": 1, "b": 1}, correction=1.0, trust=1.0)
+    said = {"a": np.array([1.0]), "b": np.array([5.0])}
+    aggregator.apply(np.zeros(1), said, steps=1, lr=1)
+    assert aggregator.apply(np.zeros(1), {"a": said["a"]}, steps=1, lr=1) == pytest.approx(3.0)
+
+
+# Mistakes.
+
+
+def fresh():
+    aggregator = fa.Aggregator({"ann": 1, "bob": 2})
+    aggregator.aggregate({"w": np.zeros(2), "n": 3}, {"ann": {"w": np.ones(2), "n": 4}})
+    return aggregator
+
+
+MODEL = {"w": np.zeros(2), "n": 3}
+MISTAKES = {
+    "unknown client": ({"anne": MODEL}, CohortError, "'anne'"),
+    "nan": ({"bob": {"w": np.array([1.0, np.nan]), "n": 3}}, ModelError, "'bob'.*'w'"),
+    "infinity": ({"ann": MODEL, "bob": {"w": np.array([np.inf, 1]), "n": 3}}, ModelError, "'bob'"),
+    "entry missing": ({"bob": {"w": np.zeros(2)}}, ModelError, "'bob'.*'n'"),
+    "entry too many": ({"bob": MODEL | {"z": np.zeros(1)}}, ModelError, "'bob'.*'z'"),
+    "shape": ({"bob": {"w": np.zeros(3), "n": 3}}, ModelError, "'bob'.*'w'"),
+    "text": ({"bob": "model"}, ModelError, "'bob'"),
+    "text inside": ({"bob": {"w": "w", "n": 3}}, ModelError, "'bob'.*'w'"),
+    "objects": ({"bob": {"w": np.array([None, 1]), "n": 3}}, ModelError, "'bob'.*'w'"),
+    "no mapping": ([MODEL], ModelError, "trained"),
+    "an empty model": ({"bob": {}}, ModelError, "'bob'"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_names_the_client_and_changes_nothing(case):
+    trained, error, name = MISTAKES[case]
+    aggregator, other = fresh(), fresh()
+    with pytest.raises(error, match=name):
+        aggregator.aggregate(MODEL, trained)
+    right = {"bob": {"w": np.full(2, 3.0), "n": 3}}
+    one, same = (each.aggregate(MODEL, right) for each in (aggregator, other))
+    np.testing.assert_array_equal(one["w"], same["w"])
+    assert aggregator.report() == other.report()
+
+
+def test_a_module_is_refused_with_its_remedy():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ModelError, match=r"'bob'.*state_dict\(\)"):
+        fa.Aggregator({"bob": 1}).aggregate({"w": np.zeros(2)}, {"bob": torch.nn.Linear(2, 1)})
+
+
+OPTIONS = {
+    "importance 0": (lambda: fa.Aggregator({"ann": 1, "bob": 0}), ImportanceError, "'bob'"),
+    "nan": (lambda: fa.Aggregator({"ann": float("nan")}), ImportanceError, "'ann'"),
+    "text": (lambda: fa.Aggregator({"ann": "1"}), FedavotError, "'ann'"),
+    "no clients": (lambda: fa.Aggregator({}), ImportanceError, "importance"),
+    "a list": (lambda: fa.Aggregator([0.5, 0.5]), ImportanceError, "importance"),
+    "no name": (lambda: fa.Aggregator({None: 1}), ImportanceError, "None"),
+    "trust": (lambda: fa.Aggregator({"ann": 1}, trust=2), OptionError, "trust"),
+    "correction": (lambda: fa.Aggregator({"ann": 1}, correction=-1), OptionError, "correction"),
+    "no memory": (lambda: fa.Aggregator({"ann": 1}, trust=1, memory=False), OptionError, "memory"),
+    "averaged": (lambda: fa.Aggregator({"ann": 1}, averaged="w"), OptionError, "averaged"),
+    "twice": (lambda: fresh().join({"ann": 1}), ImportanceError, "'ann'"),
+    "reweigh": (lambda: fresh().reweigh({"eve": 1}), CohortError, "'eve'"),
+    "leave": (lambda: fresh().leave("eve"), CohortError, "'eve'"),
+    "the last": (lambda: fa.Aggregator({"ann": 1}).leave("ann"), ImportanceError, "'ann'"),
+    "asked": (lambda: fresh().correction("eve"), CohortError, "'eve'"),
+    "lr later": (lambda: fresh().aggregate(MODEL, {"ann": MODEL}, lr=0.1), OptionError, "lr"),
+    "no steps": (
+        lambda: fa.Aggregator({"ann": 1}).aggregate(MODEL, {"ann": MODEL}, steps={"bob": 1}),
+        OptionError,
+        "'ann'",
+    ),
+    "lr 0": (
+        lambda: fa.Aggregator({"ann": 1}).aggregate(MODEL, {"ann": MODEL}, lr=0),
+        OptionError,
+        "lr",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+def test_wrong_options_are_refused(case):
+    call, error, name = OPTIONS[case]
+    with pytest.raises(error, match=name):
+        call()
+
+
+def test_a_round_that_is_interrupted_half_way_is_not_continued(monkeypatch):
+    aggregator = fresh()
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedavot.rules._server.Round.end", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        aggregator.aggregate(MODEL, {"ann": MODEL})
+    monkeypatch.undo()
+    with pytest.raises(FedavotError, match="load"):
+        aggregator.aggregate(MODEL, {"ann": MODEL})
+
+
+def test_report_says_that_the_learning_rate_is_missing_only_when_updates_shrink():
+    steady, falling = fa.Aggregator(IMPORTANCE), fa.Aggregator(IMPORTANCE)
+    told = fa.Aggregator(IMPORTANCE)
+    for number, cohort in enumerate(itertools.islice(itertools.cycle([NAMES[:6], NAMES[6:]]), 60)):
+        lr = 0.9**number
+        steady.apply(np.zeros(2), dict.fromkeys(cohort, np.ones(2)))
+        falling.apply(np.zeros(2), dict.fromkeys(cohort, lr * np.ones(2)))
+        told.apply(np.zeros(2), dict.fromkeys(cohort, lr * np.ones(2)), lr=lr)
+    assert not steady.report().advice
+    assert not told.report().advice
+    assert falling.report().advice
