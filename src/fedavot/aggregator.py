@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from fedavot._models import Model, as_model, as_numpy, shape_of
 from fedavot._simplex import total_variation
 from fedavot.errors import (
     CohortError,
-    FedavotError,
     FileFormatError,
     ImportanceError,
     ModelError,
@@ -135,7 +134,6 @@ class Aggregator:
         self._per: tuple[bool, bool] | None = None
         self._model: Model | None = None
         self._corrects: set[int] = set()
-        self._is_broken = False
 
     @property
     def weights(self) -> dict[Any, float]:
@@ -271,7 +269,6 @@ class Aggregator:
 
     def save(self, path: PathLike) -> None:
         """Write the whole state, or nothing; with memory in a folder, its rows stay there."""
-        self._refuse_broken()
         memory = self._memory
         rows = None if memory is None else memory.rows
         header: dict[str, Any] = {
@@ -349,9 +346,7 @@ class Aggregator:
             }
 
         self._amounts, self._took_part = arrays["amounts"], arrays["took_part"]
-        self._aligner = SoftOnlineAligner.from_state(
-            {**under("aligner."), "around": str(arrays["aligner.around"])}
-        )
+        self._aligner = SoftOnlineAligner.from_state(under("aligner."))
         self._layout = {key: tuple(shape) for key, shape in header["layout"].items()}
         self._weights = dict(header["weights"])
         self._squares, self._corrects = header["squares"], set(header["corrects"])
@@ -360,16 +355,15 @@ class Aggregator:
             return
         total = arrays["total"]
         rows: Rows
-        if self._where is True:
+        if isinstance(self._where, str):
+            places, mark = dict(header["places"]), header["mark"]
+            rows = RowsOnDisk(self._where, total.size, total.dtype, mark=mark, places=places)
+        else:
             rows = RowsInMemory(total.size, total.dtype)
             for client, row in under("row.").items():
                 rows.begin([int(client)])
                 rows.write(int(client), 0, row)
-        else:
-            places = dict(header["places"])
-            rows = RowsOnDisk(
-                self._where, total.size, total.dtype, mark=header["mark"], places=places
-            )
+                rows.end()
         self._memory = self._new_memory(rows, total)
         self._memory.history = History(*(arrays[f"history.{key}"] for key in History._fields))
 
@@ -423,67 +417,60 @@ class Aggregator:
 
     def _round(self, model: Any, updates: Any, steps: Any, lr: Any, *, are_models: bool) -> Any:
         """Check everything, then aggregate."""
-        self._refuse_broken()
-        what = "trained" if are_models else "updates"
         if not isinstance(updates, Mapping):
+            what = "trained" if are_models else "updates"
             raise ModelError(f"{what} is {shown(updates)}; give a mapping from client to model")
         base = self._as_model(model, what="the model")
         layout = self._layout or self._laid_out(base)
-        clients = [self._index_of(name) for name in updates]
-        given = [
-            as_model(
-                value, what=f"the {'model' if are_models else 'update'} of client {quoted(name)}"
-            )
-            for name, value in updates.items()
-        ]
-        _refuse_unlike(base, dict(zip(updates, given, strict=True)), are_models)
+        cohort = np.array([self._index_of(name) for name in updates], np.int64)
+        given = {}
+        for name, value in updates.items():
+            who = f"the {'model' if are_models else 'update'} of client {quoted(name)}"
+            given[who] = as_model(value, what=who)
+            _refuse_unlike(base, given[who], who)
         per = (steps is not None, lr is not None)
         if self._per not in (None, per):
             raise OptionError(
                 "steps and lr must be given in every round or in none: memories are kept per unit "
                 "of what was given in the first round"
             )
-        spans = _as_steps(steps, list(updates)) * (
-            1.0 if lr is None else as_amount(lr, what="lr", positive=True)
-        )
-        if not clients:
+        spans = _as_steps(steps, list(updates))
+        spans *= 1.0 if lr is None else as_amount(lr, what="lr", positive=True)
+        if not cohort.size:
             self._weights = {}
             return model
-        cohort = np.array(clients)
         weights = self._aligner.weights(cohort)
-        if self._where is not False and self._memory is None:
-            self._memory = self._begin(base, layout)
-        self._layout, self._per = layout, per
+        if not self._layout:
+            self._begin(base, layout)
         turn = None
         if self._memory is not None:
             used = np.isin(cohort, list(self._corrects))
             turn = Round(self._memory, cohort, weights, spans=spans, corrected=used)
-        self._is_broken = True
         arrays, at = {}, 0
         for key, leaf in base.leaves.items():
             first = as_numpy(leaf).reshape(-1)
-            others = [as_numpy(each.leaves[key]).reshape(-1) for each in given]
-            if key not in layout:
-                arrays[key] = _averaged(first, others, weights, are_models)
-            elif turn is None:
-                arrays[key] = _averaged(
-                    first, others, weights @ spans * weights / spans, are_models
-                )
-            else:
+            others = [as_numpy(each.leaves[key]).reshape(-1) for each in given.values()]
+            start = first if are_models else None
+            if turn is not None and key in layout:
                 arrays[key] = np.empty(first.size, turn.kind)
-                turn.change(at, others, first if are_models else None, arrays[key])
+                turn.change(at, others, start, arrays[key])
                 arrays[key] += first
                 at += first.size
+            else:
+                shares = weights @ spans * weights / spans if key in layout else weights
+                arrays[key] = _averaged(first, others, shares, are_models)
+            if not _is_finite(arrays[key]):
+                _refuse_not_finite(key, {"the model": base, **given})
+        result = base.like(arrays)
+        self._model = as_model(result, what="the model")
         if turn is not None:
             turn.end()
-        result = base.like(arrays)
+        self._per = per
         self._aligner.observe(cohort)
         self._weights = dict(zip(updates, weights.tolist(), strict=True))
         self._took_part[cohort] += 1
         self._squares += float(weights @ weights)
-        self._corrects -= set(clients)
-        self._model = as_model(result, what="the model")
-        self._is_broken = False
+        self._corrects -= set(cohort.tolist())
         return result
 
     def _laid_out(self, model: Model) -> dict[str, tuple[int, ...]]:
@@ -494,14 +481,19 @@ class Aggregator:
             if as_numpy(leaf).dtype.kind == "f" and not key.endswith(self._averaged)
         }
 
-    def _begin(self, model: Model, layout: dict[str, tuple[int, ...]]) -> ServerMemory:
-        """Return an empty memory for models like this one."""
-        size = sum(int(np.prod(shape)) for shape in layout.values())
-        kinds = (as_numpy(model.leaves[key]).dtype for key in layout)
-        kind = np.result_type(np.float32, *kinds)
-        in_memory = self._where is True
-        rows = RowsInMemory(size, kind) if in_memory else RowsOnDisk(self._where, size, kind)
-        return self._new_memory(rows, np.zeros(size, kind))
+    def _begin(self, model: Model, layout: dict[str, tuple[int, ...]]) -> None:
+        """Make room for the memory of models like this one."""
+        if self._where is not False:
+            size = sum(int(np.prod(shape)) for shape in layout.values())
+            kinds = (as_numpy(model.leaves[key]).dtype for key in layout)
+            kind = np.result_type(np.float32, *kinds)
+            rows: Rows = (
+                RowsOnDisk(self._where, size, kind)
+                if isinstance(self._where, str)
+                else RowsInMemory(size, kind)
+            )
+            self._memory = self._new_memory(rows, np.zeros(size, kind))
+        self._layout = layout
 
     def _new_memory(self, rows: Rows, total: Array) -> ServerMemory:
         constants = self._constants
@@ -513,13 +505,6 @@ class Aggregator:
             correction=constants["correction"],
             damping=constants["damping"],
         )
-
-    def _refuse_broken(self) -> None:
-        if self._is_broken:
-            raise FedavotError(
-                "a round was interrupted half-way, so the memories are incomplete; load the last "
-                "state that was saved"
-            )
 
 
 def _as_amounts(importance: Amounts) -> dict[Any, float]:
@@ -555,38 +540,33 @@ def _as_steps(steps: Any, names: list[Any]) -> Floats:
     )
 
 
-def _refuse_unlike(base: Model, given: Mapping[Any, Model], are_models: bool) -> None:
-    """Refuse models with other entries, and values that are not finite."""
-    for name, each in [(None, base), *given.items()]:
-        who = "the model" if name is None else f"the model of client {quoted(name)}"
-        if not are_models and name is not None:
-            who = f"the update of client {quoted(name)}"
-        lacking = next((key for key in base.leaves if key not in each.leaves), None)
-        if lacking is not None:
-            raise ModelError(f"{who} has no entry {lacking!r}, and the server's model has")
-        extra = next((key for key in each.leaves if key not in base.leaves), None)
-        if extra is not None:
-            raise ModelError(f"{who} has an entry {extra!r}, and the server's model has not")
-        for key, leaf in each.leaves.items():
-            if shape_of(leaf) != shape_of(base.leaves[key]):
-                raise ModelError(
-                    f"{who} has shape {shape_of(leaf)} at {key!r}; the server's model has "
-                    f"{shape_of(base.leaves[key])}"
-                )
-            if not _is_finite(as_numpy(leaf)):
-                raise ModelError(
-                    f"{who} is not finite at {key!r}; leave this client out of the round"
-                    if name is not None
-                    else f"{who} is not finite at {key!r}; go back to the last model that was"
-                )
+def _refuse_unlike(base: Model, given: Model, who: str) -> None:
+    """Refuse a model or update with other entries than the server's model."""
+    for key in base.leaves.keys() ^ given.leaves.keys():
+        raise ModelError(
+            f"{who} has no entry {key!r}, and the server's model has"
+            if key in base.leaves
+            else f"{who} has an entry {key!r}, and the server's model has not"
+        )
+    for key, leaf in base.leaves.items():
+        found, wanted = shape_of(given.leaves[key]), shape_of(leaf)
+        if found != wanted:
+            raise ModelError(f"{who} has shape {found} at {key!r}; the server's has {wanted}")
 
 
 def _is_finite(array: Array) -> bool:
     """Return whether all entries are finite; a sum tells as a rule, and is faster."""
-    if array.dtype.kind != "f":
-        return True
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(array.sum())) or bool(np.isfinite(array).all())
+
+
+def _refuse_not_finite(key: str, models: Mapping[str, Model]) -> NoReturn:
+    """Say which model or update has an entry that is not finite."""
+    for who, model in models.items():
+        if not np.isfinite(as_numpy(model.leaves[key])).all():
+            remedy = "go back to an earlier one" if who == "the model" else "leave this client out"
+            raise ModelError(f"{who} is not finite at {key!r}; {remedy}")
+    raise ModelError(f"the updates at {key!r} are too large for their type; leave them out")
 
 
 def _averaged(first: Array, others: Sequence[Array], weights: Floats, are_models: bool) -> Array:

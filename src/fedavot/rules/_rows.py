@@ -1,15 +1,17 @@
 """One row of numbers per client, in memory or in a file.
 
-The file has two places per client. A row that a saved state refers to is never overwritten: the
-next one goes to the other place. So whatever happens between two saves, the last saved state still
-has its rows. A `mark` beside the file names the states whose rows it has; older ones are refused.
+A round writes new rows beside the old ones; until `end` the old ones are in use, so a round that
+fails changes nothing. In a file, the rows that the last saved state refers to are not overwritten
+either: whatever happens after it, that state can be loaded. A *mark* beside the file names the
+states whose rows it has, so that older ones are refused.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,16 +29,16 @@ class Rows(Protocol):
     """Where the rows are. A row is read and written in parts, from entry ``at``."""
 
     def begin(self, clients: Iterable[int]) -> None:
-        """Make room for the rows of clients about to be written, or refuse."""
+        """Make room for new rows of these clients, or refuse; drop what an earlier round wrote."""
 
     def read(self, client: int, at: int, row: Row) -> None:
-        """Read part of a row, as long as ``row``, into it."""
+        """Read part of a row in use, as long as ``row``, into it."""
 
     def write(self, client: int, at: int, row: Row) -> None:
-        """Write part of a row whose client was announced by `begin`."""
+        """Write part of a new row."""
 
     def end(self) -> None:
-        """Use the rows written since `begin` from now on."""
+        """Use the new rows from now on."""
 
     def forget(self, client: int) -> None:
         """Give up a row."""
@@ -48,27 +50,36 @@ class RowsInMemory:
     def __init__(self, size: int, dtype: Any) -> None:
         self._size, self._dtype = size, np.dtype(dtype)
         self._rows: dict[int, Row] = {}
+        self._next: dict[int, Row] = {}
+        self._spare: list[Row] = []
 
     def begin(self, clients: Iterable[int]) -> None:
-        """Allocate the rows that are new."""
-        new = [client for client in clients if client not in self._rows]
+        """Take arrays that are free, and new ones if these are too few."""
+        self._spare += self._next.values()
+        self._next = {}
+        new = list(clients)
+        missing = len(new) - len(self._spare)
         refuse_if_too_large(
-            len(new) * self._size * self._dtype.itemsize,
-            what=f"the memory of {len(new)} more clients",
+            missing * self._size * self._dtype.itemsize,
+            what=f"the memory of {missing} more clients",
             remedy="keep it in a folder, or go without: memory=folder, memory=False",
         )
-        self._rows |= {client: np.zeros(self._size, self._dtype) for client in new}
+        self._spare += [np.empty(self._size, self._dtype) for _ in range(missing)]
+        self._next = {client: self._spare.pop() for client in new}
 
     def read(self, client: int, at: int, row: Row) -> None:
         """Read part of a row."""
         row[:] = self._rows[client][at : at + row.size]
 
     def write(self, client: int, at: int, row: Row) -> None:
-        """Write part of a row."""
-        self._rows[client][at : at + row.size] = row
+        """Write part of a new row."""
+        self._next[client][at : at + row.size] = row
 
     def end(self) -> None:
-        """Do nothing: rows are written in place."""
+        """Use the new rows; keep the old ones for the next round."""
+        self._spare = [self._rows[client] for client in self._next if client in self._rows]
+        self._rows |= self._next
+        self._next = {}
 
     def forget(self, client: int) -> None:
         """Free a row."""
@@ -89,17 +100,23 @@ class RowsOnDisk:
     """
 
     def __init__(
-        self, folder: Any, size: int, dtype: Any, *, mark: str = "", places: Any = None
+        self,
+        folder: str | os.PathLike[str],
+        size: int,
+        dtype: Any,
+        *,
+        mark: str = "",
+        places: Mapping[int, int] | None = None,
     ) -> None:
         self.folder = Path(folder)
-        self._size, self._dtype = size, np.dtype(dtype)
-        self._row: int = self._size * self._dtype.itemsize
+        self._entry = np.dtype(dtype).itemsize
+        self._row: int = size * self._entry
         self._marks = self.folder / "memory.json"
         self._refuse_foreign(mark)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._file = os.open(self.folder / "memory.rows", os.O_RDWR | os.O_CREAT, 0o666)
         self.places: dict[int, int] = dict(places or {})
-        """0 or 1 for each client with a row."""
+        """The place of each client's row in the file, counted in rows."""
         self._saved = dict(self.places)
         self._next: dict[int, int] = {}
         self._mark = mark or secrets.token_hex(8)
@@ -110,29 +127,28 @@ class RowsOnDisk:
             os.close(self._file)
 
     def begin(self, clients: Iterable[int]) -> None:
-        """Choose places, and reserve room on the disk, so that no write runs out of it."""
-        self._next = {}
-        for client in clients:
-            now = self.places.get(client)
-            saved = self._saved.get(client, 1)
-            self._next[client] = 1 - saved if now in (None, saved) else now
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(self._file, self._start(client, self._next[client]), self._row)
+        """Choose free places, and reserve them on the disk, so that no write runs out of room."""
+        used = {*self.places.values(), *self._saved.values()}
+        free = (place for place in itertools.count() if place not in used)
+        self._next = dict(zip(clients, free, strict=False))
+        if self._row and hasattr(os, "posix_fallocate"):
+            for place in self._next.values():
+                os.posix_fallocate(self._file, place * self._row, self._row)
 
     def read(self, client: int, at: int, row: Row) -> None:
         """Read part of a row."""
-        start = self._start(client, self.places[client]) + at * self._dtype.itemsize
+        start = self.places[client] * self._row + at * self._entry
         if os.preadv(self._file, [row.data], start) != row.nbytes:
             raise FileFormatError(f"{self.folder / 'memory.rows'} is cut off; take a whole copy")
 
     def write(self, client: int, at: int, row: Row) -> None:
-        """Write part of a row."""
-        start = self._start(client, self._next[client]) + at * self._dtype.itemsize
-        os.pwrite(self._file, row.data, start)
+        """Write part of a new row."""
+        os.pwrite(self._file, row.data, self._next[client] * self._row + at * self._entry)
 
     def end(self) -> None:
-        """Use the rows written since `begin` from now on."""
+        """Use the new rows."""
         self.places |= self._next
+        self._next = {}
 
     def forget(self, client: int) -> None:
         """Give up a row."""
@@ -150,9 +166,6 @@ class RowsOnDisk:
         """Protect the rows of the state that was just saved, in place of the one before."""
         self._write_marks([self._mark])
         self._saved = dict(self.places)
-
-    def _start(self, client: int, place: int) -> int:
-        return (2 * client + place) * self._row
 
     def _write_marks(self, marks: list[str]) -> None:
         text = json.dumps(marks).encode()

@@ -6,7 +6,9 @@ cache: the arrays of a round are read once, and nothing of the size of a model i
 result and the mean of the memories.
 """
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +22,10 @@ from fedavot.rules._rows import Rows
 Array = NDArray[Any]
 PART = 1 << 17
 """Numbers that are worked on at a time, over all clients of a round."""
+MOST_THREADS = 4
+"""More would wait for the computer's memory."""
+FEW_PARTS = 8
+"""Fewer parts than this are not worth threads."""
 
 
 @dataclass(eq=False)
@@ -92,12 +98,14 @@ def new_history(n_clients: int) -> History:
 
 
 class Round:
-    """One round of a `ServerMemory`: `change` for each stretch of the model's entries, then `end`.
+    """A round of a `ServerMemory`: `change` for each stretch of the model's entries, then `end`.
+
+    The memory is unchanged until `end`; a round that is not ended never was.
 
     Parameters
     ----------
     memory : ServerMemory
-        Unchanged until the first `change`; `Rows.begin` may refuse the round before.
+        The memory after the round before.
     cohort : int array, shape (n_members,)
         Distinct clients, at least one.
     weights : float array, shape (n_members,)
@@ -119,23 +127,27 @@ class Round:
     ) -> None:
         present = np.zeros(memory.importance.size, bool)
         present[cohort] = True
-        self._memory, self._trust = memory, memory.trust
         self.kind = memory.total.dtype
+        self._memory, self._cohort = memory, cohort.tolist()
         self._turn: Turn
         self._turn, self._history = begin(memory.history, present)
-        self._cohort = cohort.tolist()
+        self._expired = np.flatnonzero(self._turn.expired).tolist()
         self._back = self._turn.returning[cohort]
-        self._gains = gains(self._turn.absence[cohort], memory.damping)
-        self._spans, self._span = spans, float(weights @ spans)
-        self._path = memory.correction * (self._back & corrected)
-        shares = memory.importance[cohort] * self._gains
-        self._sums = np.stack([weights, weights * self._back, shares]).astype(self.kind)
-        self.expired = np.flatnonzero(self._turn.expired)
+        self._trust, self._span = self.kind.type(memory.trust), self.kind.type(weights @ spans)
+        gain = gains(self._turn.absence[cohort], memory.damping)
+        sums = [weights, weights * self._back, memory.importance[cohort] * gain]
+        self._sums = np.stack(sums).astype(self.kind)
+        columns = 1.0 / spans, memory.correction * (self._back & corrected), gain
+        self._scale, self._path, self._gain = (self._column(column) for column in columns)
+        self._total = np.empty_like(memory.total)
         self._products = np.zeros(3)
         memory.rows.begin(self._cohort)
 
+    def _column(self, values: Floats) -> Array:
+        return np.asarray(values, self.kind)[:, None]
+
     def change(self, at: int, updates: Sequence[Array], base: Array | None, out: Array) -> None:
-        """Write the change of the model's entries from ``at`` on into ``out``, and remember.
+        """Write the change of the model's entries from ``at`` on into ``out``.
 
         Parameters
         ----------
@@ -146,53 +158,62 @@ class Round:
         base : array of shape (n_entries,), optional
             The model that they started from.
         out : array of shape (n_entries,)
-            Gets the change.
+            Gets the change. It is not finite where some update is not.
         """
-        for part in self._parts(out.size):
-            new, old = np.empty((2, len(updates), part.stop - part.start), self.kind)
+        step = max(PART // len(self._cohort), 1)
+
+        def one(first: int) -> Floats:
+            part = slice(first, min(first + step, out.size))
+            new = np.empty((len(updates), part.stop - first), self.kind)
             for row, update in zip(new, updates, strict=True):
                 if base is None:
                     row[:] = update[part]
                 else:
                     np.subtract(update[part], base[part], out=row, dtype=self.kind)
-            out[part] = self._step(at + part.start, new, old)
+            with np.errstate(invalid="ignore", over="ignore"):
+                out[part], products = self._step(at + first, new)
+            return products
 
-    def _step(self, at: int, new: Array, old: Array) -> Array:
-        """Return the change of some entries from their updates, and remember these."""
-        memory = self._memory
-        total = memory.total[at : at + new.shape[1]]
+        parts = range(0, out.size, step)
+        # NumPy lets threads run at the same time. Parts are summed in their order, so that results
+        # do not depend on the number of threads.
+        with ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_THREADS)) as threads:
+            results = map(one, parts) if len(parts) < FEW_PARTS else threads.map(one, parts)
+            for products in results:
+                self._products += products
+
+    def _step(self, at: int, new: Array) -> tuple[Array, Floats]:
+        """Return the change of some entries from their updates, and their part of the evidence."""
+        memory, stretch = self._memory, slice(at, at + new.shape[1])
+        old, total = np.empty_like(new), memory.total[stretch]
         for client, known, row in zip(self._cohort, self._back, old, strict=True):
             if known:
                 memory.rows.read(client, at, row)
             else:
                 row[:] = 0
-        if (self._spans != 1.0).any():
-            new /= self._spans[:, None].astype(new.dtype)
+        if (self._scale != 1.0).any():
+            new *= self._scale
         if self._path.any():
-            new += self._path[:, None].astype(new.dtype) * (old - total)
-        for client in self.expired.tolist():
+            new += self._path * (old - total)
+        for client in self._expired:
             row = np.empty_like(total)
             memory.rows.read(client, at, row)
-            total -= memory.importance[client].astype(row.dtype) * row
+            total = total - self.kind.type(memory.importance[client]) * row
         news, olds = self._sums @ new, self._sums @ old
-        mean, stored = news[1], olds[1]
-        self._products += [float(mean @ stored), float(stored @ stored), float(mean @ mean)]
-        trusted = new.dtype.type(self._trust)
-        change = new.dtype.type(self._span) * (trusted * total + news[0] - trusted * olds[0])
-        total += news[2] - olds[2]
-        if (self._gains != 1.0).any():
-            new = old + self._gains[:, None].astype(new.dtype) * (new - old)
+        self._total[stretch] = total + (news[2] - olds[2])
+        change = self._span * (self._trust * (total - olds[0]) + news[0])
+        if (self._gain != 1.0).any():
+            new = old + self._gain * (new - old)
         for client, row in zip(self._cohort, new, strict=True):
             memory.rows.write(client, at, row)
-        return np.asarray(change)
+        mean, stored = news[1], olds[1]
+        products = [float(mean @ stored), float(stored @ stored), float(mean @ mean)]
+        return change, np.array(products)
 
     def end(self) -> None:
-        """Keep what the round decided."""
+        """Keep what the round decided, and the clients' updates."""
         self._memory.rows.end()
-        for client in self.expired.tolist():
+        for client in self._expired:
             self._memory.rows.forget(client)
+        self._memory.total = self._total
         self._memory.history = learn(self._history, self._products, self._turn)
-
-    def _parts(self, size: int) -> Iterator[slice]:
-        step = max(PART // len(self._cohort), 1)
-        return (slice(at, min(at + step, size)) for at in range(0, size, step))
