@@ -20,7 +20,7 @@ from fedavot.rules._history import History, Turn, begin, gains, learn, trust
 from fedavot.rules._rows import Rows
 
 Array = NDArray[Any]
-PART = 1 << 17
+PART = 1 << 19
 """Numbers that are worked on at a time, over all clients of a round."""
 MOST_THREADS = 4
 """More would wait for the computer's memory."""
@@ -135,7 +135,7 @@ class Round:
         self._back = self._turn.returning[cohort]
         self._trust, self._span = self.kind.type(memory.trust), self.kind.type(weights @ spans)
         gain = gains(self._turn.absence[cohort], memory.damping)
-        sums = [weights, weights * self._back, memory.importance[cohort] * gain]
+        sums = [weights, memory.importance[cohort] * gain, weights * self._back]
         self._sums = np.stack(sums).astype(self.kind)
         columns = 1.0 / spans, memory.correction * (self._back & corrected), gain
         self._scale, self._path, self._gain = (self._column(column) for column in columns)
@@ -199,14 +199,16 @@ class Round:
             row = np.empty_like(total)
             memory.rows.read(client, at, row)
             total = total - self.kind.type(memory.importance[client]) * row
-        news, olds = self._sums @ new, self._sums @ old
-        self._total[stretch] = total + (news[2] - olds[2])
-        change = self._span * (self._trust * (total - olds[0]) + news[0])
+        weights, shares, back = self._sums
+        mean, stored = weights @ new, weights @ old
+        self._total[stretch] = total + (shares @ new - shares @ old)
+        change = self._span * (self._trust * (total - stored) + mean)
+        if not self._back.all():
+            mean = back @ new  # the rows of clients without a memory are zero
         if (self._gain != 1.0).any():
             new = old + self._gain * (new - old)
         for client, row in zip(self._cohort, new, strict=True):
             memory.rows.write(client, at, row)
-        mean, stored = news[1], olds[1]
         products = [float(mean @ stored), float(stored @ stored), float(mean @ mean)]
         return change, np.array(products)
 
