@@ -183,15 +183,17 @@ def test_the_extra_audit_alone_audits(tmp_path):
     assert (tmp_path / "packages-work" / "report" / "report.html").exists()
 
 
-def test_without_jax_an_audit_recommends_to_install_it(tmp_path):
+def test_an_audit_needs_jax_only_for_a_task_of_the_users_own(tmp_path):
     folder = environment(tmp_path / "packages", "audit")
     (folder / "jax").unlink()
     succeeds(folder, "-m", "fedavot", "sample-log", "sample", "--days", "2")
     log = tmp_path / "packages-work" / "sample" / "log.csv"
     succeeds(folder, "-m", "fedavot", "audit", str(log), "--out", "report")
     found = json.loads((tmp_path / "packages-work" / "report" / "findings.json").read_text())
-    assert found["replay"] is None
-    assert found["recommendation"]["action"] == "install JAX"
+    assert "fedavot-steady" in [one["rule"] for one in found["replay"]["trained"]]
+    done = run(folder, "-m", "fedavot", "audit", str(log), "--task", str(log))
+    assert done.returncode == 2
+    assert "fedavot[training]" in done.stderr
 
 
 def test_the_extra_training_alone_trains(tmp_path):

@@ -133,7 +133,7 @@ def row(name: str, case: Case, task: str) -> str:
     cells = [name, f"{means['fedavg']:.3f}"]
     for can in (NEEDS, ()):
         rule = advised(findings if can else audit(seen, can=can))
-        replayed = [one.rule for one in findings.replay.trained if not one.needs or can]
+        replayed = [one.rule for one in findings.replay.trained if one.need is None or can]
         best = min((one for one in replayed if one not in YARDSTICKS), key=means.__getitem__)
         apart = losses[rule] - plain
         error = apart.std(ddof=1) / np.sqrt(apart.size)

@@ -176,8 +176,8 @@ LOSSES = {
 }
 """Excess losses of the replay relative to the plain average's; one rule diverges."""
 NEEDS = {
-    "fedavot-steady": ("memory-clients", "memory-server"),
-    "fedavot-select": ("select",),
+    "fedavot-steady": "memory",
+    "fedavot-select": "select",
 }
 
 
@@ -187,10 +187,9 @@ def trained(rule, loss, in_use=1.0):
     middle = np.exp(recorded * np.log(0.2 * loss))
     ratio, full = (Estimate(one, 0.9 * one, 1.2 * one) for one in (loss, loss / 0.4))
     used = Estimate(loss / in_use, 0.95 * loss / in_use, 1.05 * loss / in_use)
-    needs = NEEDS.get(rule, ())
     return Trained(
         rule,
-        needs,
+        NEEDS.get(rule),
         1.0,
         ratio,
         full,
@@ -223,7 +222,7 @@ def choice(rule, low=None, high=None, softness=0.0):
     """Return the choice of a rule, with the gain of the replay or with that given."""
     gain = 1 - LOSSES.get(rule, 0.5)
     ends = (gain - 0.05 if low is None else low, gain + 0.05 if high is None else high)
-    return Choice(rule, NEEDS.get(rule, ()), Estimate(gain, *ends), softness)
+    return Choice(rule, NEEDS.get(rule), Estimate(gain, *ends), softness)
 
 
 def advise(action, best=None, second=None, **options):
@@ -375,12 +374,7 @@ def too_large(**changes):
     """Return findings of a log too large to prove that exact alignment is possible."""
     made = _made("feasible")
     reach = replace(made.reach, proven=False, sure=False, deficiency=Estimate(0.0, 0.0, 0.02))
-    fields = {
-        "reach": reach,
-        "replay": None,
-        "recommendation": Recommendation("install JAX", "not replayed"),
-    }
-    return replace(made, **{**fields, **changes})
+    return replace(made, **{"reach": reach, **changes})
 
 
 def one_round(**changes):
@@ -398,7 +392,15 @@ def one_round(**changes):
         "reach": replace(made.reach, sure=False, deficiency=Estimate(0.0, 0.0, 1.0)),
         "fit": replace(made.fit, fitted_rounds=1, held_out_rounds=1),
         "price": replace(made.price, standings=rows),
-        "replay": None,
+        "replay": replay(
+            trained=tuple(
+                replace(one, low=one.low[:1], middle=one.middle[:1], high=one.high[:1])
+                for one in replay().trained
+            ),
+            recorded=np.array([1]),
+            fitted_rounds=1,
+            held_out_rounds=0,
+        ),
         "recommendation": replace(SHORT, rounds_needed=768),
     }
     return replace(made, **{**fields, **changes})

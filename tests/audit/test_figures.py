@@ -74,11 +74,6 @@ def test_only_a_log_with_times_is_drawn_by_hour():
     assert "hours" not in pictures_of(made.without_times)
 
 
-def test_only_what_was_replayed_is_drawn():
-    assert "replay" in pictures_of(made.findings)
-    assert "replay" not in pictures_of(made.too_large)
-
-
 def test_the_replay_has_a_line_for_every_rule_and_labels_those_that_matter():
     found = made.with_choice()
     picture = pictures_of(made.with_choice)["replay"]

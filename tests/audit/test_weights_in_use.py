@@ -49,14 +49,14 @@ def test_the_weights_in_use_are_those_of_the_log_or_those_named(log, options, ru
 def test_what_is_not_possible_is_not_recommended(log):
     assert audited(log)["recommendation"]["action"] == "use memory"
     found = audited(log, "--can", "nothing", "--local-steps", "2")
-    assert found["recommendation"]["best"]["needs"] == []
+    assert found["recommendation"]["best"]["need"] is None
     assert found["replay"]["local_steps"] == 2
 
 
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--can", "memory-clients,magic"], "'magic'"),
+        (["--can", "memory,magic"], "'magic'"),
         (["--weights", "nowhere"], "'nowhere'"),
         (["--weights", "examples", "--column", "examples="], "--column examples=n_train"),
     ],

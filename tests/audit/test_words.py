@@ -56,7 +56,6 @@ def advised(*arguments, **options):
         (advised("change selection", "fedavot-select"), ["choose", "45 to 55 %"]),
         (made.findings(recommendation=made.SHORT), ["rounds", "900"]),
         (advised("collect more rounds", reason="unobserved"), ["rounds"]),
-        (advised("install JAX", reason="not replayed"), ["No recommendation"]),
     ],
 )
 def test_the_headline_is_the_recommendation_with_what_it_gains(findings, words):
@@ -77,13 +76,13 @@ def test_the_advice_says_what_it_gains_what_it_needs_and_the_best_without_that()
     assert f"{MEANT['fedavg']}" in words
     assert "55 % less" in words
     assert "from 50 % less to 60 % less" in words
-    assert all(NEEDS[need] in words for need in ("memory-clients", "memory-server"))
+    assert NEEDS["memory"] in words
     assert NEEDS["select"] not in words
     assert f"{MEANT['fedavot-online']} (FedAVOT, online) had 30 % less" in words
 
 
 def test_a_gain_that_may_be_a_loss_is_said_to_be_one():
-    best = Choice("fedavot", (), Estimate(0.1, -0.2, 0.3))
+    best = Choice("fedavot", None, Estimate(0.1, -0.2, 0.3))
     advice = replace(made.advise("change the weights", "fedavot"), best=best)
     assert "from 20 % more to 30 % less" in told(made.findings(recommendation=advice), "advice")
 
@@ -111,7 +110,6 @@ def test_the_replay_says_what_was_trained_on():
     assert "sample of 7 clients" in told(few, "replay")
     own = made.findings(replay=made.replay(task="digits.npz"))
     assert "digits.npz" in told(own, "replay")
-    assert "JAX" in told(made.too_large(), "replay")
 
 
 def test_the_gap_is_told_with_its_interval_and_against_the_tolerance():

@@ -2,7 +2,7 @@
 
     read_log  ->  federation_of  ->  audit  ->  write_audit
 
-`fedavot audit` on the command line does the same.
+`fedavot audit` on the command line does the same. Only a task of the user's own needs JAX.
 """
 
 from fedavot._extras import require

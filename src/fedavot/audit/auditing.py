@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from fedavot._checks import as_amount, as_seed, as_size, shown
+from fedavot._extras import require
 from fedavot._files import PathLike
 from fedavot.alignment import Alignment
 from fedavot.audit.federation import Federation
@@ -22,6 +22,7 @@ from fedavot.audit.recommending import (
     Recommendation,
     recommend,
 )
+from fedavot.audit.replay.replaying import Options, replay
 from fedavot.audit.replay.scene import scene_of
 from fedavot.audit.statistics.behaviour import behave
 from fedavot.audit.statistics.case import Case, opened
@@ -63,7 +64,7 @@ class ReplayOptions:
         Number of local steps that a client takes in a round.
     task : path, optional
         A task to train on instead of the audit's small problems: an .npz of ``features``,
-        ``targets`` and ``clients``, as `fedavot simulate` takes it.
+        ``targets`` and ``clients``, as `fedavot simulate` takes it. It alone needs JAX.
     """
 
     local_steps: int = 5
@@ -95,7 +96,7 @@ def audit(
         The weights in use today: equal weights, weights in proportion to the numbers of examples in
         the log, or the weights recorded in the log. The default is whatever the log records, or
         equal weights if it records neither; memory, if the log says that it was used.
-    can : collection of "memory-clients", "memory-server" and "select"
+    can : collection of "memory" and "select"
         What the deployment can do; a rule that needs anything else is not recommended.
     training : ReplayOptions, optional
         How to train on the log.
@@ -116,6 +117,8 @@ def audit(
             "enough to resolve smaller gaps"
         )
     how = training or ReplayOptions()
+    if how.task is not None:
+        require("training", "jax", by="an audit with a task of your own")
     steps = as_size(how.local_steps, what="local_steps", low=1)
     able = _as_needs(can)
     in_use = _in_use(federation, weights)
@@ -142,16 +145,13 @@ def audit(
     under_way(5)
     standings = price(case, law=fit.law, points=points, softness=softness)
     under_way(6)
-    replayed = None
-    if find_spec("jax") is not None:
-        from fedavot.audit.replay.replaying import Options, replay
-        from fedavot.audit.replay.training import read_task
+    scene = scene_of(case, rng)
+    task = None
+    if how.task is not None:
+        from fedavot.audit.replay.own_task import read_task
 
-        scene = scene_of(case, rng)
-        options = Options(fit.law, softness, in_use, steps, seed)
-        names = [log.clients[client] for client in scene.clients]
-        task = None if how.task is None else read_task(Path(how.task), names)
-        replayed = replay(scene, options, task)
+        task = read_task(Path(how.task), [log.clients[client] for client in scene.clients])
+    replayed = replay(scene, Options(fit.law, softness, in_use, steps, seed), task)
     advice = recommend(replayed, _facts(case, gap, limit), able)
     alignment = _alignment(case, fit, advice)
     shares = shares_of(case, shortfall, alignment)

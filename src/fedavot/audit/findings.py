@@ -275,8 +275,8 @@ class Findings:
         What was unusual in the log, and what was left out because of its size.
     in_use : str
         The rule in use today, one of those in ``price`` and ``replay``.
-    replay : Replay or None
-        How training goes with every rule; None without JAX.
+    replay : Replay
+        How training goes with every rule.
     recommendation : Recommendation
         What to do, from the replay.
     """
@@ -301,7 +301,7 @@ class Findings:
     alignment: Alignment
     notes: tuple[str, ...]
     in_use: str
-    replay: Replay | None
+    replay: Replay
     recommendation: Recommendation
 
     @property

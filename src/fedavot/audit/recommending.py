@@ -22,7 +22,6 @@ Action = Literal[
     "use memory",
     "change selection",
     "collect more rounds",
-    "install JAX",
 ]
 
 Reason = Literal[
@@ -31,15 +30,14 @@ Reason = Literal[
     "trains better",
     "too short",
     "unobserved",
-    "not replayed",
 ]
 """Reasons, in order: there is one client; no allowed rule trains better than the one in use by more
-than noise; one does; the log is too short to tell, or most of the importance is not observed in it;
-there is no replay."""
+than noise; one does; the log is too short to tell, or most of the importance is not observed in
+it."""
 
-Need = Literal["memory-clients", "memory-server", "select"]
-"""What a rule needs beyond weights: a model kept on each client, or one for each client on the
-server; or that the server chooses which clients to ask."""
+Need = Literal["memory", "select"]
+"""What a rule needs beyond weights: memory of one model per client on the server, or a server that
+chooses which clients to ask."""
 KNOWN = 0.5
 """Share of the importance that must be observed for a judgement."""
 NOISE = 0.8
@@ -50,7 +48,13 @@ LEAST_ROUNDS = 20
 YARDSTICKS = (RuleName.FULL.value, RuleName.HORVITZ_THOMPSON.value)
 """Replayed but never recommended: full participation is out of reach, and the weights of
 Horvitz–Thompson do not sum to one, so that a single round can move the model by many steps."""
-NEEDS: tuple[Need, ...] = ("memory-clients", "memory-server", "select")
+ACTIONS: dict[Need | None, Action] = {
+    None: "change the weights",
+    "memory": "use memory",
+    "select": "change selection",
+}
+"""What to do for a rule, by what it needs."""
+NEEDS: tuple[Need, ...] = ("memory", "select")
 
 
 class Estimate(NamedTuple):
@@ -74,8 +78,8 @@ class Trained:
     rule : str
         Its name, as in `fedavot.rules`, or one of the audit's own: ``as-applied`` for the weights
         in the log, ``by-examples`` for weights in proportion to the clients' examples.
-    needs : tuple of Need
-        What the rule needs: any one of these is enough; empty if it needs nothing.
+    need : Need or None
+        What the rule needs beyond weights.
     step : float
         The step size at which it did best, relative to that of the plain average.
     to_plain, to_full : Estimate
@@ -96,7 +100,7 @@ class Trained:
     """
 
     rule: str
-    needs: tuple[Need, ...]
+    need: Need | None
     step: float
     to_plain: Estimate
     to_full: Estimate
@@ -151,15 +155,15 @@ class Replay:
 
 @dataclass(frozen=True)
 class Choice:
-    """A rule that may be used, what it needs, and what it gains.
+    """A rule that may be used, what it needs beyond weights, and what it gains.
 
-    ``needs`` is as in `Trained`. ``gain`` is the share of the excess loss in the last part of the
+    ``need`` is as in `Trained`. ``gain`` is the share of the excess loss in the last part of the
     log that it removes, compared with the rule in use, with its smallest and largest over the
     variants. ``softness`` is that of its alignment, if it has one.
     """
 
     rule: str
-    needs: tuple[Need, ...]
+    need: Need | None
     gain: Estimate
     softness: float = 0.0
 
@@ -177,7 +181,7 @@ class Recommendation:
     best : Choice or None
         The rule to use; None if there is nothing to change, or not enough evidence for a change.
     second : Choice or None
-        The best rule that needs nothing, if ``best`` needs something and this one is a gain too.
+        The best rule that needs only weights, if ``best`` needs more and this one is a gain too.
     rounds_needed : int or None
         If the log is too short, roughly how many rounds would be enough.
     """
@@ -241,13 +245,13 @@ def to_two_digits(number: float) -> int:
     return ceil(number / unit) * unit
 
 
-def recommend(replay: Replay | None, facts: Facts, can: Collection[Need]) -> Recommendation:
+def recommend(replay: Replay, facts: Facts, can: Collection[Need]) -> Recommendation:
     """Recommend a rule, or no change, or collecting more rounds.
 
     Parameters
     ----------
-    replay : Replay or None
-        How training goes with every rule; None without JAX, and then nothing is recommended.
+    replay : Replay
+        How training goes with every rule.
     facts : Facts
         What else is known.
     can : collection of Need
@@ -258,41 +262,28 @@ def recommend(replay: Replay | None, facts: Facts, can: Collection[Need]) -> Rec
     if facts.known < KNOWN:
         needed = facts.rounds_needed
         return Recommendation("collect more rounds", "unobserved", rounds_needed=needed)
-    if replay is None:
-        return Recommendation("install JAX", "not replayed")
-    better = [one for one in replay.trained if one.better and _is_allowed(one, can)]
+    better = [
+        one
+        for one in replay.trained
+        if one.better and one.need in (None, *can) and one.rule not in YARDSTICKS
+    ]
     if not better or facts.rounds < LEAST_ROUNDS:
         if facts.too_short:
             needed = facts.rounds_needed
             return Recommendation("collect more rounds", "too short", rounds_needed=needed)
         return Recommendation("nothing to do", "within noise")
     best = min(better, key=_judged)
-    free = [one for one in better if not one.needs] if best.needs else []
+    free = [one for one in better if one.need is None] if best.need else []
     second = _choice(min(free, key=_judged)) if free else None
-    return Recommendation(_action(best), "trains better", _choice(best), second)
-
-
-def _is_allowed(one: Trained, can: Collection[Need]) -> bool:
-    possible = not one.needs or not set(one.needs).isdisjoint(can)
-    return possible and one.rule not in YARDSTICKS
-
-
-def _remembers(one: Trained) -> bool:
-    return any(need.startswith("memory") for need in one.needs)
+    return Recommendation(ACTIONS[best.need], "trains better", _choice(best), second)
 
 
 def _judged(one: Trained) -> float:
     """Return the loss, relative to the rule in use, that a rule is judged by."""
-    return one.to_use.value if _remembers(one) else one.to_use.high
-
-
-def _action(one: Trained) -> Action:
-    if _remembers(one):
-        return "use memory"
-    return "change selection" if one.needs else "change the weights"
+    return one.to_use.value if one.need == "memory" else one.to_use.high
 
 
 def _choice(one: Trained) -> Choice:
     loss = one.to_use
     gain = Estimate(1.0 - loss.value, 1.0 - loss.high, 1.0 - loss.low)
-    return Choice(one.rule, one.needs, gain, one.softness)
+    return Choice(one.rule, one.need, gain, one.softness)

@@ -7,7 +7,7 @@ import click
 
 from fedavot.cli._paths import FILE
 
-NEEDS = ("memory-clients", "memory-server", "select")
+NEEDS = ("memory", "select")
 
 
 def parse_columns(

@@ -130,8 +130,8 @@ ABOVE_0 = click.FloatRange(min=0, min_open=True)
     "--can",
     metavar="NEEDS",
     callback=parse_can,
-    help="What is possible, separated by commas: memory-clients, memory-server, select; or "
-    "nothing. Rules that need something else are not recommended.  [default: all of it]",
+    help="What is possible, separated by commas: memory, select; or nothing. Rules that need "
+    "something else are not recommended.  [default: all of it]",
 )
 @click.option(
     "--local-steps",

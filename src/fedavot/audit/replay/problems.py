@@ -5,10 +5,9 @@ Client i has a quadratic loss with curvatures h_ij and a minimum b_i of its own,
     f_i(θ) = ½ Σ_j h_ij (θ_j − b_ij)²,     F = Σ p_i f_i,     F − min F = ½ Σ_j H_j (θ_j − θ*_j)²,
 
 with H = Σ p_i h_i and θ* = Σ p_i h_i b_i / H. Clients of one group differ only a little. L local
-steps of size η, with Gaussian noise of deviation σ and a correction g added to each gradient,
-change a model θ by
+steps of size η, with Gaussian noise of deviation σ in each gradient, change a model θ by
 
-    Δ_i = −c_i (θ − b_i) − (c_i/h_i) g + s_i ξ,     c_i = 1 − (1 − η h_i)^L,
+    Δ_i = −c_i (θ − b_i) + s_i ξ,     c_i = 1 − (1 − η h_i)^L,
     s_i² = σ² η² Σ_{k<L} (1 − η h_i)^{2k},
 
 so that a client's round is a single expression. Arrays have the axes (dimension, step size,
@@ -43,21 +42,17 @@ class Problems:
     ----------
     minimum : float array, shape (DIMENSION, 1, n_problems, n_clients)
         b.
-    pull, bend, noise : float array, shape (DIMENSION, n_steps, n_problems, n_clients)
-        c, c/h and s.
+    pull, noise : float array, shape (DIMENSION, n_steps, n_problems, n_clients)
+        c and s.
     curvature, best : float array, shape (DIMENSION, n_problems)
         H and θ*.
-    span : float array, shape (n_steps, 1)
-        Number of local steps times their size.
     """
 
     minimum: Floats
     pull: Floats
-    bend: Floats
     noise: Floats
     curvature: Floats
     best: Floats
-    span: Floats
 
     @property
     def n_problems(self) -> int:
@@ -119,11 +114,9 @@ def problems(
     return Problems(
         minimum=minimum[:, None],
         pull=pull,
-        bend=pull / curvature[:, None],
         noise=deviation * sizes * np.sqrt(squares),
         curvature=total,
         best=(curvature * minimum) @ importance / total,
-        span=steps[:, None] * local_steps,
     )
 
 

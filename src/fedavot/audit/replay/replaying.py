@@ -7,7 +7,7 @@ the loss is the mean over the ways in which they may.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,11 @@ from fedavot.audit.findings import LawName
 from fedavot.audit.recommending import Estimate, Replay, Trained
 from fedavot.audit.replay.problems import SEEDS, problems
 from fedavot.audit.replay.scene import Scene, Way, ways_of
-from fedavot.audit.replay.training import train, train_all, train_task
+from fedavot.audit.replay.training import train, train_all
 from fedavot.audit.statistics.rules import FEDAVG, FULL
-from fedavot.training.task import Task
+
+if TYPE_CHECKING:
+    from fedavot.training.task import Task
 
 STEPS = np.array([0.04, 0.16, 0.64])
 """Local step sizes; the largest curvature is 1."""
@@ -65,7 +67,7 @@ class Options(NamedTuple):
     seed: int
 
 
-def replay(scene: Scene, options: Options, task: Task | None = None) -> Replay:
+def replay(scene: Scene, options: Options, task: "Task | None" = None) -> Replay:
     """Train with every rule and compare.
 
     Parameters
@@ -92,6 +94,8 @@ def replay(scene: Scene, options: Options, task: Task | None = None) -> Replay:
         start = of.excess(np.zeros((len(of.best), of.n_problems)))
         losses = {rule: found / start for rule, found in losses.items()}
     else:
+        from fedavot.audit.replay.own_task import train_task
+
         steps = TASK_STEPS
         rounds, losses = train_task(task, scene.window, ways, steps, options.local_steps)
     groupings = len(scene.groupings()) if task is None else 1
@@ -150,7 +154,7 @@ def _trained(one: _Losses, found: dict[str, _Losses], in_use: str) -> Trained:
     to_use = _ratio(one.held_out, found[in_use].held_out)
     return Trained(
         rule=one.way.rule,
-        needs=one.way.needs,
+        need=one.way.need,
         step=float(np.exp(np.log(one.steps / plain.steps).mean())),
         to_plain=_ratio(one.over_all, plain.over_all),
         to_full=_ratio(one.over_all, full.over_all),

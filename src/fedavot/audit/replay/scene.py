@@ -170,12 +170,10 @@ class Way:
         The clients that train in each round.
     weights : float array, shape (n_entries,)
         The weight of each.
-    needs : tuple of Need
-        What it needs: any one of these is enough.
+    need : Need or None
+        What it needs beyond weights.
     momentum : float
         Momentum on the server.
-    remembers : bool
-        Whether it is the steady rule, whose weights are the shares of the clients present.
     softness : float
         Softness of its alignment.
     """
@@ -183,10 +181,14 @@ class Way:
     rule: str
     cohorts: Incidence
     weights: Floats
-    needs: tuple[Need, ...] = ()
+    need: Need | None = None
     momentum: float = 0.0
-    remembers: bool = False
     softness: float = 0.0
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it is the steady rule, which has memory besides its weights."""
+        return self.need == "memory"
 
 
 def ways_of(
@@ -212,18 +214,18 @@ def ways_of(
         rule: Way(rule, cohorts, weigh(scene.fitting, window))
         for rule, weigh in fitted_rules(law, softness).items()
     }
-    memory: tuple[Need, ...] = ("memory-clients", "memory-server")
+    learned = rules.softly_learned(window)
     ways = [
         fitted[rules.FEDAVG],
         Way(rules.IMPORTANCE_AVERAGE, cohorts, by_importance),
         Way(rules.FEDAVGM, cohorts, by_importance, momentum=MOMENTUM),
         Way(rules.ONLINE, cohorts, rules.learned(window)),
-        Way(rules.SOFT_ONLINE, cohorts, rules.softly_learned(window), softness=SOFTNESS),
+        Way(rules.SOFT_ONLINE, cohorts, learned, softness=SOFTNESS),
         fitted[rules.FEDAVOT],
         replace(fitted[rules.SOFT], softness=softness),
         fitted[rules.SELF_NORMALISED_IPW],
         fitted[rules.HORVITZ_THOMPSON],
-        Way(rules.STEADY, cohorts, window.plain(), memory, remembers=True),
+        Way(rules.STEADY, cohorts, learned, "memory"),
     ]
     if scene.examples is not None:
         ways.append(Way(rules.BY_EXAMPLES, cohorts, rules.normalised(window, scene.examples)))
@@ -231,5 +233,5 @@ def ways_of(
         ways.append(Way(rules.AS_APPLIED, cohorts, scene.applied))
     if scene.available is not None:
         asked, weights = rules.chosen(window, scene.available, rng)
-        ways.append(Way(rules.SELECT, asked.incidence, weights, ("select",)))
+        ways.append(Way(rules.SELECT, asked.incidence, weights, "select"))
     return tuple(ways)

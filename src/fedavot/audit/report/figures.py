@@ -97,7 +97,7 @@ def emphasised(findings: Findings) -> dict[str, str]:
 def _replay(findings: Findings) -> Picture | None:
     """Draw the loss by round: one line per rule, shaded from the best variant to the worst."""
     replay = findings.replay
-    if replay is None:
+    if replay.recorded.size < 2:
         return None
     figure, axes = new_figure(3.6)
     colours = emphasised(findings)

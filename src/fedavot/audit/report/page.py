@@ -41,7 +41,6 @@ TONES = {
     "use memory": ("act", "→"),
     "change selection": ("act", "→"),
     "collect more rounds": ("wait", "…"),
-    "install JAX": ("wait", "…"),
 }
 """Style and sign of the recommendation, by action."""
 KINDS = {
@@ -166,7 +165,7 @@ def _tiles(findings: Findings) -> list[tuple[str, str, str]]:
     ]
     chosen = {"recommended": advice.best, "second best": advice.second}
     for place, (kind, one) in enumerate(chosen.items()):
-        if one is not None and replay and (found := replay.find(one.rule)) is not None:
+        if one is not None and (found := replay.find(one.rule)) is not None:
             loss = times(found.to_use.value)
             note = f"of what it is today, with {MEANT.get(one.rule, one.rule)}"
             tiles.insert(place, (f"Excess loss, {kind}", loss, note))

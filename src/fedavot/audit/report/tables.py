@@ -161,16 +161,15 @@ def _range(estimate: Estimate, digits: int | None = None) -> str:
     return f"{low.removesuffix(f'{NARROW}%')}–{share(estimate.high, digits)}"
 
 
-def replay_table(findings: Findings) -> Table | None:
+def replay_table(findings: Findings) -> Table:
     """Return the excess loss of each rule in the replay, the smallest first."""
-    if findings.replay is None:
-        return None
     trained = sorted(
         findings.replay.trained, key=lambda one: np.nan_to_num(one.to_use.value, nan=np.inf)
     )
     needs = [
-        "; or ".join(terms.NEEDS[need] for need in one.needs)
-        or ("all clients in every round" if one.rule == FULL else "nothing")
+        terms.NEEDS[one.need]
+        if one.need
+        else ("all clients in every round" if one.rule == FULL else "nothing")
         for one in trained
     ]
     rules = [one.rule for one in trained]
@@ -224,7 +223,7 @@ def rules_table(findings: Findings) -> Table:
         most = sizes([one.largest_sum_of_weights for one in standings])
         means = "The largest sum of the weights of a round; 1 if they are an average."
         columns.append(Column("Largest sum", most, means))
-    replayed = {one.rule for one in findings.replay.trained} if findings.replay else set()
+    replayed = {one.rule for one in findings.replay.trained}
     left = [rule for rule in rules if rule not in replayed]
     badges = _badges(findings, rules)
     return Table("rules-table", "Gap and evenness", columns, badges, explained=_explained(left))

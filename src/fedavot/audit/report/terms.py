@@ -222,14 +222,13 @@ EXPLAINED = {
     rules.SOFT_ONLINE: "FedAVOT, soft, with weights that are learned during training.",
     rules.SELECT: "The server asks as many of the available clients as took part, chosen by "
     "weights learned during training.",
-    rules.STEADY: "Remembers the last update of every client, and lets those present speak for "
-    "those absent in part.",
+    rules.STEADY: "FedAVOT, online and soft, with memory: the last updates of absent clients stand "
+    "in for them, as far as last updates have predicted new ones.",
     rules.FULL: "All clients in every round: no rule can have that; it is a yardstick.",
 }
 """What each rule does."""
 NEEDS: dict[Need, str] = {
-    "memory-clients": "storage for one model on each client",
-    "memory-server": "storage for one model per client on the server",
+    "memory": "storage for one model per client on the server",
     "select": "a server that chooses which of the available clients it asks",
 }
 LAWS = {

@@ -62,7 +62,6 @@ def headline(findings: Findings) -> str:
         "use memory": f"Use memory ({use}){gains}",
         "change selection": f"Let the server choose which clients to ask{gains}",
         "collect more rounds": f"Collect more rounds first{about}",
-        "install JAX": "No recommendation yet: training was not replayed",
     }
     return words[advice.action]
 
@@ -125,20 +124,18 @@ def _advice(findings: Findings) -> Iterator[str]:
         f"within their intervals. Until there are more, keep {now}.",
         "unobserved": "Less than half of the importance is observed in this log: for the rest, the "
         f"clients' states are unknown. Until more is observed, keep {now}.",
-        "not replayed": "Which rule trains best is found by training on the log, and that needs "
-        "JAX. Install fedavot with the extra training, and run the audit again.",
     }[advice.reason]
     if best is not None:
-        held = stretch("last", replay.held_out_rounds) if replay else "the last rounds"
+        held = stretch("last", replay.held_out_rounds)
         yield (f"{_where(replay)}, {_gains(best)} in {held}, which no weights were fitted to.")
         yield _needs(best)
     if second is not None:
         yield f"The best without that: {_gains(second)}. {_needs(second)}"
 
 
-def _where(replay: Replay | None) -> str:
+def _where(replay: Replay) -> str:
     """Say what was trained on: without a user's task, how clients differ is an assumption."""
-    if replay is not None and replay.task is not None:
+    if replay.task is not None:
         return f"In a replay of training on {told_name(replay.task)} with this log's rounds"
     return "In a replay of this log's rounds on small made-up problems, in which clients differ"
 
@@ -155,16 +152,11 @@ def _gains(choice: Choice) -> str:
 
 
 def _needs(choice: Choice) -> str:
-    if not choice.needs:
-        return "It needs only other weights."
-    return f"It needs {', or '.join(NEEDS[need] for need in choice.needs)}."
+    return f"It needs {NEEDS[choice.need] if choice.need else 'only other weights'}."
 
 
 def _replay(findings: Findings) -> Iterator[str]:
     replay = findings.replay
-    if replay is None:
-        yield "Training was not replayed: that needs JAX, which the extra training brings."
-        return
     yield (
         "The audit trained a small model on this log, with its clients, its importance and its "
         "rounds in their order, once with every rule that the log allows. Excess loss is the loss "

@@ -2,7 +2,7 @@
 
 Three are the audit's own: ``as-applied``, the weights that the log says were used; ``by-examples``,
 FedAvg with weights in proportion to the number of examples that each participant trained on,
-according to the log; and ``fedavot-online-soft``, weights learned by a `SoftOnlineAligner`.
+according to the log; and ``fedavot-online-soft``, the weights of the steady rule without memory.
 
 A rule is fitted to some rounds and applied to others, so its fitted numbers are passed in. Rules
 that learn while they are applied are replayed round by round.
@@ -19,9 +19,8 @@ from fedavot.alignment import Alignment
 from fedavot.audit.statistics.window import Window
 from fedavot.online import STEP, OnlineAligner
 from fedavot.rules.names import RuleName, label_of
+from fedavot.rules.steady import learner
 from fedavot.selection import select
-from fedavot.soft_online import SOFTNESS, SoftOnlineAligner
-from fedavot.soft_online import STEP as SOFT_STEP
 
 FEDAVG, HORVITZ_THOMPSON = RuleName.FEDAVG.value, RuleName.HORVITZ_THOMPSON.value
 SELF_NORMALISED_IPW = RuleName.SELF_NORMALISED_IPW.value
@@ -115,11 +114,9 @@ def learned(window: Window) -> Floats:
 def softly_learned(window: Window) -> Floats:
     """Return the weights that a soft online aligner would have given, entry by entry.
 
-    The Flower strategy learns its weights in this way by default.
+    The steady rule learns its weights in this way, with memory or without.
     """
-    aligner = SoftOnlineAligner(
-        window.importance, softness=SOFTNESS, step=SOFT_STEP, around="importance"
-    )
+    aligner = learner(window.importance)
     return np.concatenate(
         [aligner.observe(window.incidence.row(t)) for t in range(window.n_rounds)]
     )
