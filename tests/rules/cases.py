@@ -211,6 +211,7 @@ CASES = [
     ),
     Case(rules.focus(P), lambda seed: newer.Focus(P, N_FEATURES + 1)),
     Case(rules.fedawe(), lambda seed: formulas.FedAWE(N_CLIENTS, flat(START))),
+    Case(rules.area(P), lambda seed: newer.Area(P, flat(START))),
     Case(rules.fedprox(proximal=0.8), lambda seed: formulas.FedProx(0.8)),
     Case(rules.scaffold(P), lambda seed: formulas.Scaffold(P, N_FEATURES + 1)),
     Case(

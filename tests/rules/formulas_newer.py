@@ -1,4 +1,4 @@
-"""The rivals of recent years as formulas: FedStale, amplified rules, FOCUS, CA-Fed, FedAWE."""
+"""The rivals of recent years as formulas: FedStale, amplified rules, FOCUS, AREA, CA-Fed."""
 
 import itertools
 
@@ -99,6 +99,19 @@ class Focus(Literal):
         for i in turn.cohort:
             self.last[i] = self.last[i] + (turn.started[i] - turn.ended[i]) / span
         return model - span * self.p @ self.last
+
+
+class Area(Literal):
+    """θ ← Σ p_i y_i, y_i the model in which client i's local steps last ended."""
+
+    def __init__(self, p, start):
+        self.p, self.ended = p, np.tile(start, (len(p), 1))
+
+    def aggregate(self, model, turn):
+        if not turn.cohort:
+            return model
+        self.ended[turn.cohort] = turn.ended[turn.cohort]
+        return self.p @ self.ended
 
 
 class CaFed(Literal):
