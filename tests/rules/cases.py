@@ -269,6 +269,10 @@ VARIANTS = {
         rules.fedprox(P, proximal=0.8),
         lambda seed: formulas.FedProx(0.8, formulas.importance_average(P)),
     ),
+    "CA²FL, whose buffer is the cohort": Case(
+        rules.with_server(rules.fedvarp(np.full(N_CLIENTS, 1 / N_CLIENTS)), step=0.7),
+        lambda seed: newer.CachedCalibration(N_CLIENTS, N_FEATURES + 1, step=0.7),
+    ),
     "a server step after FedProx": Case(
         rules.with_server(rules.fedprox(proximal=0.8), step=1.2),
         lambda seed: server.Momentum(formulas.FedProx(0.8), step=1.2, momentum=0.0),
