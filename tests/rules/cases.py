@@ -211,6 +211,7 @@ CASES = [
     ),
     Case(rules.focus(P), lambda seed: newer.Focus(P, N_FEATURES + 1)),
     Case(rules.fedawe(), lambda seed: formulas.FedAWE(N_CLIENTS, flat(START))),
+    Case(rules.area(P), lambda seed: newer.Area(P, flat(START))),
     Case(rules.fedprox(proximal=0.8), lambda seed: formulas.FedProx(0.8)),
     Case(rules.scaffold(P), lambda seed: formulas.Scaffold(P, N_FEATURES + 1)),
     Case(
@@ -267,6 +268,10 @@ VARIANTS = {
     "FedProx by importance": Case(
         rules.fedprox(P, proximal=0.8),
         lambda seed: formulas.FedProx(0.8, formulas.importance_average(P)),
+    ),
+    "CA²FL, whose buffer is the cohort": Case(
+        rules.with_server(rules.fedvarp(np.full(N_CLIENTS, 1 / N_CLIENTS)), step=0.7),
+        lambda seed: newer.CachedCalibration(N_CLIENTS, N_FEATURES + 1, step=0.7),
     ),
     "a server step after FedProx": Case(
         rules.with_server(rules.fedprox(proximal=0.8), step=1.2),

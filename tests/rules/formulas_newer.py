@@ -1,4 +1,4 @@
-"""The rivals of recent years as formulas: FedStale, amplified rules, FOCUS, CA-Fed, FedAWE."""
+"""The rivals of recent years as formulas: FedStale, amplified rules, FOCUS, AREA, CA²FL, CA-Fed."""
 
 import itertools
 
@@ -99,6 +99,40 @@ class Focus(Literal):
         for i in turn.cohort:
             self.last[i] = self.last[i] + (turn.started[i] - turn.ended[i]) / span
         return model - span * self.p @ self.last
+
+
+class Area(Literal):
+    """θ ← Σ p_i y_i, y_i the model in which client i's local steps last ended."""
+
+    def __init__(self, p, start):
+        self.p, self.ended = p, np.tile(start, (len(p), 1))
+
+    def aggregate(self, model, turn):
+        if not turn.cohort:
+            return model
+        self.ended[turn.cohort] = turn.ended[turn.cohort]
+        return self.p @ self.ended
+
+
+class CachedCalibration(Literal):
+    """CA²FL with a buffer that a cohort fills: v = h + (1/M) Σ (Δ_i − h_i), θ ← θ + s v.
+
+    Client by client as published, for equal importance; h_i is kept per unit of step size.
+    """
+
+    def __init__(self, n_clients, n_parameters, step):
+        self.step, self.cached = step, np.zeros((n_clients, n_parameters))
+        self.mean = np.zeros(n_parameters)
+
+    def aggregate(self, model, turn):
+        calibration, buffer, renewed = turn.step * self.mean, 0.0, 0
+        for i in turn.cohort:
+            update = turn.ended[i] - turn.started[i]
+            buffer = buffer + update - turn.step * self.cached[i]
+            self.mean = self.mean + (update / turn.step - self.cached[i]) / len(self.cached)
+            self.cached[i] = update / turn.step
+            renewed += 1
+        return model + self.step * (calibration + buffer / renewed) if renewed else model
 
 
 class CaFed(Literal):

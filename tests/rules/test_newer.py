@@ -78,12 +78,20 @@ def test_with_one_local_step_focus_is_mifa():
     assert abs(ends[0] - ends[1]) < EXACT
 
 
+@pytest.mark.parametrize("build", [rules.focus, rules.area])
 @pytest.mark.parametrize("local_steps", [1, 5])
-def test_focus_leaves_no_bias_under_uneven_availability(local_steps):
+def test_uneven_availability_leaves_no_bias(build, local_steps):
     importance, targets = np.array([0.2, 0.2, 0.6]), np.array([1.0, 2.0, -3.0])
-    rule = rules.focus(importance)
-    end = run_points(rule, targets, RARE, step=0.02, local_steps=local_steps)
+    cohorts = RARE * 2  # AREA takes twice as long as FOCUS, as the absent hold its model back
+    end = run_points(build(importance), targets, cohorts, step=0.02, local_steps=local_steps)
     assert abs(end - importance @ targets) < 1e-6
+
+
+def test_a_client_that_is_away_holds_the_mean_of_models_by_its_importance():
+    # Client 1 never comes, so that half of the model stays at the start; the other half is client
+    # 0's, which goes a fifth of the way from there to its target: m = (m + (1 - m) / 5) / 2.
+    end = run_points(rules.area([0.5, 0.5]), [1.0, 0.0], [[0]] * 100, local_steps=1)
+    assert abs(end - 1 / 6) < EXACT
 
 
 def test_ca_fed_leaves_out_a_rare_client_unless_bias_counts():

@@ -22,7 +22,13 @@ EVEN = np.full(N, 1 / N)
 UNEVEN = np.array([0.3, 0.1, 0.25, 0.2, 0.15])
 TARGETS = np.array([0.7, -1.2, 0.4, 2.1, -0.5])
 EVERYBODY = np.arange(N)
-PERIODS_AND_PUSHES = (rules.amplified_fedavg, rules.amplified_scaffold, rules.focus, rules.ca_fed)
+PERIODS_AND_PUSHES = (
+    rules.amplified_fedavg,
+    rules.amplified_scaffold,
+    rules.focus,
+    rules.area,
+    rules.ca_fed,
+)
 
 
 def reducing_rules(p):
@@ -41,6 +47,7 @@ def reducing_rules(p):
         rules.f3ast(p),
         rules.mifa(p),
         rules.fedvarp(p),
+        rules.area(p),
         rules.fedavg_k(p),
     ]
 

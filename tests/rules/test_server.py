@@ -17,7 +17,7 @@ TARGETS = np.array([0.7, -1.2, 0.4, 2.1, -0.5])
 EVERY_THREE = list(itertools.combinations(range(5), 3))
 KNOWN = rules.Known(P, fa.Cohorts(EVERY_THREE))
 NEEDED = {"fedavot-select": {"cohort_size": 2}}
-STANDING = {"fedavg-k", "fedawe"}
+STANDING = {"fedavg-k", "fedawe", "area"}
 """Rules that do not move the model by a change."""
 COHORTS = [[0, 1, 2], [2, 3, 4], [0, 4]]
 

@@ -20,6 +20,7 @@ RULES = {
     "steady": rules.steady(small.P),
     "scaffold": rules.scaffold(small.P),
     "focus": rules.focus(small.P),
+    "area": rules.area(small.P),
     "with momentum": with_server(rules.steady(small.P), step=2.0, momentum=0.9),
     "without a table": rules.importance_average(small.P),
     "with a table of its own": rules.amplified_scaffold(small.P, period=3),

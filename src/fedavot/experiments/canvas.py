@@ -46,6 +46,7 @@ LOOKS: dict[str, Look] = {
     RuleName.FEDSTALE: Look("#117733", "-."),
     RuleName.FOCUS: Look("#44AA99"),
     RuleName.FEDAWE: Look("#AA4499", "--"),
+    RuleName.AREA: Look("#AA4499", ":"),
     RuleName.FEDPROX: Look("#DDCC77", "--"),
     RuleName.SCAFFOLD: Look("#332288", "--"),
     RuleName.AMPLIFIED_FEDAVG: Look("#332288", ":"),

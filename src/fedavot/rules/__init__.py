@@ -8,6 +8,7 @@ from fedavot.rules._rule import Asked, Report, Rule
 from fedavot.rules.afl import afl
 from fedavot.rules.amplified_fedavg import amplified_fedavg
 from fedavot.rules.amplified_scaffold import amplified_scaffold
+from fedavot.rules.area import area
 from fedavot.rules.ca_fed import ca_fed
 from fedavot.rules.catalogue import Known, build
 from fedavot.rules.f3ast import f3ast
@@ -42,6 +43,7 @@ __all__ = [
     "afl",
     "amplified_fedavg",
     "amplified_scaffold",
+    "area",
     "build",
     "ca_fed",
     "f3ast",

@@ -22,6 +22,7 @@ from fedavot.rules._rule import Rule
 from fedavot.rules.afl import afl
 from fedavot.rules.amplified_fedavg import amplified_fedavg
 from fedavot.rules.amplified_scaffold import amplified_scaffold
+from fedavot.rules.area import area
 from fedavot.rules.ca_fed import ca_fed
 from fedavot.rules.f3ast import f3ast
 from fedavot.rules.fedau import fedau
@@ -213,6 +214,7 @@ _MAKERS: dict[RuleName, tuple[Callable[..., Rule], Callable[[Known], tuple[Any, 
     RuleName.FEDSTALE: (fedstale, _inclusion),
     RuleName.FOCUS: (focus, _importance),
     RuleName.FEDAWE: (fedawe, _nothing),
+    RuleName.AREA: (area, _importance),
     RuleName.FEDPROX: (_fedprox, _everything),
     RuleName.SCAFFOLD: (scaffold, _importance),
     RuleName.AMPLIFIED_FEDAVG: (amplified_fedavg, _importance),

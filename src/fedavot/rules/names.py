@@ -50,6 +50,7 @@ class RuleName(enum.StrEnum):
     FEDSTALE = "fedstale", "FedStale"
     FOCUS = "focus", "FOCUS"
     FEDAWE = "fedawe", "FedAWE"
+    AREA = "area", "AREA"
     FEDPROX = "fedprox", "FedProx"
     SCAFFOLD = "scaffold", "SCAFFOLD"
     AMPLIFIED_FEDAVG = "amplified-fedavg", "amplified FedAvg"

@@ -11,7 +11,7 @@ client reports leaves the model and the optimiser unchanged. The server stores o
 momentum and two for Adam, in addition to what the inner rule stores.
 
 The inner rule must move the model by a change, as all rules do except fedavg-k, which scales the
-model itself, and fedawe, which averages models that the clients hold.
+model itself, and fedawe and area, which average models that the clients hold.
 
 Source: Hsu, Qi & Brown, *Measuring the effects of non-identical data distribution for federated
 visual classification*, arXiv 1909.06335, 2019 (FedAvgM); Reddi, Charles, Zaheer, Garrett, Rush,
