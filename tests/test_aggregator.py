@@ -1,6 +1,7 @@
 """`Aggregator`: the rule's formula, kinds of models, steps, names that change, files, mistakes."""
 
 import collections
+import functools
 import itertools
 
 import numpy as np
@@ -491,3 +492,45 @@ def test_report_says_that_the_learning_rate_is_missing_only_when_updates_shrink(
     assert not steady.report().advice
     assert not told.report().advice
     assert falling.report().advice
+
+
+def test_the_engine_trains_the_same_models_seed_for_seed():
+    """The engine's cohorts and local steps, aggregated by hand."""
+    jax = pytest.importorskip("jax")
+    from fedavot import rules, training
+    from fedavot.training.local import LocalTraining, batch_key, train_client
+    from fedavot.training.schedule import schedule
+    from fedavot.training.tasks.linear import heterogeneous_regression
+
+    def sample(rng, rounds):
+        sizes = rng.integers(1, 4, rounds)  # three clients leave after 20 rounds
+        return [rng.choice(8 if t < 20 else 5, sizes[t], replace=False) for t in range(rounds)]
+
+    task = heterogeneous_regression(n_clients=8, seed=1)
+    importance = np.arange(1.0, 9.0) / 36
+    options = training.Training(
+        90, training.constant(0.02), local_steps=3, batch_size=5, seeds=[3, 4]
+    )
+    problem, rule = training.Problem(task, importance, sample), rules.steady(importance)
+    run = training.train(problem, rule, options)
+    plan = schedule(problem, rule, options.seeds, options.rounds)
+    with jax.enable_x64(True):
+        data = jax.tree.map(jax.numpy.asarray, task.data)
+        local = LocalTraining(task.loss, task.counts is not None, 3, 5)
+
+        @jax.jit
+        def train(model, key, number, client):
+            own = jax.tree.map(lambda leaf: leaf[client], data)
+            keys = functools.partial(batch_key, key, number, client)
+            return train_client(local, model, own, count=30, step=0.02, key_of=keys, drift=None)
+
+        for place, seed in enumerate(options.seeds):
+            aggregator, model = fa.Aggregator(dict(enumerate(importance))), np.zeros(10)
+            for number, members in enumerate(plan.members[place], start=1):
+                trained = {
+                    int(client): train(model, jax.random.key(seed), number, client)
+                    for client in members[members < 8]
+                }
+                model = aggregator.aggregate(model, trained, steps=3, lr=0.02)
+            np.testing.assert_allclose(model, run.params[place], rtol=1e-9)
+            assert set(aggregator.report().expired) == {5, 6, 7}
