@@ -12,7 +12,17 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import aggregation, audit, imports, out_of_reach, report, scale, suites, training
+from benchmarks import (
+    aggregation,
+    audit,
+    imports,
+    out_of_reach,
+    own_loop,
+    report,
+    scale,
+    suites,
+    training,
+)
 from benchmarks.outcome import Outcome
 
 _SUITES = {
@@ -24,7 +34,7 @@ _SUITES = {
     "P5": (out_of_reach.regression_small, out_of_reach.regression_large),
     "P6": (training.regression,),
     "P7": (training.softmax,),
-    "P8": (aggregation.aggregation,),
+    "P8": (aggregation.aggregation, own_loop.own_loop),
     "P9": (audit.audits,),
     "P10": (scale.scale,),
 }
@@ -62,7 +72,7 @@ def main(problems: tuple[str, ...], out: Path, repeat: int) -> None:
         for number, suite in enumerate(_SUITES[name]):
             outcome = suite(repeat, say)
             report.show(outcome, console)
-            outcomes[name if number == 0 else f"{name}, larger"] = outcome
+            outcomes[name if number == 0 else f"{name}, {number + 1}"] = outcome
     report.write(out, outcomes)
     passed = all(outcome.passed for outcome in outcomes.values())
     unmeasured = sum(outcome.unmeasured for outcome in outcomes.values())
