@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from player import EVERYBODY, N, Player, words
-from points import EXACT
+from points import EXACT, choose
 
 import fedavot as fa
 from fedavot import rules, training
@@ -115,12 +115,11 @@ MEMORIES = words(2)
 
 def added(aligner, cohorts):
     """Return what fixed memories add to the mean step with trust one, and observe the cohorts."""
-    rows = [np.asarray(cohort, dtype=np.int64) for cohort in cohorts]
-    rule, given = rules.steady(P, alignment=aligner), np.zeros(N)
-    for asked in rule.choose(rows, np.random.default_rng(0)):
-        given[asked.members] += asked.weights / len(rows)
-    for row in rows:
-        aligner.observe(row)
+    given = np.zeros(N)
+    for asked in choose(rules.steady(P, alignment=aligner), *cohorts):
+        given[asked.members] += asked.weights / len(cohorts)
+    for cohort in cohorts:
+        aligner.observe(cohort)
     return (P - given) @ MEMORIES
 
 
