@@ -50,9 +50,7 @@ class Steady(Literal):
     def expire(self, cohort):
         """Forget those who are away for more than twice the longest absence with a return."""
         for i in cohort:
-            if i in self.y:
-                self.longest = max(self.longest, self.round - self.seen[i])
+            self.longest = max(self.longest, self.round - self.seen.get(i, self.round))
         gone = {i for i in self.y if self.round - self.seen[i] > 2 * self.longest}
-        for i in gone:
-            del self.y[i], self.seen[i]
+        self.y = {i: y for i, y in self.y.items() if i not in gone}
         self.expired |= gone

@@ -78,19 +78,28 @@ def draws(rounds, seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_a_memory_expires_after_twice_the_longest_absence_that_ended_in_a_return(seed):
     player, said = Player(rules.steady(P)), words(seed)
-    last, longest, expired, number = {}, 1, 0, 0
+    last, known, longest, expired, number = {}, set(), 1, 0, 0
     for cohort in draws(60, seed):
         player.change(cohort, said)
         number += bool(cohort.size)
         longest = max(longest, *(number - last.get(i, number) for i in cohort), 1)
         last |= dict.fromkeys(cohort.tolist(), number)
-        kept = {i: seen for i, seen in last.items() if number - seen <= 2 * longest}
-        expired += len(last) - len(kept)
-        last = kept
-        assert {i: seen for i, seen in enumerate(player.state.history.seen) if seen} == last
-        total = sum(P[i] * said[i] for i in last)
+        known |= set(cohort.tolist())
+        gone = {i for i in known if number - last[i] > 2 * longest}
+        known, expired = known - gone, expired + len(gone)
+        seen = [last.get(i, 0) * (1 if i in known else -1) for i in EVERYBODY]
+        assert player.state.history.seen.tolist() == seen
+        total = sum(P[i] * said[i] for i in known)
         np.testing.assert_allclose(player.state.total, total, atol=EXACT)
     assert expired
+
+
+def test_clients_that_come_in_turn_lose_their_memories_only_once():
+    player, said = Player(rules.steady(P)), words(0)
+    for number in range(3 * N):
+        player.change([number % N], said)
+        kept = (np.asarray(player.state.history.seen) > 0).sum()
+        assert kept == (min(number + 1, 3) if number < N else min(number - N + 4, N))
 
 
 @pytest.mark.parametrize("make", [rules.mifa, rules.fedvarp, rules.scaffold])
