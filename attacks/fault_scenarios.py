@@ -39,15 +39,12 @@ class Scenario:
         Whether what a failure left may be there.
     plain : function of (name, bytes)
         The part of a file that must be equal.
-    absorbs : str
-        A way to fail that the program goes on after, with another result.
     """
 
     act: Callable[[Path], Any]
     prepare: Callable[[Path], Any] = lambda folder: None
     sound: Callable[[Path, str], bool] = lambda folder, kind: True
     plain: Callable[[str, bytes], Any] = field(default=lambda name, data: data)
-    absorbs: str = ""
 
     def result(self, folder, returned):
         """Return all that must be equal after a failure and another run."""
@@ -236,45 +233,30 @@ def _timeless(held):
     return held
 
 
-def _flower(memory):
+def flower():
+    """Run a Flower strategy with memory and the best model kept, or resume it."""
     from flwr.serverapp.strategy import FedAvgM
 
     from attacks.clients import MODEL, N_CLIENTS, arrays_of, everybody, federation, record_of
     from attacks.clients import update as step
     from attacks.folders import _norm
     from fedavot.flower import FedAVOT
-    from fedavot.flower.memory.on_clients import TRAINING
 
     def act(folder):
-        grid = federation(N_CLIENTS, step, memory=memory == "clients")
-        for node in grid.nodes.values():
-            node.config["fedavot-folder"] = str(folder / "memories")
-        options = {"importance": "examples", "memory": memory, "folder": folder / "run"}
+        options = {"importance": "examples", "memory": "server", "folder": folder / "run"}
         strategy = FedAVOT(everybody(FedAvgM, server_momentum=0.5), resume=True, **options)
         strategy.keep_best("norm")
+        grid = federation(N_CLIENTS, step)
         result = strategy.start(grid, record_of(MODEL), 3, evaluate_fn=_norm)
         return {name: array.tobytes() for name, array in arrays_of(result.arrays).items()}
 
     def plain(name, data):
         if name.endswith(".jsonl"):
             return [json.loads(line) | {"time": ""} for line in data.splitlines()]
-        return len(data) if name == TRAINING else None if name.endswith(".npz") else data
+        return None if name.endswith(".npz") else data
 
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
-    if memory == "server":
-        return Scenario(act, plain=plain)
-    # A client whose disk is full fails in that round, and the others go on.
-    return Scenario(act, plain=plain, absorbs="full")
-
-
-def flower_server():
-    """Run a Flower strategy with memory on the server and the best model kept, or resume it."""
-    return _flower("server")
-
-
-def flower_clients():
-    """Run a Flower strategy whose clients keep their memories in files, or resume it."""
-    return _flower("clients")
+    return Scenario(act, plain=plain)
 
 
 SCENARIOS = {
@@ -286,6 +268,5 @@ SCENARIOS = {
     "audit-again": audit_again,
     "training": training,
     "study": study,
-    "flower-server": flower_server,
-    "flower-clients": flower_clients,
+    "flower": flower,
 }

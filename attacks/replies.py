@@ -58,7 +58,7 @@ ODD = (
 )
 WORDS = ("", "a", "0", "\ud800", "é🐝", "x" * 400, b"", b"\xff\x00", True, ["a", "b"], [b""])
 KEYS = ("num-examples", "loss", "train_loss", "w", "", "round", "since", "products", "name", "🐝")
-NAMES = ("arrays", "metrics", "fedavot", "fedavot.memory", "fedavot.held", "fedavot.mean", "x")
+NAMES = ("arrays", "metrics", "fedavot", "x")
 FORM = {name: (values.shape, values.dtype.kind) for name, values in MODEL.items()}
 TYPES = ("float64", "int64", "float16", "bool", "complex64", "uint8", "<U3", "datetime64[s]")
 
@@ -79,8 +79,6 @@ SETUPS = (
     (functools.partial(everybody, QFedAvg, client_learning_rate=0.3), {"importance": "uniform"}),
     (_clipped, {"importance": "uniform"}),
     (_exactly_noisy, {"importance": "examples"}),
-    (everybody, {"importance": "uniform", "memory": "clients"}),
-    (everybody, {"importance": "examples", "memory": "clients"}),
     (functools.partial(FedAvg, min_available_nodes=1), {"importance": "uniform"}),
 )
 
@@ -129,7 +127,7 @@ def replies(folder):
         rng = np.random.default_rng([seed, number])
         make, options = some(SETUPS, rng)
         kinds = some((("train",), ("train",), ("train", "evaluate"), ("query",)), rng)
-        app = app_of(update, memory=options.get("memory") == "clients")
+        app = app_of(update)
         nodes = {100 + i: Node(app, {"partition-id": i}) for i in range(N_CLIENTS)}
         grid = LyingGrid(nodes, functools.partial(_lie, rng=rng), kinds)
         seen = []
@@ -142,7 +140,7 @@ def replies(folder):
             if flowers_own(error, make, grid):
                 return "failed in Flower, with FedAvg as well"
             raise
-        averages = make is everybody and "memory" not in options
+        averages = make is everybody
         return _wrong(seen, arrays_of(result.arrays), grid if averages else None) or (
             "excluded" if any(one.excluded or one.refused for one in seen) else "used"
         )

@@ -1,8 +1,6 @@
 """Kinds of saved files that are NumPy archives: checkpoints, and the memories of Flower clients."""
 
 import json
-import logging
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +9,6 @@ import numpy as np
 
 import fedavot as fa
 from attacks import mutations
-from fedavot.errors import FileFormatError
 
 NAMES = ["lyon", "porto", "<b>", 'é"🐝', "=cmd"]
 IMPORTANCE = [0.3, 0.25, 0.2, 0.15, 0.1]
@@ -183,41 +180,10 @@ def best(place):
     return _archive(place / BEST, (place / BEST).read_bytes(), "best", load, sound, inner="meta")
 
 
-def client_memory(place):
-    """Return the memory that a Flower client keeps in a file."""
-    from flwr.app import Array, ArrayRecord, Context, RecordDict
-
-    from fedavot.flower.client import FOLDER, Store
-    from fedavot.flower.memory.wire import Layout
-    from fedavot.rules.held import ClientMemory
-
-    logging.getLogger("flwr").setLevel(logging.CRITICAL)
-    model = [np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros(2)]
-    layout = Layout(ArrayRecord({f"{i}": Array(array) for i, array in enumerate(model)}))
-    context = Context(0, 1, {FOLDER: str(place)}, RecordDict(), {})
-    store = Store(context, "training", "lyon", layout)
-    store.save(ClientMemory(memory=model), "0123")
-
-    def load():
-        found = vars(store.load()[0])
-        if found["memory"] is None:  # a client that cannot read its memory goes on as a new one
-            raise FileFormatError("the memory is lost")
-        return found
-
-    def sound(found):
-        shapes = [one.shape for one in found["memory"]]
-        numbers = (found["since"], found["pending_round"], found["pending_fade"])
-        return shapes == [one.shape for one in model] and all(map(math.isfinite, numbers))
-
-    path = store.path
-    return _archive(path, path.read_bytes(), "client-memory", load, sound)
-
-
 MAKERS = {
     "training": training,
     "flower": flower,
     "journal": journal,
     "rows": rows,
     "best": best,
-    "client-memory": client_memory,
 }

@@ -63,7 +63,7 @@ clients = [(rng.normal(size=(8, 2)), rng.normal(size=8)) for _ in range(3)]
 law, importance = fa.UniformCohorts(3, 2), [0.5, 0.3, 0.2]
 problem = training.Problem(linear_task("three", clients), importance, law.sample)
 known = rules.Known(importance, law)
-for name in ("fedavot", "fedavg", "fedavot-memory"):
+for name in ("fedavot", "fedavg", "fedavot-steady"):
     how = training.Training(4, training.constant(0.1))
     run = training.train(problem, rules.build(name, known), how)
     assert run.ending == "finished", run

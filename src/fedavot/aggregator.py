@@ -262,7 +262,7 @@ class Aggregator:
             gap=float(total_variation(shares, given)) if rounds else 0.0,
             effective_cohort_size=rounds / self._squares if rounds else 0.0,
             trust=self.trust,
-            expired=tuple(names[i] for i in members if self._took_part[i] and not seen[i]),
+            expired=tuple(names[i] for i in members if self._took_part[i] and seen[i] <= 0),
             never=tuple(names[i] for i in members if not self._took_part[i]),
             advice=tuple(advice),
         )

@@ -201,9 +201,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, name):
         read_config(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    "rule", ["fedavot", "horvitz-thompson", "self-normalised-ipw", "fedavot-memory"]
-)
+@pytest.mark.parametrize("rule", ["fedavot", "horvitz-thompson", "self-normalised-ipw"])
 def test_rules_that_need_the_law_are_refused_where_it_is_not_known(tmp_path, rule):
     told = TINY["availability"]
     assert configured(tmp_path, top=f"rules = ['{rule}']").rules[0].name == rule

@@ -115,7 +115,6 @@ def test_what_is_not_said_has_the_default_that_is_documented(tmp_path):
     assert (setting.training.local_steps, setting.training.record_every) == (1, 1)
     assert setting.training.batch_size is None
     assert setting.training.projection is None
-    assert setting.training.tables == "device"
     assert setting.target is None
 
 
@@ -144,15 +143,12 @@ def test_a_configured_study_runs_as_train_does(tmp_path):
 
 def test_clients_with_their_own_mixes_of_classes_are_drawn(tmp_path):
     task = "kind = 'heterogeneous-softmax'\nn_clients = 5\nn_features = 3\nexamples = 400"
-    setting = configured(
-        *(tmp_path,), task=f"{task}\nn_classes = 4", training=f"{TINY['training']}\ntables = 'host'"
-    )
+    setting = configured(tmp_path, task=f"{task}\nn_classes = 4")
     drawn = setting.instances[0].problem.task
     features, labels = drawn.data
     assert (features.shape, features.dtype) == ((5, 400, 3), np.float32)
     mixes = np.array([np.bincount(own, minlength=4) for own in labels]) / 400
     assert np.ptp(mixes, axis=0).max() > 0.3
-    assert setting.training.tables == "host"
     assert drawn.accuracy is not None
 
 

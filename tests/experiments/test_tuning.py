@@ -86,7 +86,7 @@ def test_the_best_choice_is_that_of_all_choices_tried_one_by_one(tmp_path, monke
 
 @pytest.mark.parametrize("step", [1e-4, 0.3])
 def test_the_grid_is_extended_where_the_best_lies_at_an_edge(tmp_path, tried, step):
-    best, _ = conduct([setting("fedavot-memory", step=step)], tmp_path, progress=silent)
+    best, _ = conduct([setting("mifa", step=step)], tmp_path, progress=silent)
     steps = [choice.step for choice in tried]
     low, high = min(tuning.LOCAL) * step, max(tuning.LOCAL) * step
     if step < 0.01:

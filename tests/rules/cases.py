@@ -164,9 +164,9 @@ class Case(NamedTuple):
     """A function of the seed."""
 
 
-def equally(cohort):
-    """Return equal shares of a cohort."""
-    return [1 / len(cohort)] * len(cohort)
+def softly():
+    """Return the weights that the steady rule learns, from a fresh aligner."""
+    return fa.SoftOnlineAligner(P, softness=2.0, step=1.0, around="importance").observe
 
 
 CASES = [
@@ -181,12 +181,11 @@ CASES = [
         rules.self_normalised_ipw(P, INCLUSION),
         lambda seed: formulas.self_normalised_ipw(P, INCLUSION),
     ),
-    Case(rules.steady(P), lambda seed: formulas_steady.Steady(P, equally)),
+    Case(rules.steady(P), lambda seed: formulas_steady.Steady(P, softly())),
     Case(rules.fedavot(ENTROPY), lambda seed: formulas.fedavot(ENTROPY)),
     Case(rules.fedavot(VARIANCE), lambda seed: formulas.fedavot(VARIANCE)),
     Case(rules.fedavot(SOFT), lambda seed: formulas.fedavot(SOFT)),
     Case(rules.fedavot_online(P, step=0.7, bound=None), lambda seed: formulas.Online(P, step=0.7)),
-    Case(rules.fedavot_memory(ENTROPY), lambda seed: formulas.Memory(P, ENTROPY.weights)),
     Case(rules.fedavot_select(ENTROPY, ASKED), lambda seed: formulas.Selected(drawn(seed))),
     Case(
         rules.fedavgm(P, server_step=1.3, server_momentum=0.7),
@@ -245,17 +244,21 @@ VARIANTS = {
         rules.with_adam(rules.mifa(P), step=0.05, betas=(0.0, 0.5), epsilon=0.1),
         lambda seed: server.Adam(formulas.Mifa(P), step=0.05, betas=(0.0, 0.5), epsilon=0.1),
     ),
-    "the steady rule with aligned shares": Case(
-        rules.steady(P, alignment=ENTROPY, share=0.3),
-        lambda seed: formulas_steady.Steady(P, ENTROPY.weights, beta=0.3),
+    "the steady rule with an alignment": Case(
+        rules.steady(P, alignment=ENTROPY),
+        lambda seed: formulas_steady.Steady(P, ENTROPY.weights),
+    ),
+    "the steady rule with a correction": Case(
+        rules.steady(P, correction=0.5),
+        lambda seed: formulas_steady.Steady(P, softly(), kappa=0.5, c=10.0),
     ),
     "the steady rule with constants": Case(
         rules.steady(P, damping=4.0, correction=0.6, trust=0.8),
-        lambda seed: formulas_steady.Steady(P, equally, damping=4.0, correction=0.6, trust=0.8),
+        lambda seed: formulas_steady.Steady(P, softly(), kappa=0.6, c=4.0, trust=0.8),
     ),
     "a server step after the steady rule": Case(
         rules.with_server(rules.steady(P), step=0.7),
-        lambda seed: server.Momentum(formulas_steady.Steady(P, equally), step=0.7, momentum=0.0),
+        lambda seed: server.Momentum(formulas_steady.Steady(P, softly()), step=0.7, momentum=0.0),
     ),
     "FedAWE as its authors run it": Case(
         rules.fedawe(clip=0.2, mean=True, server_step=0.9),

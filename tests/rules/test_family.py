@@ -1,4 +1,4 @@
-"""Published rules as members of the steady rule's family, against their formulas."""
+"""The family of rules with memory: published members and the steady rule against their formulas."""
 
 import dataclasses
 
@@ -32,7 +32,9 @@ def family(weigh, importance=cases.P, **constants):
 
 EVEN = np.full(cases.N_CLIENTS, 1 / cases.N_CLIENTS)
 RATIOS = cases.P / cases.INCLUSION
-PUBLISHED = {"trust": 1.0, "damping": 0.0}
+EVERYBODY = list(range(cases.N_CLIENTS))
+LEAVING = [EVERYBODY] * 2 + [[0, 1, 2]] * 5 + [[3, 0], [], [1, 2, 4]] * 3 + [[5, 3], EVERYBODY] * 7
+"""Clients 3 to 6 are away for longer than anybody who came back, twice over; later they return."""
 MEMBERS = {
     "MIFA": (family(lambda cohort: cases.P[cohort]), formulas.Mifa(cases.P)),
     "FedVARP": (
@@ -52,21 +54,6 @@ MEMBERS = {
         formulas.Scaffold(EVEN, cases.N_FEATURES + 1),
     ),
 }
-POINTS = {
-    "MIFA": (
-        rules.steady(cases.P, share=0.0, correction=0.0, **PUBLISHED),
-        formulas.Mifa(cases.P),
-    ),
-    "FedVARP": (
-        rules.steady(EVEN, share=1.0, correction=0.0, **PUBLISHED),
-        formulas.fedvarp(EVEN),
-    ),
-    "SCAFFOLD": (
-        rules.steady(EVEN, share=1.0, correction=1.0, **PUBLISHED),
-        formulas.Scaffold(EVEN, cases.N_FEATURES + 1),
-    ),
-}
-"""With importance for all shares alike, p_i + (1 − p(S))/|S| is 1/|S|."""
 
 
 def assert_engine_agrees(rule, formula, cohorts):
@@ -101,10 +88,14 @@ def test_published_rules_are_members_of_the_family(name):
     assert_engine_agrees(*MEMBERS[name], cases.cohorts_of(cases.SEEDS[0]))
 
 
-@pytest.mark.parametrize("name", POINTS)
-def test_published_rules_are_points_of_the_steady_rule_once_all_were_there(name):
-    first = list(range(cases.N_CLIENTS))
-    assert_engine_agrees(*POINTS[name], [first, *cases.cohorts_of(cases.SEEDS[0])[1:]])
+@pytest.mark.parametrize("constants", [{}, {"correction": 0.5}, {"trust": 0.8}], ids=str)
+def test_whose_memory_expired_is_new(constants):
+    kappa = constants.get("correction", 0.0)
+    formula = formulas_steady.Steady(
+        cases.P, cases.softly(), kappa=kappa, c=20 * kappa, trust=constants.get("trust")
+    )
+    assert_engine_agrees(rules.steady(cases.P, **constants), formula, LEAVING)
+    assert formula.expired == {3, 4, 5, 6}
 
 
 @pytest.mark.parametrize(
@@ -115,7 +106,7 @@ def test_published_rules_are_points_of_the_steady_rule_once_all_were_there(name)
     ],
     ids=["online", "soft"],
 )
-def test_shares_learnt_on_the_way_are_those_of_the_aligner_as_it_observes(make):
+def test_weights_learnt_on_the_way_are_those_of_the_aligner_as_it_observes(make):
     aligner = make()
     rule = rules.steady(cases.P, alignment=aligner)
     cohorts = cases.cohorts_of(cases.SEEDS[0])

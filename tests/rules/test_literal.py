@@ -89,7 +89,7 @@ def test_a_wrong_weight_is_noticed(case):
         rules.mifa(cases.P[::-1]),
         rules.fedvarp(cases.P[::-1]),
         rules.scaffold(cases.P[::-1]),
-        rules.fedavot_memory(cases.ENTROPY, importance=cases.P[::-1]),
+        rules.steady(cases.P, trust=1.0),
         rules.fedstale(cases.P, cases.INCLUSION, trust=0.5),
         rules.amplified_fedavg(cases.P, period=4, amplification=1.6),
         rules.amplified_scaffold(cases.P, period=4, amplification=1.3),

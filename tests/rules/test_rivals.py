@@ -112,7 +112,7 @@ def test_with_memory_uneven_availability_leaves_no_bias(local_steps):
     optimum = importance @ targets
     alignment = fa.align(importance, fa.Cohorts(cohorts[:6]))
     assert alignment.gap > 0.3
-    for rule in (rules.mifa(importance), rules.fedavot_memory(alignment)):
+    for rule in (rules.mifa(importance), rules.steady(importance)):
         end = run_points(rule, targets, cohorts, step=0.02, local_steps=local_steps)
         assert abs(end - optimum) < 1e-6
     biased = run_points(rules.fedavot(alignment), targets, cohorts, step=0.02)

@@ -40,7 +40,6 @@ def reducing_rules(p):
         rules.self_normalised_ipw(p, np.ones(N)),
         rules.fedavot(fa.align(p, law)),
         rules.fedavot(fa.align(p, law, objective="variance")),
-        rules.fedavot_memory(fa.align(p, law)),
         rules.steady(p),
         rules.fedavot_select(fa.align(p, law), N),
         rules.fedau(p),
@@ -94,7 +93,6 @@ def normalising_rules(p, law):
         rules.fedavot(alignment),
         rules.fedavot(fa.align(p, law, softness=0.2)),
         rules.fedavot_online(p),
-        rules.fedavot_memory(alignment),
         rules.fedavot_select(alignment, 2),
         rules.fedprox(),
         rules.fedawe(),
@@ -150,12 +148,10 @@ def test_nobody_is_asked_in_an_empty_round_except_by_full_participation():
 
 
 def every_rule():
-    alignment = fa.align(UNEVEN, fa.UniformCohorts(N, 3))
     return [
         *normalising_rules(UNEVEN, fa.UniformCohorts(N, 3))[1:],
         rules.horvitz_thompson(UNEVEN, np.full(N, 0.6)),
         rules.fedavg_k(UNEVEN),
-        rules.fedavot_memory(alignment),
         rules.steady(UNEVEN),
         rules.fedau(UNEVEN),
         rules.f3ast(UNEVEN, cohort_size=1),
@@ -179,7 +175,15 @@ def test_rounds_without_anybody_leave_the_model_as_it_is(rule):
 @pytest.mark.parametrize(
     "build",
     [
-        *(rules.fedau, rules.f3ast, rules.mifa, rules.fedvarp, rules.scaffold, rules.qffl),
+        *(
+            rules.steady,
+            rules.fedau,
+            rules.f3ast,
+            rules.mifa,
+            rules.fedvarp,
+            rules.scaffold,
+            rules.qffl,
+        ),
         *PERIODS_AND_PUSHES,
     ],
     ids=lambda build: build.__name__,
@@ -257,7 +261,7 @@ def test_inclusion_probabilities_are_checked_where_they_enter(build, inclusion, 
         build([0.5, 0.25, 0.25], inclusion)
 
 
-@pytest.mark.parametrize("name", ["fedavot", "fedavot-memory", "fedavot-variance", "fedavot-soft"])
+@pytest.mark.parametrize("name", ["fedavot", "fedavot-variance", "fedavot-soft"])
 def test_a_rule_that_needs_a_law_says_so_and_what_to_use_instead(name):
     with pytest.raises(RuleError, match="needs an availability law.*use fedavot-online"):
         rules.build(name, rules.Known([0.5, 0.5]))
@@ -358,8 +362,6 @@ def test_importance_by_name_is_put_in_the_order_of_a_law_with_names():
     (asked,) = choose(rules.build("full", known), [])
     np.testing.assert_array_equal(asked.weights, known.shares)
     assert rules.build("fedavot", known).n_clients == 3
-    memory = rules.fedavot_memory(known.entropic, importance=known.importance)
-    assert memory.n_clients == 3
     with pytest.raises(ImportanceError, match="'cy'"):
         rules.build("full", rules.Known({"ann": 0.5, "bob": 0.5}, law))
 

@@ -72,7 +72,7 @@ def test_a_published_momentum_is_a_longer_step_here():
 
 
 def test_one_function_serves_all_steps_and_momenta():
-    inner = (rules.mifa(P), rules.fedavot_memory(KNOWN.entropic))
+    inner = (rules.mifa(P), rules.steady(P))
     one, other = (
         rules.with_server(rule, step=at, momentum=0.1 * at)
         for at, rule in enumerate(inner, start=1)

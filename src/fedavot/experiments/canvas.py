@@ -30,7 +30,6 @@ LOOKS: dict[str, Look] = {
     RuleName.VARIANCE: Look("#0072B2", "--"),
     RuleName.SOFT: Look("#0072B2", ":"),
     RuleName.ONLINE: Look("#56B4E9"),
-    RuleName.MEMORY: Look("#009E73", "--"),
     RuleName.SELECT: Look("#CC79A7"),
     RuleName.FEDAVG: Look("#E69F00"),
     RuleName.IMPORTANCE_AVERAGE: Look("#E69F00", "--"),

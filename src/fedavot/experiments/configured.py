@@ -123,7 +123,7 @@ def training_of(config: Config, seeds: tuple[int, ...]) -> Training:
         _SCHEDULES[options["schedule"]](options["step"], *halved),
         projection=projection,
         seeds=seeds,
-        **{name: options[name] for name in ("local_steps", "batch_size", "record_every", "tables")},
+        **{name: options[name] for name in ("local_steps", "batch_size", "record_every")},
     )
 
 

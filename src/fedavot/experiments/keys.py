@@ -184,7 +184,6 @@ TABLES: Mapping[str, Keys] = {
         "batch_size": _maybe(int),
         "projection": _choice(_SETS, "none"),
         "record_every": _key(int, default=1),
-        "tables": _choice({"device": {}, "host": {}}, "device"),
         "tail": _maybe(int),
         "target": _maybe(float),
         "seeds": _key(int, list, default=3),

@@ -32,7 +32,7 @@ from fedavot.training.partition import iid, two_digits
 from fedavot.training.tasks.softmax import softmax_task
 
 RULES = (
-    *("full", "fedavot-steady", "fedavot", "fedavot-soft", "fedavot-online", "fedavot-memory"),
+    *("full", "fedavot-steady", "fedavot", "fedavot-soft", "fedavot-online"),
     *("fedavg", "importance-average", "self-normalised-ipw", "horvitz-thompson", "fedavg-k"),
 )
 RECORD_EVERY = 20

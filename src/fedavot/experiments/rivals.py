@@ -49,7 +49,7 @@ PERIOD = 40
 ASKED = 3
 """Number of available clients that the rules with selection ask."""
 SOFTNESS = 1.0
-"""Softness of fedavot-soft and fedavot-memory, chosen on two of these settings, coarsely."""
+"""Softness of fedavot-soft, chosen on two of these settings, coarsely."""
 ROUNDS = 500
 TUNING = 1000
 """The first of the seeds on which steps are chosen; those reported count from 0."""
@@ -238,7 +238,6 @@ def rules_for(importance: Floats, law: Law) -> tuple[Rule, ...]:
     sampled = Known(importance, Cohorts(log, n_clients=law.n_clients))
     options: dict[str, dict[str, Any]] = {
         RuleName.SOFT: {"softness": SOFTNESS},
-        RuleName.MEMORY: {"softness": SOFTNESS},
         RuleName.SELECT: {"cohort_size": ASKED},
         RuleName.F3AST: {"cohort_size": ASKED},
         RuleName.FEDAWE: {"clip": 0.5, "mean": True},

@@ -7,7 +7,7 @@ from fedavot.experiments.tuned_summary import FOOT, tuned_sections
 from fedavot.rules.names import RuleName
 
 DRAWN = (
-    *(RuleName.FULL, RuleName.STEADY, RuleName.FEDAVOT, RuleName.ONLINE, RuleName.MEMORY),
+    *(RuleName.FULL, RuleName.STEADY, RuleName.FEDAVOT, RuleName.ONLINE),
     RuleName.SELECT,
     *(RuleName.FEDAVG, RuleName.SELF_NORMALISED_IPW, RuleName.HORVITZ_THOMPSON),
     RuleName.FEDAVG_K,
@@ -78,7 +78,7 @@ _RIVALS = Study(
     "extended where the best choice lies at its edge. Rules that do not move the model by a change "
     "have neither a server's step nor momentum; fedavgm and fedadam keep their own. Nothing "
     "else is tuned here: rules have their defaults, their authors' variant where that serves them "
-    f"better, softness {rivals.SOFTNESS:g} for fedavot-soft and fedavot-memory, "
+    f"better, softness {rivals.SOFTNESS:g} for fedavot-soft, "
     f"and {rivals.ASKED} clients asked by fedavot-select and f3ast. The common step is the "
     "setting's own, the same for every rule.",
     lambda given: rivals.settings(**given._asdict()),

@@ -10,8 +10,10 @@ move the model: memories predict what is peculiar to a client well, and the dire
 clients share badly.
 
 A memory *expires* once its client has been away for `PATIENCE` times the longest absence from which
-a remembered client has returned: the memory of a client that never returns would push for ever. Its
-client then counts as new. Absences are counted in rounds in which some client took part.
+any client has returned: the memory of a client that never returns would push for ever. Its client
+then counts as new; but how long it was away counts, so that clients that are regularly away for
+longer than the others lose their memories only once. Absences are counted in rounds in which some
+client took part.
 
 These are pure functions of a few numbers per client, in any array library with the interface that
 NumPy and JAX share. The linear algebra on models is in `_memory` (JAX) and `_server` (NumPy).
@@ -32,9 +34,10 @@ class History(NamedTuple):
     rounds: Any
     """Number of rounds so far."""
     seen: Any
-    """The round of each client's memory, counted from 1; 0 for clients without one."""
+    """The round in which each client was last present, counted from 1; negative if its memory has
+    expired since, and 0 for clients never seen."""
     longest: Any
-    """The longest absence, in rounds, from which a remembered client has returned; at least 1."""
+    """The longest absence, in rounds, from which a client has returned; at least 1."""
     evidence: Any
     """Σ ⟨ū, ȳ⟩, Σ ‖ȳ‖² and Σ ‖ū‖², shape (3,)."""
 
@@ -66,12 +69,12 @@ def begin(history: History, present: Any, *, expires: Any = True) -> tuple[Turn,
     now = history.rounds + present.any()
     remembered = history.seen > 0
     returning = remembered & present
-    away = xp.where(remembered, now - history.seen, 0)
-    absence = xp.where(present, away, 0)
-    longest = xp.maximum(history.longest, absence.max())
-    expired = (away > PATIENCE * longest) & expires
-    seen = xp.where(present, now, xp.where(expired, 0, history.seen))
-    return Turn(returning, absence, expired), History(now, seen, longest, history.evidence)
+    away = xp.where(history.seen != 0, now - abs(history.seen), 0)
+    longest = xp.maximum(history.longest, xp.where(present, away, 0).max())
+    expired = remembered & (away > PATIENCE * longest) & expires
+    seen = xp.where(present, now, xp.where(expired, -history.seen, history.seen))
+    turn = Turn(returning, xp.where(returning, away, 0), expired)
+    return turn, History(now, seen, longest, history.evidence)
 
 
 def learn(history: History, products: Any, turn: Turn) -> History:

@@ -96,8 +96,8 @@ def empty_memory(
     import jax.numpy as jnp
 
     dtype = precision(params)
-    numbers = [jnp.asarray(value, dtype) for value in (trust, correction, damping)]
-    constants = Constants._make([*numbers, jnp.asarray(expires)])
+    alpha, kappa, c = (jnp.asarray(value, dtype) for value in (trust, correction, damping))
+    constants = Constants(alpha, kappa, c, jnp.asarray(expires))
     zero, n_clients = jnp.zeros((), "int32"), importance.size
     history = History(zero, jnp.zeros(n_clients, "int32"), zero + 1, jnp.zeros(3, dtype))
     table = one_each(params, n_clients)

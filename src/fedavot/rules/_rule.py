@@ -108,9 +108,6 @@ class Rule:
         Whether updates of earlier rounds enter a round's aggregate, besides those it weights.
     moves : bool
         Whether `aggregate` adds a change to the model, which a server step can scale.
-    rows : function of the state, optional
-        Returns a tree like the state, True for leaves with one row per client. For rules that read
-        and write only the rows of the clients asked, so that their tables may stay on the host.
     """
 
     name: str
@@ -126,7 +123,6 @@ class Rule:
     remembers: bool = False
     moves: bool = True
     n_clients: int | None = None
-    rows: Callable[[State], Any] | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and self.name):
@@ -261,13 +257,6 @@ def one_each(params: Params, n_clients: int) -> Params:
     import jax.numpy as jnp
 
     return jax.tree.map(lambda leaf: jnp.zeros((n_clients, *leaf.shape), leaf.dtype), params)
-
-
-def marked(tree: Any, mark: bool) -> Any:
-    """Return a tree of the same structure with one mark for every leaf, for `Rule.rows`."""
-    import jax
-
-    return jax.tree.map(lambda leaf: mark, tree)
 
 
 def pick(table: Params, members: Any) -> Params:

@@ -8,7 +8,8 @@ takes part equally often: the memory removes the variance of partial participati
 uneven availability. The rule knows the importance and stores one model per client. A round in which
 no client reports changes nothing.
 
-The published rule is for p_i = 1/N; here 1/N is replaced by p_i.
+The published rule is for p_i = 1/N; here 1/N is replaced by p_i. CA²FL (Wang et al., ICLR 2024) is
+this rule with a server step where a cohort arrives together and importance is equal.
 
 Source: Jhunjhunwala, Sharma, Nagarkatti & Joshi, *FedVARP: tackling the variance due to partial
 client participation in federated learning*, UAI 2022, Algorithm 2, with server step 1.

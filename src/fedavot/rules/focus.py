@@ -28,7 +28,6 @@ from fedavot.rules._rule import (
     Rule,
     State,
     by_cohort,
-    marked,
     one_each,
     pick,
     plus,
@@ -69,7 +68,6 @@ def focus(importance: ArrayLike) -> Rule:
         correct=correct,
         remembers=True,
         n_clients=shares.size,
-        rows=rows,
     )
 
 
@@ -78,11 +76,6 @@ def nothing_pushed(params: Params, n_clients: int) -> Pushed:
     import jax.numpy as jnp
 
     return Pushed(one_each(params, n_clients), zeros_like(params), jnp.asarray(n_clients))
-
-
-def rows(state: Pushed) -> Pushed:
-    """Return which leaves of the state have one row per client."""
-    return Pushed(marked(state.own, True), marked(state.total, False), False)
 
 
 def correct(params: Params, state: State, client: Any) -> Params:

@@ -33,7 +33,6 @@ from fedavot.rules._rule import (
     Report,
     Rule,
     State,
-    marked,
     minus,
     plus,
     precision,
@@ -224,7 +223,6 @@ def _on_server(rule: Rule, optimise: Optimise, begin: Callable[[Params], Any], s
         init=init,
         start=None if rule.start is None else _inside(rule.start),
         correct=None if rule.correct is None else _inside(rule.correct),
-        rows=None if rule.rows is None else _rows_of(rule.rows),
     )
 
 
@@ -251,11 +249,6 @@ def _optimised(aggregate: Aggregate, optimise: Optimise) -> Aggregate:
 def _inside(hook: Callable[..., Params]) -> Callable[..., Params]:
     """Return a rule's `start` or `correct`, for the state on the server."""
     return lambda params, state, client: hook(params, state.inner, client)
-
-
-def _rows_of(inner: Callable[[State], Any]) -> Callable[[State], Any]:
-    """Return `Rule.rows` for the state on the server."""
-    return lambda state: Server(inner(state.inner), marked(state.optimiser, False), False)
 
 
 def _array(params: Params, value: float) -> Any:

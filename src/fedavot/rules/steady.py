@@ -6,7 +6,7 @@
 
 Y are FedAVOT's weights of the cohort, which average to the importance p over the rounds: learnt
 from the cohorts as they come, softly and around the importance, or those of an alignment where a
-law is known. y_i is the last update of client i, and α its trust. This is the augmented
+law is known. y_i is the last update of client i, and α the trust in it. This is the augmented
 inverse-probability estimator with transport in place of inverse probabilities: as Y averages to p,
 memories change the variance of a step and not its mean, whatever they hold; where they are right,
 the weights do not matter, and the step is that of full participation. Memories expire: see

@@ -23,7 +23,6 @@ from fedavot.training.options import Training
 from fedavot.training.rounds import Carry, ClientData, Own, Program, Shared, Turn, advance
 from fedavot.training.run import Ending, Run
 from fedavot.training.schedule import Schedule
-from fedavot.training.tables import HostTables, first_state
 from fedavot.training.task import Problem, Task, leaves
 
 PIECES = 10
@@ -62,13 +61,8 @@ class ActiveRun:
         self.members = plan.members[: self.played]
         self.weights = plan.weights[: self.played].astype(task.dtype)
         self.done = 0
-        self.tables: HostTables | None = None
         state: Any = ()
-        if training.tables == "host" and rule.rows is not None:
-            ends = [0, *(to for _, to in self.pieces())]
-            self.tables = HostTables(rule, self.members, ends, task.n_clients)
-            state = self.tables.on_host(first_state(rule, start, task.n_clients))
-        elif rule.init is not no_state:
+        if rule.init is not no_state:
             state = jax.vmap(lambda params: rule.init(params, task.n_clients))(start)
         self.carry = Carry(start, start, state)
         self.seconds = 0.0
@@ -83,7 +77,7 @@ class ActiveRun:
         """
         at, to = self.pieces()[0]
         with precision(self.task):
-            traced = advance.trace(*self._call(self.begun(at), at, to)).jaxpr
+            traced = advance.trace(*self._call(self.carry, at, to)).jaxpr
         # Some functions print with their address, which differs between processes.
         program = re.sub(r" at 0x[0-9a-f]+", "", str(traced))
         words = (self.rule.name, program, str(self.training.record_every))
@@ -97,56 +91,37 @@ class ActiveRun:
         blocks = rounds // every
         # Pieces of equal length are compiled once; a shorter last piece is a separate program.
         most, least = max(blocks // PIECES, 1), max(blocks // MOST_PIECES, 1)
-        if self.training.tables == "host":  # short pieces ask few clients, and need little space
-            most = least
         size = next((n for n in range(most, least - 1, -1) if blocks % n == 0), most)
         ends = [*range(size * every, blocks * every, size * every), blocks * every, rounds]
         return list(itertools.pairwise(sorted({end for end in (0, *ends) if end >= self.done})))
 
-    def begun(self, at: int) -> Carry:
-        """Return the run's carry in the form that the piece with round at+1 takes."""
-        if self.tables is None:
-            return self.carry
-        return self.carry._replace(state=self.tables.taken(self.carry.state, at))
-
     def advance(self, at: int, to: int, carry: Carry | None = None) -> Piece:
         """Run rounds at+1..to of a piece, from the run's carry unless another is given."""
         every = min(self.training.record_every, to - at)
-        after, losses = advance(*self._call(self.begun(at) if carry is None else carry, at, to))
+        after, losses = advance(*self._call(self.carry if carry is None else carry, at, to))
         return Piece(after, np.asarray(losses, np.float64), list(range(at + every, to + 1, every)))
 
     def _call(self, carry: Carry, at: int, to: int) -> tuple[Any, ...]:
         """Return the arguments of the compiled program, for whole blocks of rounds."""
         every = min(self.training.record_every, to - at)
         turns = self.turns(at, to, ((to - at) // every, every))
-        return self.program, self.clients, self.keys, carry, turns, self.places(at)
-
-    def places(self, at: int) -> Any:
-        """Return the client of each row in the piece with round at+1; None without host tables."""
-        return None if self.tables is None else self.tables.places(at)
+        return self.program, self.clients, self.keys, carry, turns
 
     def turns(self, at: int, to: int, shape: tuple[int, ...]) -> Turn:
         """Return the clients, weights and steps of rounds at+1..to, in blocks of this shape."""
         numbers = np.arange(at + 1, to + 1, dtype=np.int32).reshape(shape)
         cut = (self.played, *shape, -1)
-        members = self.members[:, at:to]
-        if self.tables is not None:
-            members = self.tables.numbered(members, at)
         sizes = self.plan.sizes[at:to].reshape(shape) if self.program.padded else None
         return (
             Shared(numbers, self.steps[at:to].reshape(shape), sizes),
-            Own(members.reshape(cut), self.weights[:, at:to].reshape(cut)),
+            Own(self.members[:, at:to].reshape(cut), self.weights[:, at:to].reshape(cut)),
         )
 
     def keep(self, piece: Piece) -> None:
         """Make a piece whose results are finite part of the run."""
         self.recorded += piece.recorded
         self.losses += list(piece.losses.T)
-        carry = piece.carry
-        if self.tables is not None:
-            state = self.tables.put_back(self.carry.state, carry.state, self.done)
-            carry = carry._replace(state=state)
-        self.carry, self.done = carry, piece.recorded[-1]
+        self.carry, self.done = piece.carry, piece.recorded[-1]
 
     def resume(self, piece: Piece) -> None:
         """Continue from the rounds of a checkpoint."""

@@ -22,7 +22,7 @@ def diagnose(run: ActiveRun, failed: Piece) -> tuple[int, str]:
     """
     _keep_good_blocks(run, failed)
     every, last = run.training.record_every, failed.recorded[-1]
-    carry, number = run.begun(run.done), run.done
+    carry, number = run.carry, run.done
     good: dict[int, Floats] = {}
     while True:
         number += 1
@@ -53,8 +53,7 @@ def _culprit(run: ActiveRun, carry: Carry, after: Piece) -> str:
     number = after.recorded[0]
     program, clients, seeds = run.program, run.clients, run.training.seeds
     turn = run.turns(number - 1, number, ())
-    places = run.places(number - 1)
-    answers = np.asarray(finite_updates(program, clients, run.keys, carry, turn, places))
+    answers = np.asarray(finite_updates(program, clients, run.keys, carry, turn))
     losses = np.asarray(client_losses(program.local, clients, after.carry.params))
     counted = np.asarray(clients.importance) > 0
     for at in range(run.played):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedavot._checks import as_array, as_floats, as_seed, as_size, one_of, shown
+from fedavot._checks import as_array, as_floats, as_seed, as_size, shown
 from fedavot.errors import OptionError
 from fedavot.training.projection import Projection
 from fedavot.training.steps import StepSchedule
@@ -37,11 +37,6 @@ class Training:
         Number of rounds between records of the objective; the last round is always recorded.
     start : pytree, optional
         The first model, with the shapes of the task's ``init``, and used instead of it.
-    tables : str
-        Where a rule with memory keeps one model per client: "device", or "host", from where the
-        rows of the clients asked between two records are copied to the device and back. The results
-        are the same. Rules whose rounds also read other clients' rows (amplified SCAFFOLD, FedAWE)
-        keep theirs on the device.
     """
 
     rounds: int
@@ -52,7 +47,6 @@ class Training:
     seeds: Sequence[int] = (0,)
     record_every: int = 1
     start: Params | None = None
-    tables: str = "device"
 
     def __repr__(self) -> str:
         batches = "all examples" if self.batch_size is None else f"batches of {self.batch_size:,}"
@@ -67,7 +61,6 @@ class Training:
         as_size(self.record_every, what="record_every", low=1)
         if self.batch_size is not None:
             as_size(self.batch_size, what="batch_size", low=1)
-        one_of(self.tables, ("device", "host"), what="tables")
         if not callable(self.step):
             raise OptionError(f"step is {self.step!r}; give a schedule, such as constant(0.01)")
         wanted = f"seeds are {shown(self.seeds)}; give a sequence of integers"

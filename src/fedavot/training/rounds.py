@@ -98,13 +98,9 @@ Turn = tuple[Shared, Own]
 
 
 def run_round(
-    program: Program, clients: ClientData, key: Any, carry: Carry, turn: Turn, places: Any = None
+    program: Program, clients: ClientData, key: Any, carry: Carry, turn: Turn
 ) -> tuple[Carry, Report]:
-    """Run one round.
-
-    If tables are on the host, members are rows of the piece's tables, and ``places`` has the client
-    of each row.
-    """
+    """Run one round."""
     shared, own = turn
     n_clients = clients.counts.shape[0]
     sources = own.members
@@ -113,11 +109,10 @@ def run_round(
         first = jnp.minimum(own.members[0], n_clients - 1)
         sources = jnp.where(own.members < n_clients, own.members, first)
 
-    def train(row: Any) -> tuple[Params, Any]:
+    def train(client: Any) -> tuple[Params, Any]:
         start = carry.params
         if program.start is not None:
-            start = program.start(carry.params, carry.state, row)
-        client = row if places is None else places[row]
+            start = program.start(carry.params, carry.state, client)
         data = jax.tree.map(lambda leaf: leaf[client], clients.data)
         count = clients.counts[client]
         loss = client_loss(program.local, start, data, count) if program.needs_losses else None
@@ -128,7 +123,7 @@ def run_round(
             count=count,
             step=shared.step,
             key_of=lambda number: batch_key(key, shared.number, client, number),
-            drift=_drift(program, carry, start, row),
+            drift=_drift(program, carry, start, client),
         )
         return jax.tree.map(jnp.subtract, end, start), loss
 
@@ -240,20 +235,17 @@ def _train_all(program: Program, train: Callable[[Any], Any], sources: Any, size
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def advance(
-    program: Program, clients: ClientData, keys: Any, carry: Carry, turns: Turn, places: Any = None
-) -> Any:
+def advance(program: Program, clients: ClientData, keys: Any, carry: Carry, turns: Turn) -> Any:
     """Run blocks of rounds for every seed, and record the objective after each block.
 
     Leaves of the carry have a leading axis of seeds. Those of ``turns`` have shape (n_blocks,
-    n_rounds, ...), after the axis of seeds in `Own`; ``places``, of shape (n_seeds, n_rows), is
-    given if tables are on the host. Return the carry after the last round, and the objective after
-    each block, shape (n_seeds, n_blocks).
+    n_rounds, ...), after the axis of seeds in `Own`. Return the carry after the last round, and the
+    objective after each block, shape (n_seeds, n_blocks).
     """
 
-    def seed(key: Any, carry: Carry, shared: Shared, own: Own, places: Any) -> Any:
+    def seed(key: Any, carry: Carry, shared: Shared, own: Own) -> Any:
         def one(carry: Carry, turn: Turn) -> tuple[Carry, None]:
-            return run_round(program, clients, key, carry, turn, places)[0], None
+            return run_round(program, clients, key, carry, turn)[0], None
 
         def block(carry: Carry, turns: Turn) -> tuple[Carry, Any]:
             carry, _ = jax.lax.scan(one, carry, turns)
@@ -264,35 +256,35 @@ def advance(
 
         return jax.lax.scan(block, carry, (shared, own))
 
-    return _each_seed(seed, keys, carry, turns, places)
+    return _each_seed(seed, keys, carry, turns)
 
 
-def _each_seed(run: Callable[..., Any], keys: Any, carry: Carry, turns: Turn, places: Any) -> Any:
-    """Return the results of ``run(key, carry, shared, own, places)`` for every seed.
+def _each_seed(run: Callable[..., Any], keys: Any, carry: Carry, turns: Turn) -> Any:
+    """Return the results of ``run(key, carry, shared, own)`` for every seed.
 
     A single seed gets no axis: batched matrix products, even of length one, are slower on a CPU.
     """
     shared, own = turns
     if keys.shape[0] > 1:
-        return jax.vmap(run, (0, 0, None, 0, 0))(keys, carry, shared, own, places)
-    key, start, asked, rows = jax.tree.map(lambda leaf: leaf[0], (keys, carry, own, places))
-    return jax.tree.map(lambda leaf: leaf[None], run(key, start, shared, asked, rows))
+        return jax.vmap(run, (0, 0, None, 0))(keys, carry, shared, own)
+    key, start, asked = jax.tree.map(lambda leaf: leaf[0], (keys, carry, own))
+    return jax.tree.map(lambda leaf: leaf[None], run(key, start, shared, asked))
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def finite_updates(
-    program: Program, clients: ClientData, keys: Any, carry: Carry, turn: Turn, places: Any = None
+    program: Program, clients: ClientData, keys: Any, carry: Carry, turn: Turn
 ) -> Any:
     """Run one round for every seed; return which updates are finite, shape (n_seeds, size)."""
 
     def finite(tree: Any) -> Any:
         return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
 
-    def seed(key: Any, carry: Carry, shared: Shared, own: Own, places: Any) -> Any:
-        report = run_round(program, clients, key, carry, (shared, own), places)[1]
+    def seed(key: Any, carry: Carry, shared: Shared, own: Own) -> Any:
+        report = run_round(program, clients, key, carry, (shared, own))[1]
         return jax.vmap(finite)(report.updates)
 
-    return _each_seed(seed, keys, carry, turn, places)
+    return _each_seed(seed, keys, carry, turn)
 
 
 def _client_losses(local: LocalTraining, clients: ClientData, params: Params) -> Any:

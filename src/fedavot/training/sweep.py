@@ -69,8 +69,7 @@ def sweep(problem: Problem, rule: Rule, training: Training, choices: Sequence[St
         # Step and momentum are part of the state: one program serves all choices.
         rules = [with_server(rule, step=step, momentum=kept) for _, step, kept in choices]
     n_clients = problem.task.n_clients
-    # Choices that train side by side have their tables side by side, on the device.
-    first = dataclasses.replace(training, step=choices[0].local, tables="device")
+    first = dataclasses.replace(training, step=choices[0].local)
     begun = prepare(problem, rules[0], first)
     blocks = (training.rounds // training.record_every, training.record_every)
     shared, own = begun.turns(0, training.rounds, blocks)
