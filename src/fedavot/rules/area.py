@@ -26,7 +26,6 @@ from fedavot.rules._rule import (
     Rule,
     State,
     by_cohort,
-    marked,
     minus,
     one_each,
     pick,
@@ -56,7 +55,6 @@ def area(importance: ArrayLike) -> Rule:
         remembers=True,
         moves=False,
         n_clients=shares.size,
-        rows=lambda state: marked(state, True),
     )
 
 
