@@ -56,8 +56,8 @@ class Formula:
         weights = dict(zip(said, self.aligner.observe(list(said)), strict=True))
         alpha = min(max(self.fit[0] / self.fit[1], 0.0), 1.0) if self.fit[1] > 0 else 0.0
         back = [name for name in said if name in self.y]
-        away = {name: self.round - self.seen[name] for name in self.y}
-        self.longest = max([self.longest, *(away[name] for name in back)])
+        away = {name: self.round - number for name, number in self.seen.items()}
+        self.longest = max([self.longest, *(away[name] for name in said if name in away)])
         for name in [name for name in self.y if away[name] > 2 * self.longest]:
             del self.y[name]
         change = sum(alpha * self.p[name] * y for name, y in self.y.items())
