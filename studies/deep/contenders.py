@@ -24,8 +24,8 @@ RULES = (
 NEEDS_LAW = frozenset({"fedstale", "horvitz-thompson"})
 SEES_ALL = frozenset({"f3ast"})
 """Rules that see everybody available, and ask ``size`` of them."""
-SERVER_STEPS: dict[str, tuple[float, ...]] = {"fedadam": (0.003, 0.01, 0.03)}
-"""Server steps that are tuned beside the local step."""
+TUNES_SERVER, SERVER_GRID = frozenset({"fedadam"}), (0.003, 0.01, 0.03)
+"""Rules whose server step is tuned beside the local step, and its grid."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ def base(name: str) -> str:
 
 
 def rule_for(name: str, given: Given, server: float | None) -> Rule:
-    """Return a rule; ``server`` is its server step, for those in `SERVER_STEPS`."""
+    """Return a rule; ``server`` is its server step, for those in `TUNES_SERVER`."""
     kind, _, text = name.partition(":")
     if kind == "plain":
         return importance_average(given.sizes / given.sizes.sum())

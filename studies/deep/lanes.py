@@ -45,11 +45,11 @@ class Loop:
     parallel: bool
 
     @classmethod
-    def of(cls, rule: Rule, world: World) -> "Loop":
+    def of(cls, rule: Rule, world: World, *, parallel: bool) -> "Loop":
         """Return the loop of a rule."""
         design = world.design
         local = LocalTraining(world.network, False, design.local_steps, design.batch_size)
-        return cls(local, rule.aggregate, rule.start, rule.correct, is_parallel())
+        return cls(local, rule.aggregate, rule.start, rule.correct, parallel)
 
 
 class Turn(NamedTuple):
@@ -75,22 +75,33 @@ class OutOfTimeError(Exception):
     """The time given is over; what was not finished is left out."""
 
 
-def is_parallel() -> bool:
-    """Return whether lanes train side by side."""
-    return jax.default_backend() != "cpu"
-
-
 def train_lanes(
-    world: World, name: str, lanes: Sequence[Lane], rounds: int, *, until: float = math.inf
+    world: World,
+    name: str,
+    lanes: Sequence[Lane],
+    rounds: int,
+    *,
+    parallel: bool = True,
+    until: float = math.inf,
 ) -> tuple[Records, Any]:
     """Train a rule in all lanes; return the records and the last models.
 
-    Raises `OutOfTimeError` if `time.perf_counter()` exceeds ``until``.
+    Without ``parallel``, lanes and clients train one after another. Raises `OutOfTimeError` if
+    `time.perf_counter()` exceeds ``until``.
     """
+    if not parallel and len(lanes) > 1:
+        singly = [
+            train_lanes(world, name, [lane], rounds, parallel=False, until=until) for lane in lanes
+        ]
+        records, models = (list(part) for part in zip(*singly, strict=True))
+        losses, hits = (np.concatenate([one[at] for one in records]) for at in (1, 2))
+        joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *models)
+        return Records(records[0].rounds, losses, hits), joined
     rules = [world.rule(name, lane, rounds) for lane in lanes]
-    loop, turns = Loop.of(rules[0], world), _turns(world, name, lanes, rounds)
+    loop = Loop.of(rules[0], world, parallel=parallel)
+    turns = _turns(world, name, lanes, rounds)
     keys = jax.vmap(jax.random.key)(np.array([lane.seed for lane in lanes], np.uint32))
-    params = jax.jit(jax.vmap(world.network.init))(keys)
+    params = _first_models(world.network, keys)
     n_clients = world.design.n_clients
     states = [
         rule.init(jax.tree.map(lambda leaf, at=at: leaf[at], params), n_clients)
@@ -113,6 +124,11 @@ def train_lanes(
                 raise OutOfTimeError
     losses, hits = (np.stack(part, axis=1).astype(np.float64) for part in zip(*found, strict=True))
     return Records(np.array(recorded), losses, hits), carry[0]
+
+
+@partial(jax.jit, static_argnums=0)
+def _first_models(network: Network, keys: Any) -> Any:
+    return jax.vmap(network.init)(keys)
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=3)
@@ -155,8 +171,9 @@ def _round(loop: Loop, data: Any, key: Any, carry: Any, turn: Turn) -> tuple[Any
 
 
 def _measured(world: World, loop: Loop, params: Any, *, full: bool) -> Any:
-    images, test = (world.design.examples, world.test[1].size) if full else LIGHT
-    return measure(world.network, images, test, loop.parallel, world.data, world.test, params)
+    most = world.design.examples, world.test[1].size
+    images, n_test = most if full else map(min, LIGHT, most)
+    return measure(world.network, images, n_test, loop.parallel, world.data, world.test, params)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))

@@ -25,9 +25,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from studies.deep.contenders import NEEDS_LAW, RULES, SERVER_STEPS, base
+from studies.deep.contenders import NEEDS_LAW, RULES, SERVER_GRID, TUNES_SERVER, base
 from studies.deep.files import written
-from studies.deep.lanes import OutOfTimeError, Records, is_parallel, train_lanes
+from studies.deep.lanes import OutOfTimeError, Records, train_lanes
 from studies.deep.world import DESIGNS, Lane, World
 
 STAGES = ("tune", "report", "long")
@@ -35,12 +35,13 @@ TUNING, SEEDS = 1000, (0, 1, 2)
 WAVES = 3
 GROUPS = 10
 """Groups of clients, in the order of their mean labels."""
+PARALLEL = jax.default_backend() != "cpu"
 COLUMNS = (
     *("design", "rule", "setting", "p", "rounds", "seed", "step", "server"),
     *("round", "measure", "value"),
 )
-TOGETHER = {True: 42, False: 4}
-"""Lanes in one program on an accelerator, and on a CPU."""
+TOGETHER = 42 if PARALLEL else 4
+"""Lanes in one group: one program on an accelerator, one after another on a CPU."""
 FULL_COST = 7
 """Full participation asks ten times as many clients: that many times fewer lanes together."""
 
@@ -60,17 +61,15 @@ class Study:
             Lane(setting, importance, TUNING, step, server)
             for setting, importance in self.cells(rule, settings)
             for step in design.steps
-            for server in SERVER_STEPS.get(base(rule), (None,))
+            for server in (SERVER_GRID if base(rule) in TUNES_SERVER else (None,))
         ]
-        for _ in range(WAVES + 1):
+        while wanted:
             self.train(rule, wanted, design.short)
             wanted = [
                 lane
                 for cell in self.cells(rule, settings)
-                for lane in _beyond(self.tails(rule, *cell))
+                for lane in _beyond(self.tails(rule, *cell), design.steps)
             ]
-            if not wanted or len(design.steps) == 1:
-                break
 
     def report(self, rule: str, settings: Sequence[str], rounds: int) -> None:
         """Run the reported seeds at the best step of each setting and importance."""
@@ -102,10 +101,12 @@ class Study:
         width = max(self.together // (FULL_COST if base(rule) == "full" else 1), 1)
         for at in range(0, len(missing), width):
             group = missing[at : at + width]
-            filled = group + [group[-1]] * (width - len(group) if is_parallel() else 0)
+            filled = group + [group[-1]] * (width - len(group) if PARALLEL else 0)
             self._refuse_if_late(rule, len(filled) * rounds, f"{len(missing) - at} lanes left")
             begin = time.perf_counter()
-            records, _ = train_lanes(self.world, rule, filled, rounds, until=self.until)
+            records, _ = train_lanes(
+                self.world, rule, filled, rounds, parallel=PARALLEL, until=self.until
+            )
             took = time.perf_counter() - begin
             self.rates[rule, rounds] = took / (len(filled) * rounds)
             rows = [
@@ -194,19 +195,26 @@ def _lane(row: dict[str, str]) -> Lane:
     return Lane(row["setting"], row["p"], int(row["seed"]), float(row["step"]), server)
 
 
-def _beyond(tails: dict[Lane, float]) -> list[Lane]:
-    """Return the next steps beyond the edge at which the best lane is."""
+def _beyond(tails: dict[Lane, float], grid: Sequence[float]) -> list[Lane]:
+    """Return the next steps beyond the edge at which the best lane is, up to `WAVES` times."""
+    if len(grid) == 1:
+        return []
     best = min(tails, key=lambda lane: tails[lane])
-    found = []
-    steps = [lane.step for lane in tails]
-    for edge, factor in ((max(steps), 2.0), (min(steps), 0.5)):
-        if best.step == edge:
-            found.append(best._replace(step=edge * factor))
+    found = _next(best.step, [lane.step for lane in tails], grid)
+    lanes = [best._replace(step=step) for step in found]
     servers = [lane.server for lane in tails if lane.server is not None]
-    for edge, factor in ((max(servers), 2.0), (min(servers), 0.5)) if servers else ():
-        if best.server == edge:
-            found.append(best._replace(server=edge * factor))
-    return found
+    if best.server is not None:
+        found = _next(best.server, servers, SERVER_GRID)
+        lanes += [best._replace(server=server) for server in found]
+    return [lane for lane in lanes if lane not in tails]
+
+
+def _next(best: float, tried: Sequence[float], grid: Sequence[float]) -> list[float]:
+    if best == max(tried) and best < grid[-1] * 2**WAVES:
+        return [2 * best]
+    if best == min(tried) and best > grid[0] / 2**WAVES:
+        return [best / 2]
+    return []
 
 
 def _writer(rows: Sequence[dict[str, Any]]) -> Any:
@@ -241,7 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         world,
         options.out,
         until=begin + 60 * options.minutes,
-        together=options.together or TOGETHER[is_parallel()],
+        together=options.together or TOGETHER,
     )
     print(f"{jax.devices()[0].device_kind}; {world.task!r}; {study.together} lanes together")
     try:
