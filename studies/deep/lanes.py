@@ -121,7 +121,7 @@ def train_lanes(
             recorded.append(done)
             jax.block_until_ready(found[-1])
             if time.perf_counter() > until:
-                raise OutOfTimeError
+                raise OutOfTimeError(f"{name}: {done} of {rounds} rounds are lost")
     losses, hits = (np.stack(part, axis=1).astype(np.float64) for part in zip(*found, strict=True))
     return Records(np.array(recorded), losses, hits), carry[0]
 

@@ -19,7 +19,7 @@ import hashlib
 import io
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ class Study:
 
     def __init__(self, world: World, out: Path, *, until: float, together: int) -> None:
         self.world, self.out, self.until, self.together = world, out, until, together
-        self.rates: dict[tuple[str, int], float] = {}
+        self.rates: dict[str, float] = {}
         self.begin = time.perf_counter()
 
     def tune(self, rule: str, settings: Sequence[str]) -> None:
@@ -108,7 +108,7 @@ class Study:
                 self.world, rule, filled, rounds, parallel=PARALLEL, until=self.until
             )
             took = time.perf_counter() - begin
-            self.rates[rule, rounds] = took / (len(filled) * rounds)
+            self.rates[rule] = took / (len(filled) * rounds)
             rows = [
                 row
                 for place, lane in enumerate(group)
@@ -116,18 +116,15 @@ class Study:
             ]
             mark = hashlib.sha256(repr(group).encode()).hexdigest()[:10]
             written(self._parts / f"{self._stem(rule, rounds)}{mark}.csv", _writer(rows))
-            so_far = time.perf_counter() - self.begin
+            so_far = f"[{time.perf_counter() - self.begin:6.0f} s]"
             print(
-                f"[{so_far:6.0f} s] {rule}: {len(group)} lanes of {rounds} rounds in {took:.1f} s",
+                f"{so_far} {rule}: {len(group)} lanes of {rounds} rounds in {took:.1f} s",
                 flush=True,
             )
 
     def _refuse_if_late(self, rule: str, cost: int, left: str) -> None:
-        known = [rate for (name, _), rate in self.rates.items() if name == rule]
-        expected = cost * known[-1] if known else 0.0
-        if time.perf_counter() + expected > self.until:
-            print(f"{rule}: {left}, and no time for them", flush=True)
-            raise OutOfTimeError
+        if time.perf_counter() + cost * self.rates.get(rule, 0.0) > self.until:
+            raise OutOfTimeError(f"{rule}: {left}")
 
     @property
     def _parts(self) -> Path:
@@ -137,23 +134,17 @@ class Study:
         spelt = "".join(sign if sign.isalnum() or sign in "-." else "_" for sign in rule)
         return f"{self.world.name}+{self.world.mark}+{spelt}+{rounds}+"
 
-    def rows(self, rule: str, rounds: int) -> Iterator[dict[str, str]]:
-        """Yield what was measured of a rule at a horizon."""
-        for path in sorted(self._parts.glob(f"{self._stem(rule, rounds)}*.csv")):
-            with path.open(encoding="utf-8", newline="") as stream:
-                yield from csv.DictReader(stream)
+    def rows(self, rule: str, rounds: int) -> list[dict[str, str]]:
+        """Return what was measured of a rule at a horizon."""
+        return _read(self._parts.glob(f"{self._stem(rule, rounds)}*.csv"))
 
     def tails(self, rule: str, setting: str, importance: str) -> dict[Lane, float]:
         """Return the tail loss of every lane that was tuned; infinite where it diverged."""
-        found = {
-            _lane(row): float(row["value"])
-            for row in self.rows(rule, self.world.design.short)
-            if row["measure"] == "tail_loss" and row["seed"] == str(TUNING)
-        }
+        where = {"measure": "tail_loss", "seed": str(TUNING), "setting": setting, "p": importance}
         return {
-            lane: value if math.isfinite(value) else math.inf
-            for lane, value in found.items()
-            if (lane.setting, lane.importance) == (setting, importance)
+            _lane(row): float(np.nan_to_num(float(row["value"]), nan=np.inf))
+            for row in self.rows(rule, self.world.design.short)
+            if where.items() <= row.items()
         }
 
     def _measures(
@@ -164,30 +155,31 @@ class Study:
         weighted = losses @ self.world.clients.importance(lane.importance)
         groups = np.array_split(np.argsort(self.world.clients.rank), GROUPS)
         last = losses[-1]
-        found = [("loss", at, value) for at, value in zip(records.rounds, weighted, strict=True)]
-        if lane.seed == TUNING:
-            found.clear()
-        found += [
+        course = [("loss", at, value) for at, value in zip(records.rounds, weighted, strict=True)]
+        found = [
+            *(course if lane.seed != TUNING else []),
             ("tail_loss", rounds, weighted[4 * records.rounds > 3 * rounds].mean()),
             ("test_accuracy", rounds, classes[-1].mean()),
             ("worst_class_accuracy", rounds, classes[-1].min()),
             ("worst_group_loss", rounds, max(last[group].mean() for group in groups)),
         ]
-        key = {"design": self.world.name, "rule": rule, "setting": lane.setting}
-        key |= {"p": lane.importance, "rounds": rounds, "seed": lane.seed, "step": lane.step}
-        key["server"] = "" if lane.server is None else lane.server
         for measure, at, value in found:
-            yield {**key, "round": int(at), "measure": measure, "value": f"{value:.6g}"}
+            row = (self.world.name, rule, *lane[:2], rounds, *lane[2:], at, measure, f"{value:.6g}")
+            yield dict(zip(COLUMNS, row, strict=True))
 
     def collect(self) -> None:
         """Write all rows of the folder into one file."""
-        paths = sorted(self._parts.glob("*.csv"))
-        rows = []
-        for path in paths:
-            with path.open(encoding="utf-8", newline="") as stream:
-                rows += list(csv.DictReader(stream))
+        rows = _read(self._parts.glob("*.csv"))
         written(self.out / "rows.csv", _writer(rows))
-        print(f"{self.out / 'rows.csv'}: {len(rows):,} rows of {len(paths)} groups")
+        print(f"{self.out / 'rows.csv'}: {len(rows):,} rows")
+
+
+def _read(paths: Iterable[Path]) -> list[dict[str, str]]:
+    rows: list[dict[str, str]] = []
+    for path in sorted(paths):
+        with path.open(encoding="utf-8", newline="") as stream:
+            rows += csv.DictReader(stream)
+    return rows
 
 
 def _lane(row: dict[str, str]) -> Lane:
@@ -200,10 +192,11 @@ def _beyond(tails: dict[Lane, float], grid: Sequence[float]) -> list[Lane]:
     if len(grid) == 1:
         return []
     best = min(tails, key=lambda lane: tails[lane])
-    found = _next(best.step, [lane.step for lane in tails], grid)
-    lanes = [best._replace(step=step) for step in found]
-    servers = [lane.server for lane in tails if lane.server is not None]
+    lanes = [
+        best._replace(step=step) for step in _next(best.step, [lane.step for lane in tails], grid)
+    ]
     if best.server is not None:
+        servers = [lane.server or 0.0 for lane in tails]
         found = _next(best.server, servers, SERVER_GRID)
         lanes += [best._replace(server=server) for server in found]
     return [lane for lane in lanes if lane not in tails]
@@ -236,10 +229,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
     parser.add_argument("--rules", nargs="+", default=RULES)
     parser.add_argument("--settings", nargs="+", help="the design's own if not given")
-    parser.add_argument("--rounds", type=int, help="another short horizon than the design's")
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--together", type=int, help="lanes in one program")
-    parser.add_argument("--precision", default="highest", help="of JAX's matrix products")
+    parser.add_argument("--precision", help="of matrix products; JAX's own if not given")
     options = parser.parse_args(arguments)
     begin = time.perf_counter()
     jax.config.update("jax_default_matmul_precision", options.precision)
@@ -260,8 +252,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 else:
                     design = world.design
                     study.report(rule, settings, design.long if stage == "long" else design.short)
-    except OutOfTimeError:
-        print("stopped before the limit; repeat the command to continue")
+    except OutOfTimeError as late:
+        print(f"stopped before the limit ({late}); repeat the command to continue")
     study.collect()
 
 

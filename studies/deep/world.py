@@ -50,8 +50,8 @@ class Design:
 
 
 DESIGNS = {
-    "pixels8": Design(8, (32, 64)),
-    "pixels16": Design(16, (32, 64, 64)),
+    "pixels8": Design(8, (16, 32)),
+    "pixels16": Design(16, (16, 32, 64)),
     "grey28": Design(28, (16, 32)),
     "fedawe": Design(
         side=32,
