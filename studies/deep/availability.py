@@ -59,7 +59,7 @@ class Clients:
         """Return ``uniform``, or ``skewed``: 1 to n_clients by rank, normalised."""
         count = len(self.mixes)
         amounts = np.ones(count) if name == "uniform" else 1.0 + self.rank
-        return amounts / amounts.sum()
+        return np.asarray(amounts / amounts.sum())
 
 
 def _even(clients: Clients, rng: np.random.Generator, rounds: int) -> Present:
@@ -75,7 +75,8 @@ def _daynight(clients: Clients, rng: np.random.Generator, rounds: int) -> Presen
 def _phones(clients: Clients, rng: np.random.Generator, rounds: int) -> Present:
     if clients.phones is None:
         raise SystemExit("the data file has no phones; prepare it with --phones FOLDER")
-    return clients.phones[np.arange(rounds) % len(clients.phones)][:, clients.rank]
+    table: Present = clients.phones[np.arange(rounds) % len(clients.phones)]
+    return table[:, clients.rank]
 
 
 def _markov(clients: Clients, rng: np.random.Generator, rounds: int) -> Present:
@@ -108,7 +109,7 @@ def _gone_third(clients: Clients, rng: np.random.Generator, rounds: int) -> Pres
 
 def _cyclic(clients: Clients, rng: np.random.Generator, rounds: int) -> Present:
     day = (np.arange(rounds) // PHASE % 2 == 0)[:, None]
-    return day == (clients.animals > 0.5)
+    return np.asarray(day == (clients.animals > 0.5))
 
 
 def _published(factor: Callable[[Any], Any], cut: float = 0.0) -> "Availability":
@@ -117,7 +118,7 @@ def _published(factor: Callable[[Any], Any], cut: float = 0.0) -> "Availability"
         high = np.where(np.arange(classes) < classes // 2, 1.0, 0.5)
         base = clients.mixes @ (np.random.default_rng(0).random(classes) * high)
         chance = factor(np.arange(rounds))[:, None] * base
-        return rng.random(chance.shape) < np.where(chance < cut, 0.0, chance)
+        return np.asarray(rng.random(chance.shape) < np.where(chance < cut, 0.0, chance))
 
     return draw
 

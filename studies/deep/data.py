@@ -57,7 +57,7 @@ def pooled(pixels: Bytes, side: int) -> Bytes:
         raise SystemExit(f"images of {height} pixels do not divide into {side} blocks")
     width = height // side
     blocks = pixels.reshape(count, side, width, side, width, colours)
-    return np.rint(blocks.mean(axis=(2, 4), dtype=np.float32)).astype(np.uint8)
+    return np.asarray(np.rint(blocks.mean(axis=(2, 4), dtype=np.float32)), np.uint8)
 
 
 def _from_python(folder: Path) -> tuple[Images, Images]:

@@ -176,8 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for (design, rounds), rows in sorted(pages.items()):
         page, path = Page(design, rows), options.out / f"{design}-{rounds}"
         title = f"{design}, {rounds:,} rounds, {len({row['seed'] for row in rows})} seeds"
-        text = f"# {title}\n\n{tables(page)}"
-        written(path.with_suffix(".md"), lambda stream, text=text: stream.write(text.encode()))
+        written(path.with_suffix(".md"), f"# {title}\n\n{tables(page)}")
         figure(page, title, path.with_suffix(".png"))
         print(f"{path}.md, .png")
 

@@ -40,8 +40,8 @@ COLUMNS = (
     *("design", "rule", "setting", "p", "rounds", "seed", "step", "server"),
     *("round", "measure", "value"),
 )
-TOGETHER = 42 if PARALLEL else 4
-"""Lanes in one group: one program on an accelerator, one after another on a CPU."""
+ON_CPU = 4
+"""Lanes in one group on a CPU, where they train one after another."""
 FULL_COST = 7
 """Full participation asks ten times as many clients: that many times fewer lanes together."""
 
@@ -115,7 +115,7 @@ class Study:
                 for row in self._measures(rule, rounds, lane, records, place)
             ]
             mark = hashlib.sha256(repr(group).encode()).hexdigest()[:10]
-            written(self._parts / f"{self._stem(rule, rounds)}{mark}.csv", _writer(rows))
+            written(self._parts / f"{self._stem(rule, rounds)}{mark}.csv", _text(rows))
             so_far = f"[{time.perf_counter() - self.begin:6.0f} s]"
             print(
                 f"{so_far} {rule}: {len(group)} lanes of {rounds} rounds in {took:.1f} s",
@@ -170,7 +170,7 @@ class Study:
     def collect(self) -> None:
         """Write all rows of the folder into one file."""
         rows = _read(self._parts.glob("*.csv"))
-        written(self.out / "rows.csv", _writer(rows))
+        written(self.out / "rows.csv", _text(rows))
         print(f"{self.out / 'rows.csv'}: {len(rows):,} rows")
 
 
@@ -210,12 +210,12 @@ def _next(best: float, tried: Sequence[float], grid: Sequence[float]) -> list[fl
     return []
 
 
-def _writer(rows: Sequence[dict[str, Any]]) -> Any:
+def _text(rows: Sequence[dict[str, Any]]) -> str:
     text = io.StringIO(newline="")
     table = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
-    return lambda stream: stream.write(text.getvalue().encode())
+    return text.getvalue()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -230,7 +230,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rules", nargs="+", default=RULES)
     parser.add_argument("--settings", nargs="+", help="the design's own if not given")
     parser.add_argument("--minutes", type=float, default=math.inf)
-    parser.add_argument("--together", type=int, help="lanes in one program")
+    parser.add_argument(
+        "--together", type=int, help="lanes in one group; on an accelerator they are one program"
+    )
     parser.add_argument("--precision", help="of matrix products; JAX's own if not given")
     options = parser.parse_args(arguments)
     begin = time.perf_counter()
@@ -241,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         world,
         options.out,
         until=begin + 60 * options.minutes,
-        together=options.together or TOGETHER,
+        together=options.together or (world.design.together if PARALLEL else ON_CPU),
     )
     print(f"{jax.devices()[0].device_kind}; {world.task!r}; {study.together} lanes together")
     try:

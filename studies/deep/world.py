@@ -37,6 +37,8 @@ class Design:
     steps: tuple[float, ...] = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8)
     """The grid of local steps; one step is not tuned."""
     importances: tuple[str, ...] = ("uniform", "skewed")
+    together: int = 42
+    """Lanes in one program on an accelerator."""
     short: int = 400
     long: int = 2_000
 
@@ -65,6 +67,7 @@ DESIGNS = {
         falls="root",
         steps=(0.05,),
         importances=("uniform",),
+        together=4,
         short=2_000,
     ),
 }
@@ -117,7 +120,7 @@ class World:
         spread = pixels.std(axis=(0, 1, 2), dtype=np.float64)
 
         def standardised(values: Any) -> NDArray[np.float32]:
-            return ((values - mean) / spread).astype(np.float32)
+            return np.asarray((values - mean) / spread, np.float32)
 
         self.network = Network(design.side, pixels.shape[3], design.channels, classes)
         data = standardised(pixels[parts.ravel()]).reshape(*parts.shape, *pixels.shape[1:])
