@@ -13,8 +13,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import jax
 from studies.deep import data, draw, run
+from studies.deep.contenders import NEEDS_LAW, RULES, TUNES_SERVER
 from studies.deep.lanes import train_lanes
-from studies.deep.world import Design, Lane, World
+from studies.deep.world import DESIGNS, Design, Lane, World
 
 from fedavot.training import Training, cosine, train
 
@@ -67,7 +68,7 @@ def test_lanes_side_by_side_end_with_the_models_of_the_engine(world):
 
 
 def test_a_run_stops_resumes_and_is_drawn(prepared, tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(run.DESIGNS, "pixels8", TINY)
+    monkeypatch.setitem(DESIGNS, "pixels8", TINY)
     monkeypatch.setattr(run, "WAVES", 1)
     call = ["--data", str(prepared), "--out", str(tmp_path), "--settings", "phones", "even"]
     call += ["--rules", "plain", "fedavot-online", "--stages", "tune", "report"]
@@ -89,10 +90,10 @@ def test_a_run_stops_resumes_and_is_drawn(prepared, tmp_path, monkeypatch, capsy
 
 
 def test_every_rule_has_a_schedule_in_every_setting_that_it_runs_in(world):
-    for rule in run.RULES:
-        server = 0.01 if rule in run.TUNES_SERVER else None
+    for rule in RULES:
+        server = 0.01 if rule in TUNES_SERVER else None
         for setting in TINY.settings:
-            if rule in run.NEEDS_LAW and setting.startswith("gone"):
+            if rule in NEEDS_LAW and setting.startswith("gone"):
                 continue
             lane = Lane(setting, "skewed", 0, 0.05, server)
             assert world.rule(rule, lane, 30).name
