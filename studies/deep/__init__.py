@@ -1,0 +1,1 @@
+"""The rules on deep networks: convolutional networks on images, with uneven availability."""
