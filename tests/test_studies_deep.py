@@ -34,8 +34,8 @@ TINY = Design(
 RULE = "fedavot-steady"
 ROUNDING = 2e-5
 """Largest difference of a parameter after 6 rounds in single precision, in either order of sums."""
-# Without its optimisations, XLA gets the gradient of two such layers wrong inside a loop (JAX 0.10.2,
-# CPU), as `make test` would compile it.
+# Without its optimisations, as `make test` sets it, XLA gets the gradient of two such layers inside
+# a loop wrong (JAX 0.10.2 on a CPU).
 pytestmark = pytest.mark.usefixtures("optimised")
 
 
