@@ -58,11 +58,13 @@ class Formula:
         back = [name for name in said if name in self.y]
         away = {name: self.round - number for name, number in self.seen.items()}
         self.longest = max([self.longest, *(away[name] for name in said if name in away)])
-        for name in [name for name in self.y if away[name] > 2 * self.longest]:
+        for name in [name for name in self.y if away[name] > self.longest]:
             del self.y[name]
-        change = sum(alpha * self.p[name] * y for name, y in self.y.items())
+        share = sum(self.p[name] for name in self.y)
+        mean = sum(self.p[name] / share * y for name, y in self.y.items())
+        change = alpha * mean
         for name, u in said.items():
-            change = change + weights[name] * (u - alpha * self.y.get(name, 0.0))
+            change = change + weights[name] * (u - alpha * self.y.get(name, mean))
         if back:
             new = sum(weights[name] * said[name] for name in back)
             old = sum(weights[name] * self.y[name] for name in back)
@@ -276,9 +278,8 @@ def test_a_client_that_leaves_takes_its_memory_along():
         aggregator.apply(np.zeros(1), {"b": said["b"]})
     aggregator.join({"b": 1, "d": 4})
     assert aggregator.report().wanted == {"a": 1 / 8, "b": 1 / 8, "c": 2 / 8, "d": 4 / 8}
-    assert aggregator.apply(np.zeros(1), {"d": np.array([8.0])}) == pytest.approx(
-        1 / 8 * 1 + 2 / 8 * 2 + 8
-    )
+    # As if its memory were the mean of the others', which cancels it.
+    assert aggregator.apply(np.zeros(1), {"d": np.array([8.0])}) == pytest.approx(8.0)
 
 
 def test_importance_that_changes_rescales_the_mean_of_the_memories():

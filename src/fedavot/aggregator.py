@@ -190,7 +190,7 @@ class Aggregator:
     def correction(self, name: Any, model: Any = None) -> Any:
         """Return what a client may add to each of its gradients in the next round, or None.
 
-        It is κ (y_i − T), as the client's last update y_i was a step along the negative gradient:
+        It is κ (y_i − ŷ), as the client's last update y_i was a step along the negative gradient:
         a tree like the model, with zeros for entries that are averaged only. A client that has
         asked for it is taken to use it. ``model`` is needed only after `load`.
         """

@@ -12,8 +12,9 @@ class Steady(Literal):
         self.round, self.longest = 0, 1
         self.product, self.square = 0.0, 0.0
 
-    def total(self):
-        return sum(self.p[i] * y for i, y in self.y.items())
+    def mean(self):
+        share = sum(self.p[i] for i in self.y)
+        return sum(self.p[i] / share * y for i, y in self.y.items())
 
     def trust(self):
         if self.given is not None:
@@ -21,7 +22,7 @@ class Steady(Literal):
         return min(max(self.product / self.square, 0.0), 1.0) if self.square > 0 else 0.0
 
     def correction(self, client):
-        return self.kappa * (self.y[client] - self.total()) if client in self.y else 0.0
+        return self.kappa * (self.y[client] - self.mean()) if client in self.y else 0.0
 
     def aggregate(self, model, turn):
         if not turn.cohort:
@@ -31,9 +32,10 @@ class Steady(Literal):
         u = {i: (turn.ended[i] - turn.started[i]) / span + self.correction(i) for i in turn.cohort}
         self.expire(turn.cohort)
         alpha, weights = self.trust(), dict(zip(turn.cohort, self.weigh(turn.cohort), strict=True))
-        change = alpha * self.total()
+        # A client without a memory counts as one that has the mean memory.
+        change = alpha * self.mean()
         for i in turn.cohort:
-            change = change + weights[i] * (u[i] - alpha * self.y.get(i, 0.0))
+            change = change + weights[i] * (u[i] - alpha * self.y.get(i, self.mean()))
         back = [i for i in turn.cohort if i in self.y]
         if back:
             new = sum(weights[i] * u[i] for i in back)
@@ -48,9 +50,9 @@ class Steady(Literal):
         return model + span * change
 
     def expire(self, cohort):
-        """Forget those who are away for more than twice the longest absence with a return."""
+        """Forget those who are away for longer than anybody who came back."""
         for i in cohort:
             self.longest = max(self.longest, self.round - self.seen.get(i, self.round))
-        gone = {i for i in self.y if self.round - self.seen[i] > 2 * self.longest}
+        gone = {i for i in self.y if self.round - self.seen[i] > self.longest}
         self.y = {i: y for i, y in self.y.items() if i not in gone}
         self.expired |= gone

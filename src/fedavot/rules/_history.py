@@ -9,11 +9,10 @@ a little of the earlier ones. Without evidence there is no trust. It is regresse
 move the model: memories predict what is peculiar to a client well, and the direction that all
 clients share badly.
 
-A memory *expires* once its client has been away for `PATIENCE` times the longest absence from which
-any client has returned: the memory of a client that never returns would push for ever. Its client
-then counts as new; but how long it was away counts, so that clients that are regularly away for
-longer than the others lose their memories only once. Absences are counted in rounds in which some
-client took part.
+A memory *expires* once its client has been away for longer than any client that has come back:
+nothing shows that memories of that age are still right, and the memory of a client that never
+returns would push for ever. Its client then counts as new. Absences are counted in rounds in which
+some client took part.
 
 These are pure functions of a few numbers per client, in any array library with the interface that
 NumPy and JAX share. The linear algebra on models is in `_memory` (JAX) and `_server` (NumPy).
@@ -23,9 +22,6 @@ from typing import Any, NamedTuple
 
 FORGETTING = 0.97
 """Factor on earlier evidence per round: a window of about thirty rounds."""
-PATIENCE = 2
-"""A memory expires when its client is away for more than this many times the longest absence that
-ended in a return."""
 
 
 class History(NamedTuple):
@@ -45,12 +41,14 @@ class History(NamedTuple):
 class Turn(NamedTuple):
     """What a round decides, by client."""
 
+    remembered: Any
+    """Who has a memory that counts in this round."""
     returning: Any
-    """Who is present and remembered."""
+    """Who of them is present."""
     absence: Any
     """The number of rounds since they were last present; 0 for all others."""
     expired: Any
-    """Whose memory expires, and no longer counts in this round."""
+    """Whose memory expires, and does not count any more."""
 
 
 def begin(history: History, present: Any, *, expires: Any = True) -> tuple[Turn, History]:
@@ -71,9 +69,9 @@ def begin(history: History, present: Any, *, expires: Any = True) -> tuple[Turn,
     returning = remembered & present
     away = xp.where(history.seen != 0, now - abs(history.seen), 0)
     longest = xp.maximum(history.longest, xp.where(present, away, 0).max())
-    expired = remembered & (away > PATIENCE * longest) & expires
+    expired = remembered & (away > longest) & expires
     seen = xp.where(present, now, xp.where(expired, -history.seen, history.seen))
-    turn = Turn(returning, xp.where(returning, away, 0), expired)
+    turn = Turn(remembered & ~expired, returning, xp.where(returning, away, 0), expired)
     return turn, History(now, seen, longest, history.evidence)
 
 

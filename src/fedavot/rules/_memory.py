@@ -1,14 +1,18 @@
 """The family of rules that remember the updates of absent clients: one state, one step.
 
-    u_i = Δ_i/(H η) + κ (y_i − T)          the new update of client i, per unit of step
-    θ ← θ + H η (α T + Σ_{i∈S} w_i (u_i − α y_i))
-    y_i ← y_i + γ_i (u_i − y_i),   γ_i = s_i/(s_i + c), 1 the first time,   T = Σ p_i y_i
+    u_i = Δ_i/(H η) + κ (y_i − ŷ)          the new update of client i, per unit of step
+    θ ← θ + H η ( Σ_{i∈S} w_i u_i + α Σ_{i∈S} w_i (ŷ − y_i) ),   ŷ = Σ p_i y_i / Σ p_i
+    y_i ← y_i + γ_i (u_i − y_i),   γ_i = s_i/(s_i + c), 1 the first time
 
-y_i is the memory of client i, zero if it has none, and s_i the number of rounds since it was last
-present. *Trust* α is the coefficient of the memories, given or learnt; *correction* κ removes the
+y_i is the memory of client i, and s_i the number of rounds since it was last present. The mean ŷ
+and the second sum of the step are over clients with a memory: others count as if they had the mean
+one. *Trust* α is the coefficient of the memories, given or learnt; *correction* κ removes the
 clients' differences from their local steps; *damping* c averages out the memories' noise. FedAVOT's
-steady rule learns α, and its memories expire: see `_history`. The published members have α and κ of
-0 or 1 and c = 0, and their memories never expire: a client never seen is one whose memory is zero.
+steady rule learns α, and its memories expire: see `_history`.
+
+The published members have α and κ of 0 or 1 and c = 0. Their memories never expire, and those of
+clients never seen are zero, so that ŷ = Σ p_i y_i; they step by Σ w_i u_i + α (ŷ − Σ w_i y_i) with
+weights that need not sum to one.
 
 If all clients take part with w = p, or if α = 1 and every memory is up to date, the step is that of
 full participation. A round in which no client reports changes nothing.
@@ -49,7 +53,7 @@ class Constants(NamedTuple):
     correction: Any
     damping: Any
     expires: Any
-    """Whether memories expire, and clients without one get no correction."""
+    """Whether memories expire; if not, the memories of clients never seen are zero."""
 
 
 class Memory(NamedTuple):
@@ -62,7 +66,7 @@ class Memory(NamedTuple):
     last: Params
     """y_i, with a leading axis of clients; what has expired is not erased."""
     total: Params
-    """T = Σ p_i y_i."""
+    """Σ p_i y_i over the clients with a memory."""
 
 
 def remembering(
@@ -105,17 +109,18 @@ def empty_memory(
 
 
 def correct(params: Params, state: State, client: Any) -> Params:
-    """Return what a client adds to its gradients: κ (y_i − T)."""
+    """Return what a client adds to its gradients: κ (y_i − ŷ)."""
     import jax
 
-    known = state.history.seen[client] > 0
+    remembered = state.history.seen > 0
+    known = remembered[client]
     row = jax.tree.map(lambda leaf: jax.numpy.where(known, leaf[client], 0), state.last)
     part = state.constants.correction * (known | ~state.constants.expires)
-    return scaled(part, minus(row, state.total))
+    return scaled(part, minus(row, _mean(state, state.total, remembered)))
 
 
 def aggregate(params: Params, state: State, report: Report) -> tuple[Params, State]:
-    """Step along the memories and the innovations, then update the memories."""
+    """Step along the updates and memories, then update the memories."""
     import jax
     import jax.numpy as jnp
 
@@ -137,10 +142,14 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
         lambda update, row, mean: update / span + along(path, row) * (row - mean),
         report.updates,
         old,
-        state.total,
+        _mean(state, state.total, state.history.seen > 0),
     )
     total = _without(state, turn.expired)
-    change = plus(scaled(alpha, total), weighted(report.weights, minus(new, scaled(alpha, old))))
+    part = jnp.where(constants.expires, (report.weights * back).sum(), 1.0)
+    change = plus(
+        scaled(alpha * part, _mean(state, total, turn.remembered)),
+        weighted(report.weights, minus(new, scaled(alpha, old))),
+    )
     moved = plus(params, scaled(jnp.where(present.any(), span, 0), change))
 
     means = [weighted(report.weights * back, table) for table in (new, old)]
@@ -155,8 +164,16 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
     return moved, after
 
 
+def _mean(state: Memory, total: Params, remembered: Any) -> Params:
+    """Return ŷ."""
+    import jax.numpy as jnp
+
+    share = jnp.where(state.constants.expires, (state.importance * remembered).sum(), 1.0)
+    return scaled(1.0 / jnp.where(share > 0, share, 1.0), total)
+
+
 def _without(state: Memory, expired: Any) -> Params:
-    """Return T without the memories that have expired, of which there are none in most rounds."""
+    """Return Σ p_i y_i without the memories that have expired, of which there are none in most rounds."""
     import jax
 
     def drop(left: tuple[Any, Params]) -> tuple[Any, Params]:

@@ -39,7 +39,7 @@ class ServerMemory:
     rows : Rows
         y_i, for every client that has a memory.
     total : array, shape (n_entries,)
-        T = Σ p_i y_i.
+        Σ p_i y_i over the clients with a memory.
     trust_given : float
         α; NaN if it is learnt.
     correction, damping : float
@@ -70,15 +70,20 @@ class ServerMemory:
         return client < self.history.seen.size and bool(self.history.seen[client] > 0)
 
     def drift(self, client: int) -> Array | None:
-        """Return what a client may add to its gradients, κ (y_i − T); None without a memory."""
+        """Return what a client may add to its gradients, κ (y_i − ŷ); None without a memory."""
         if not (self.correction and self.remembers(client)):
             return None
         row = np.empty_like(self.total)
         self.rows.read(client, 0, row)
-        return np.asarray(self.correction * (row - self.total), self.total.dtype)
+        mean = self.total / self.share(self.history.seen > 0)
+        return np.asarray(self.correction * (row - mean), self.total.dtype)
+
+    def share(self, remembered: NDArray[np.bool_]) -> float:
+        """Return the importance of clients with a memory; 1 if there are none."""
+        return float(self.importance[remembered].sum()) or 1.0
 
     def reweigh(self, importance: Floats) -> None:
-        """Set a new importance, also for clients that have joined; T follows from the rows."""
+        """Set a new importance, also for clients that have joined."""
         more = importance.size - self.history.seen.size
         self.history = self.history._replace(seen=np.pad(self.history.seen, (0, more)))
         for client in np.flatnonzero((self.history.seen > 0) & (importance == 0)):
@@ -134,6 +139,9 @@ class Round:
         self._expired = np.flatnonzero(self._turn.expired).tolist()
         self._back = self._turn.returning[cohort]
         self._trust, self._span = self.kind.type(memory.trust), self.kind.type(weights @ spans)
+        before = memory.share(memory.history.seen > 0)
+        part = float(weights @ self._back) / memory.share(self._turn.remembered)
+        self._before, self._part = self.kind.type(1.0 / before), self.kind.type(part)
         gain = gains(self._turn.absence[cohort], memory.damping)
         sums = [weights, memory.importance[cohort] * gain, weights * self._back]
         self._sums = np.stack(sums).astype(self.kind)
@@ -194,7 +202,7 @@ class Round:
         if (self._scale != 1.0).any():
             new *= self._scale
         if self._path.any():
-            new += self._path * (old - total)
+            new += self._path * (old - self._before * total)
         for client in self._expired:
             row = np.empty_like(total)
             memory.rows.read(client, at, row)
@@ -202,7 +210,7 @@ class Round:
         weights, shares, back = self._sums
         mean, stored = weights @ new, weights @ old
         self._total[stretch] = total + (shares @ new - shares @ old)
-        change = self._span * (self._trust * (total - stored) + mean)
+        change = self._span * (self._trust * (self._part * total - stored) + mean)
         if not self._back.all():
             mean = back @ new  # the rows of clients without a memory are zero
         if (self._gain != 1.0).any():

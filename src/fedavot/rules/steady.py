@@ -1,19 +1,20 @@
 """FedAVOT's steady rule: transport gives the weights, memory takes out their variance.
 
-    u_i = Δ_i/(H η)
-    θ ← θ + H η (α T + Σ_{i∈S} Y_i (u_i − α y_i)),   then y_i ← u_i for i ∈ S,   T = Σ p_i y_i
+    u_i = Δ_i/(H η),   then y_i ← u_i for i ∈ S
+    θ ← θ + H η ( Σ_{i∈S} Y_i u_i + α Σ_{i∈S} Y_i (ŷ − y_i) ),   ŷ = Σ p_i y_i / Σ p_i
     α = clip( Σ_t ⟨ū_t, ȳ_t⟩ / Σ_t ‖ȳ_t‖², 0, 1 ),   ū = Σ_{i∈S} Y_i u_i,   ȳ = Σ_{i∈S} Y_i y_i
 
 Y are FedAVOT's weights of the cohort, which average to the importance p over the rounds: learnt
 from the cohorts as they come, softly and around the importance, or those of an alignment where a
-law is known. y_i is the last update of client i, and α the trust in it. This is the augmented
-inverse-probability estimator with transport in place of inverse probabilities: as Y averages to p,
-memories change the variance of a step and not its mean, whatever they hold; where they are right,
-the weights do not matter, and the step is that of full participation. Memories expire: see
-`_history`.
+law is known. y_i is the last update of client i, and α the trust in it. Everything with y or ŷ is
+over clients with a memory; a client without one counts as if it had the mean ŷ. This is the
+augmented inverse-probability estimator with transport in place of inverse probabilities: as Y
+averages to p, memories change the variance of a step and not its mean, whatever they hold; where
+they are right, the weights do not matter, and the step is that of full participation. Memories
+expire: see `_history`.
 
-With a correction κ, local steps follow ∇f_i + κ (y_i − T), so that clients drift less; then
-u_i = Δ_i/(H η) + κ (y_i − T), and memories are damped, y_i ← y_i + γ_i (u_i − y_i) with
+With a correction κ, local steps follow ∇f_i + κ (y_i − ŷ), so that clients drift less; then
+u_i = Δ_i/(H η) + κ (y_i − ŷ), and memories are damped, y_i ← y_i + γ_i (u_i − y_i) with
 γ_i = s_i/(s_i + c) after s_i rounds. This gains where problems are convex and steps constant, and
 loses on networks, so it is off by default.
 

@@ -54,7 +54,9 @@ class Memory:
         old = self._last[..., cohort] * back
         self._total -= self._last[..., expired] @ self._importance[expired]
         before, mean = old @ weights, updates @ (weights * back)
-        change: Floats = alpha * (self._total - before) + updates @ weights
+        share = self._importance[turn.remembered].sum() or 1.0
+        part = (weights @ back) / share
+        change: Floats = alpha * (part * self._total - before) + updates @ weights
 
         pairs = ((mean, before), (before, before), (mean, mean))
         products = np.stack([(left * right).sum(axis=0) for left, right in pairs])
