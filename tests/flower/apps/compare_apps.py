@@ -31,7 +31,7 @@ from edits import CONFIG, edited, source  # noqa: E402
 from flwr.app import ConfigRecord, Context, Message, RecordDict  # noqa: E402
 from grid import LocalGrid, Node  # noqa: E402
 
-RULES = {"plain": "", "stateless": "", "server": 'memory="server"', "clients": 'memory="clients"'}
+RULES = {"plain": "", "weights": "", "memory": "memory=True"}
 """What is added to the documented edit."""
 
 
@@ -163,10 +163,9 @@ def example_loss(rule, seed, folder):
     from flower_mnist.server_app import app as server_app
 
     settings = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
-    names = {"plain": "fedavg", "stateless": "fedavot"}
+    names = {"plain": "fedavg", "weights": "fedavot"}
     config = settings["config"] | {
         "rule": names.get(rule, "fedavot-steady"),
-        "memory": rule,
         "seed": seed,
         "folder": str(folder / "run"),
     }
@@ -196,7 +195,7 @@ def _seeded(seed):
 def main():
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rules", nargs="+", choices=RULES, default=["plain", "stateless"])
+    parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--only", nargs="+", help="words in the names of federations")
     options = parser.parse_args()

@@ -196,10 +196,12 @@ class RunMemory:
                 f"and {self._folder} has {(free + taken) / 1e9:,.1f} GB left; use another folder, "
                 "or leave out memory"
             )
-        _log.info(
-            "FedAVOT: memory takes %.3g MB per client in %s; for the %d clients known, %.3g MB",
-            row / 1e6,
-            self._folder,
-            count,
-            count * row / 1e6,
-        )
+        in_all = f", {_size(count * row)} in total" if count else ""
+        _log.info("FedAVOT: memory takes %s per client in %s%s", _size(row), self._folder, in_all)
+
+
+def _size(count: int) -> str:
+    """Return a number of bytes in a suitable unit."""
+    units = {"GB": 1e9, "MB": 1e6, "kB": 1e3, "bytes": 1}
+    name, unit = next(it for it in units.items() if count >= it[1] or it[0] == "bytes")
+    return f"{count / unit:.3g} {name}"
