@@ -99,8 +99,8 @@ def put_request(message: Message, shift: ArrayRecord | None) -> None:
 
 def take_answer(reply: Message) -> bool:
     """Take the answer out of a reply: whether the client corrects."""
-    if RECORD not in reply.content:
-        return False
+    if not isinstance(reply.content.get(RECORD), ConfigRecord):
+        return False  # a client may give its model this name
     del reply.content[RECORD]
     return True
 
