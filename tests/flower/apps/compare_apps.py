@@ -6,7 +6,7 @@ with Flower's strategies and ClientApps and without Flower's network. The loss i
 weighted mean of the clients' own losses, over the models of the last fifth of the rounds; rules see
 the same absences on the same seed. Printed are means and standard errors over seeds and, in
 brackets, those of the difference from the first rule; for the example app also those of the
-accuracy of the clients that are there most often.
+accuracy of its two groups of clients.
 """
 
 import argparse
@@ -174,7 +174,8 @@ def example_loss(rule, seed, folder):
     server_app(LocalGrid(nodes, run_config=config), Context(1, 1, {}, RecordDict(), config))
     rounds = json.loads((folder / "run" / "results.json").read_text())["rounds"]
     last = rounds[-len(rounds) // 5 :]
-    metrics = {"": "loss", ", accuracy of the frequent clients": "accuracy-frequent"}
+    groups = {f", accuracy of the {it} clients": f"accuracy-{it}" for it in ("frequent", "rare")}
+    metrics = {"": "loss"} | groups
     return {
         name: float(np.mean([tested[metric] for tested in last]))
         for name, metric in metrics.items()
