@@ -27,9 +27,9 @@ class Steady:
             return 0.0
         self.round += 1
         alpha, given = self.trust, dict(zip(said, weights, strict=True))
-        away = {i: self.round - seen for i, seen in self.seen.items() if i in self.y}
+        away = {i: self.round - seen for i, seen in self.seen.items()}
         back = [i for i in said if i in self.y]
-        self.longest = max([self.longest, *(away[i] for i in back)])
+        self.longest = max([self.longest, *(away[i] for i in said if i in away)])
         self.y = {i: y for i, y in self.y.items() if i in said or away[i] <= 2 * self.longest}
         change = alpha * self.total(importance)
         change = change + sum(given[i] * (u - alpha * self.y.get(i, 0.0)) for i, u in said.items())

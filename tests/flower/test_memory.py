@@ -264,7 +264,7 @@ def test_a_lower_precision_reply_is_remembered_in_the_models(tmp_path):
     np.testing.assert_allclose(ends[0], ends[1], atol=0.25 * 2.0**-11)
 
 
-def test_the_file_takes_two_models_per_client(tmp_path):
+def test_the_file_takes_a_model_per_client_and_one_per_reply(tmp_path):
     start = {"w": np.zeros((10, 3), np.float32), "b": np.zeros(2, np.float32), "n": np.array(1)}
     remembering(tmp_path).start(federation(4, towards(0.4)), record_of(start), 2)
     assert (tmp_path / "memory.rows").stat().st_size == 2 * 4 * 32 * 4
@@ -306,7 +306,7 @@ def test_a_disk_that_fills_up_stops_the_run_which_resumes(tmp_path, monkeypatch)
         real = os.posix_fallocate
 
         def fallocate(file, at, length):
-            if at >= 2 * 2 * 500 * 8:  # clients 2 and 3 do not fit
+            if at >= 3 * 500 * 8:
                 raise OSError(errno.ENOSPC, "No space left on device")
             real(file, at, length)
 

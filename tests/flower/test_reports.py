@@ -80,7 +80,7 @@ def test_with_memory_its_size_is_in_the_log_of_the_server(tmp_path, caplog):
     caplog.set_level("INFO", "flwr")
     strategy = FedAVOT(everybody(), memory=True, folder=tmp_path)
     strategy.start(federation(2, update), record_of(MODEL), 1)
-    assert any("16 bytes per client" in it for it in caplog.messages)
+    assert any("8 bytes per client" in it for it in caplog.messages)
     assert rounds_in(tmp_path)[0]["memory"] is True
 
 

@@ -37,9 +37,6 @@ from fedavot.rules.steady import constants_of
 
 _log = logging.getLogger("flwr")
 
-PLACES = 2
-"""Places per client in the file: one is for the checkpoint."""
-
 
 class RunMemory:
     """The memory of a run.
@@ -187,7 +184,7 @@ class RunMemory:
 
     def _refuse_without_room(self) -> None:
         """Raise if the disk has no room for the clients that are known, and log what they take."""
-        count, row = len(self._weigher.clients), PLACES * self._size * self._kind.itemsize
+        count, row = len(self._weigher.clients), self._size * self._kind.itemsize
         path, free = self._folder / ROWS, shutil.disk_usage(self._folder).free
         taken = path.stat().st_blocks * 512 if path.exists() else 0  # the file has holes
         if max(count, 1) * row > free + taken:
