@@ -74,9 +74,11 @@ class Disk:
         self._patches.close()
         for stream in self._held:
             io.FileIO.close(stream)
+        # The program's own objects will close these numbers, and must not close others' files.
+        nothing = self._real["open"](os.devnull, os.O_RDONLY)
         for number in self._numbers:
-            with contextlib.suppress(OSError):
-                self._real["close"](number)
+            os.dup2(nothing, number)
+        self._real["close"](nothing)
         if self._dead and self._kind == "power":
             for path in Path(self._folder).rglob("*"):
                 safe = self._unsafe.get(path.stat().st_ino) if path.is_file() else None

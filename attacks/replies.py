@@ -16,6 +16,7 @@ import functools
 import io
 import logging
 import pickle
+import shutil
 import traceback
 
 import numpy as np
@@ -46,7 +47,7 @@ from attacks.clients import (
 from attacks.isolation import Fault
 from attacks.log_forms import some
 from fedavot.errors import FedavotError
-from fedavot.flower import ExactNoise, FedAVOT
+from fedavot.flower import ExactNoise, FedAVOT, Memory
 
 N_ROUNDS, LIAR = 2, 101
 SUM_SLACK = 1e-9
@@ -58,7 +59,7 @@ ODD = (
 )
 WORDS = ("", "a", "0", "\ud800", "é🐝", "x" * 400, b"", b"\xff\x00", True, ["a", "b"], [b""])
 KEYS = ("num-examples", "loss", "train_loss", "w", "", "round", "since", "products", "name", "🐝")
-NAMES = ("arrays", "metrics", "fedavot", "x")
+NAMES = ("arrays", "metrics", "fedavot", "fedavot.correction", "fedavot.shift", "x")
 FORM = {name: (values.shape, values.dtype.kind) for name, values in MODEL.items()}
 TYPES = ("float64", "int64", "float16", "bool", "complex64", "uint8", "<U3", "datetime64[s]")
 
@@ -79,6 +80,8 @@ SETUPS = (
     (functools.partial(everybody, QFedAvg, client_learning_rate=0.3), {"importance": "uniform"}),
     (_clipped, {"importance": "uniform"}),
     (_exactly_noisy, {"importance": "examples"}),
+    (everybody, {"importance": "uniform", "memory": True}),
+    (everybody, {"importance": "examples", "memory": Memory(correction=0.5)}),
     (functools.partial(FedAvg, min_available_nodes=1), {"importance": "uniform"}),
 )
 
@@ -127,6 +130,9 @@ def replies(folder):
         rng = np.random.default_rng([seed, number])
         make, options = some(SETUPS, rng)
         kinds = some((("train",), ("train",), ("train", "evaluate"), ("query",)), rng)
+        if "memory" in options:
+            shutil.rmtree(folder / "run", ignore_errors=True)
+            options = options | {"folder": folder / "run"}
         app = app_of(update)
         nodes = {100 + i: Node(app, {"partition-id": i}) for i in range(N_CLIENTS)}
         grid = LyingGrid(nodes, functools.partial(_lie, rng=rng), kinds)
@@ -140,7 +146,7 @@ def replies(folder):
             if flowers_own(error, make, grid):
                 return "failed in Flower, with FedAvg as well"
             raise
-        averages = make is everybody
+        averages = make is everybody and "memory" not in options
         return _wrong(seen, arrays_of(result.arrays), grid if averages else None) or (
             "excluded" if any(one.excluded or one.refused for one in seen) else "used"
         )

@@ -1,4 +1,4 @@
-"""Kinds of saved files that are NumPy archives: checkpoints, and the memories of Flower clients."""
+"""Kinds of saved files that are NumPy archives: checkpoints, and the best model of a Flower run."""
 
 import json
 from collections.abc import Callable
@@ -103,59 +103,6 @@ def flower(place):
     return _archive(path, path.read_bytes(), "flower", load, sound, inner="meta")
 
 
-def _memory(place):
-    """Leave a memory whose last rows are in the journal; return how to recover it."""
-    from fedavot.flower.memory.rows import JOURNAL, ROWS, Rows
-
-    memory = Rows(place, 6, np.dtype(np.float32))
-    rows = [np.arange(6, dtype=np.float32) + number for number in range(4)]
-    for number, clients in enumerate(([0, 1, 3], [2]), start=1):
-        memory.stage({client: rows[client] for client in clients})
-        memory.write_journal(number)
-        if number == 1:
-            memory.commit()
-    digests, size = memory.digests.copy(), memory.bytes_on_disk()
-    held = {name: (place / name).read_bytes() for name in (ROWS, JOURNAL)}
-
-    def recover():
-        found = Rows(place, 6, np.dtype(np.float32))
-        found.recover(2, size, digests)
-        return (place / ROWS).read_bytes()[:size]
-
-    return held, recover
-
-
-def journal(place):
-    """Return the journal of a memory, as a crash leaves it."""
-    from fedavot.flower.memory.rows import JOURNAL, ROWS
-
-    held, recover = _memory(place)
-
-    def load():
-        (place / ROWS).write_bytes(held[ROWS])
-        return recover()
-
-    # Rows have digests in the checkpoint, so that no other journal passes.
-    return _archive(place / JOURNAL, held[JOURNAL], "journal", load, lambda found: False)
-
-
-def rows(place):
-    """Return the rows of a memory, which are bare numbers."""
-    from fedavot.flower.memory.rows import JOURNAL, ROWS
-
-    held, recover = _memory(place)
-
-    def read(content):
-        (place / ROWS).write_bytes(content)
-        (place / JOURNAL).write_bytes(held[JOURNAL])
-        return recover()
-
-    def mutate(content, rng):
-        return mutations.mangled(content, rng), "kept"
-
-    return Kind("rows", held[ROWS], read, lambda found: False, mutate)
-
-
 def best(place):
     """Return the best model of a Flower run."""
     from flwr.app import Array, ArrayRecord
@@ -183,7 +130,5 @@ def best(place):
 MAKERS = {
     "training": training,
     "flower": flower,
-    "journal": journal,
-    "rows": rows,
     "best": best,
 }

@@ -129,13 +129,12 @@ class LocalGrid(Grid):
             return Message(Error(CLIENT_ERROR, traceback.format_exc()), reply_to=message)
 
 
-def app_of(update, **options):
+def app_of(update):
     """Return a ClientApp whose training is a function of (arrays, config, node configuration).
 
-    It returns the new arrays and the metrics. The app says its name when asked; ``options`` are
-    those of `introduce`.
+    It returns the new arrays and the metrics. The app says its name when asked.
     """
-    app = introduce(ClientApp(), **options)
+    app = introduce(ClientApp())
 
     @app.train()
     def train(message, context):
@@ -171,9 +170,9 @@ def everybody(kind=FedAvg, **options):
     return kind(**(least | options))
 
 
-def federation(n_clients, update, *, memory=False, **options):
+def federation(n_clients, update, **options):
     """Return a grid of clients "0", "1", ... with node ids from 100 and one update function."""
-    app = app_of(update, memory=memory)
+    app = app_of(update)
     nodes = {100 + i: Node(app, {"partition-id": i}) for i in range(n_clients)}
     return LocalGrid(nodes, **options)
 

@@ -82,10 +82,10 @@ KINDS = {
     ),
     "selection": lambda: (everybody(), {"weighting": Weighting(cohort_size=3, seed=5)}),
     "soft": lambda: (everybody(), {"weighting": Weighting(softness=0.5)}),
-    "memory": lambda: (everybody(), {"memory": "server", "importance": LISTED}),
+    "memory": lambda: (everybody(), {"memory": True, "importance": LISTED}),
     "memory of a growing roster": lambda: (
         everybody(FedAvgM, server_momentum=0.5),
-        {"memory": "server", "weighting": Weighting(softness=0.2), "importance": "examples"},
+        {"memory": True, "weighting": Weighting(softness=0.2), "importance": "examples"},
     ),
     "selection by counts": lambda: (
         everybody(),
@@ -131,5 +131,5 @@ def outcome(folder, result):
             "evaluate_metrics_serverapp",
         )
     }
-    memory = folder / "memory.bin"
+    memory = folder / "memory.rows"
     return arrays, lines, metrics, memory.read_bytes() if memory.exists() else None

@@ -39,7 +39,7 @@ def test_the_weights_in_use_are_judged_beside_the_plain_average(folder):
     assert in_use.gap < plain.gap / 3
 
 
-@pytest.mark.parametrize(("memory", "rule"), [(None, "as-applied"), ("server", "fedavot-steady")])
+@pytest.mark.parametrize(("memory", "rule"), [(None, "as-applied"), (True, "fedavot-steady")])
 def test_a_run_with_memory_is_audited_as_one(tmp_path, memory, rule):
     cohorts = [[t % N_CLIENTS, t % 2] for t in range(12)]
     grid = federation(N_CLIENTS, update, fate=only(cohorts, "error"))

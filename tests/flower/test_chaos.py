@@ -62,7 +62,7 @@ class Chaos:
     "options",
     [
         {},
-        {"importance": "examples", "memory": "server"},
+        {"importance": "examples", "memory": True},
         {"weighting": Weighting(cohort_size=2, softness=0.2)},
     ],
     ids=["uniform", "memory by counts", "soft selection"],

@@ -377,7 +377,7 @@ def test_memory_of_an_earlier_run_is_refused_without_resume(tmp_path):
     Run("memory", tmp_path).start(2)
     for name in ("checkpoint.npz", "participation.jsonl"):
         (tmp_path / name).unlink()
-    with pytest.raises(CheckpointError, match=r"memory\.bin .*resume=True"):
+    with pytest.raises(CheckpointError, match=r"memory\.json .*resume=True"):
         Run("memory", tmp_path).start()
 
 
@@ -419,7 +419,7 @@ def resumed(folder, inner=None, **options):
         ({"importance": LISTED, "weighting": Weighting(softness=0.1)}, r"softness .*2\.0.*0\.1"),
         # What a client is owed is counted in steps: with another the potentials would jump.
         ({"importance": LISTED, "weighting": Weighting(step=0.5)}, r"step .*1\.0.*0\.5"),
-        ({"importance": LISTED, "memory": "server"}, "without memory"),
+        ({"importance": LISTED, "memory": True}, "without memory"),
         ({"weighting": aligned()}, "from an online aligner"),
     ],
 )
@@ -725,8 +725,8 @@ def test_metrics_that_are_no_numbers_come_back(tmp_path):
 
 
 def test_memory_without_a_folder_is_refused():
-    with pytest.raises(OptionError, match="memory on the server needs a folder"):
-        FedAVOT(everybody(), memory="server")
+    with pytest.raises(OptionError, match="memory needs a folder"):
+        FedAVOT(everybody(), memory=True)
 
 
 def test_inside_another_wrapper_there_is_a_log_and_no_checkpoint(tmp_path):
@@ -760,4 +760,4 @@ def test_a_checkpoint_is_flushed_before_it_gets_its_name_and_its_folder_after(
 def test_nothing_temporary_is_left_behind(tmp_path):
     Run("memory", tmp_path).start(3)
     names = {it.name for it in tmp_path.iterdir()}
-    assert names == {"checkpoint.npz", "lock", "memory.bin", "participation.jsonl"}
+    assert names == {"checkpoint.npz", "lock", "memory.json", "memory.rows", "participation.jsonl"}

@@ -8,7 +8,7 @@ from flwr.serverapp.strategy import FedAvg
 from grid import LocalGrid, Node, app_of, everybody, federation, record_of, rounds_in
 
 from fedavot.errors import OptionError
-from fedavot.flower import FedAVOT, Weighting, introduce
+from fedavot.flower import FedAVOT, Memory, Weighting, introduce
 
 MODEL = {"w": np.zeros(2, np.float32)}
 
@@ -47,7 +47,7 @@ def test_an_empty_folder_is_no_folder(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("options", [{"resume": True}, {"memory": "server"}])
+@pytest.mark.parametrize("options", [{"resume": True}, {"memory": True}])
 def test_an_empty_folder_is_refused_where_one_is_needed(options):
     with pytest.raises(OptionError, match="needs a folder, and folder is ''"):
         FedAVOT(everybody(), folder="", **options)
@@ -62,7 +62,8 @@ def test_an_empty_folder_is_refused_where_one_is_needed(options):
         ({"resume": "false", "folder": "x"}, "resume is 'false'"),
         ({"resume": 0}, "resume is 0"),
         ({"on_round": "print"}, "on_round is 'print'"),
-        ({"memory": True}, r"Memory\(\.\.\.\) or None"),
+        ({"memory": "clients"}, "memory is 'clients'.*on the server: memory=True"),
+        ({"memory": 1}, "True, False or Memory"),
     ],
 )
 def test_an_option_of_the_wrong_type_is_refused_with_the_right_one(options, message):
@@ -103,11 +104,12 @@ def test_fewer_rounds_than_are_done_train_nothing_and_say_so(tmp_path, caplog):
     assert any("num_rounds is 2, and 3 rounds are done" in it for it in caplog.messages)
 
 
-def test_introducing_an_app_again_changes_nothing():
+def test_introducing_an_app_again_changes_nothing(tmp_path):
     seen = []
-    app = introduce(introduce(app_of(update), memory=True), memory=True)
+    app = introduce(introduce(app_of(update)))
     grid = LocalGrid({7 + i: Node(app, {"partition-id": i}) for i in range(2)})
-    strategy = FedAVOT(everybody(), memory="clients", on_round=seen.append)
+    memory = Memory(correction=0.5)
+    strategy = FedAVOT(everybody(), memory=memory, folder=tmp_path, on_round=seen.append)
     result = strategy.start(grid, record_of(MODEL), 3)
     assert [it.replied for it in seen] == [["0", "1"]] * 3
     assert result.arrays["w"].numpy() == pytest.approx([3.0, 3.0])

@@ -359,7 +359,7 @@ class Broken(FedAvg):
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("memory", [None, "server"])
+@pytest.mark.parametrize("memory", [False, True])
 def test_an_aggregate_that_is_not_finite_stops_the_run_with_the_last_good_checkpoint(
     tmp_path, bad, memory
 ):
@@ -395,7 +395,7 @@ def test_a_strategy_may_return_fewer_and_other_arrays(tmp_path):
 
 
 def test_other_arrays_than_the_models_are_refused_with_memory(tmp_path):
-    strategy = avot(Reshaping(0.0), folder=tmp_path, memory="server")
+    strategy = avot(Reshaping(0.0), folder=tmp_path, memory=True)
     with pytest.raises(AggregateError, match="'added'.*memory"):
         strategy.start(grid_of(), record_of(MODEL), 4)
 
@@ -528,17 +528,16 @@ def test_a_reply_that_a_strategy_leaves_out_has_no_weight(tmp_path, kind):
         np.testing.assert_allclose(value, wanted, atol=AGREE)
 
 
-@pytest.mark.parametrize("where", ["server", "clients"])
-def test_memory_is_of_the_replies_that_a_strategy_keeps(tmp_path, caplog, where):
+def test_memory_is_of_the_replies_that_a_strategy_keeps(tmp_path, caplog):
     """The run is that of a federation in which the client that is left out never replies."""
     grids = [
-        federation(3, update, memory=where == "clients", fate=fate)
+        federation(3, update, fate=fate)
         for fate in (lambda node, message: "reply", only([[0, 1]] * 4))
     ]
     ends, logs = [], []
     for number, (kind, grid) in enumerate(zip((Choosy, FedAvg), grids, strict=True)):
         seen = []
-        options = {"memory": where, "folder": tmp_path / str(number), "on_round": seen.append}
+        options = {"memory": True, "folder": tmp_path / str(number), "on_round": seen.append}
         ends.append(avot(everybody(kind), **options).start(grid, record_of(MODEL), 4).arrays)
         logs.append([record.weights for record in seen])
     for key, value in arrays_of(ends[0]).items():
@@ -549,7 +548,7 @@ def test_memory_is_of_the_replies_that_a_strategy_keeps(tmp_path, caplog, where)
 
 
 def test_memory_refuses_a_strategy_that_chooses_after_it_read_the_arrays(tmp_path):
-    strategy = avot(everybody(Late), memory="server", folder=tmp_path)
+    strategy = avot(everybody(Late), memory=True, folder=tmp_path)
     with pytest.raises(AggregateError, match="round 1: with memory.*pass only these to super"):
         strategy.start(federation(3, update), record_of(MODEL), 2)
 

@@ -251,7 +251,7 @@ def test_records_whose_usual_names_are_the_same_do_not_stop_the_round():
 
 
 @pytest.mark.parametrize("dtype", ["nonsense", "object", "int64", "float16", ""])
-@pytest.mark.parametrize("memory", [None, "server"])
+@pytest.mark.parametrize("memory", [False, True])
 def test_the_declared_type_of_an_array_does_not_matter(tmp_path, dtype, memory):
     truth = npy(MODEL["w"] + np.float32(0.2))
     seen, arrays = run(

@@ -110,17 +110,17 @@ def in_evaluation(run, monkeypatch, at=CRASH):
     run.evaluate = crashing
 
 
-def at_replacing(name, *, before):
+def at_replacing(name, *, before, at=CRASH):
     def arrange(run, monkeypatch):
         real, count = os.replace, [0]
 
         def crashing(source, target):
             hit = Path(target).name == name
             count[0] += hit
-            if hit and count[0] == CRASH and before:
+            if hit and count[0] == at and before:
                 raise Crash
             real(source, target)
-            if hit and count[0] == CRASH:
+            if hit and count[0] == at:
                 raise Crash
 
         monkeypatch.setattr(os, "replace", crashing)
@@ -177,33 +177,15 @@ def test_a_run_stopped_anywhere_ends_as_if_it_had_not_been(
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_a_run_stopped_about_the_memorys_journal_ends_as_if_it_had_not_been(
-    tmp_path, monkeypatch, whole, before
+@pytest.mark.parametrize("time", [CRASH, CRASH + 1])
+def test_a_run_stopped_about_the_memorys_marks_ends_as_if_it_had_not_been(
+    tmp_path, monkeypatch, whole, before, time
 ):
+    """The marks are written before each checkpoint, and after it."""
     wanted = whole("memory")
     stopped = Run("memory", tmp_path)
     with monkeypatch.context() as patch:
-        at_replacing("memory.journal.npz", before=before)(stopped, patch)
-        with pytest.raises(Crash):
-            stopped.start()
-    assert Run("memory", tmp_path, resume=True).start() == wanted
-
-
-def test_a_run_stopped_once_the_memorys_rows_are_written_ends_as_if_it_had_not_been(
-    tmp_path, monkeypatch, whole
-):
-    wanted = whole("memory")
-    stopped = Run("memory", tmp_path)
-    real, count = Path.unlink, [0]
-
-    def crashing(path, missing_ok=False):
-        count[0] += path.name == "memory.journal.npz"
-        if count[0] == CRASH:
-            raise Crash
-        real(path, missing_ok=missing_ok)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", crashing)
+        at_replacing("memory.json", before=before, at=time)(stopped, patch)
         with pytest.raises(Crash):
             stopped.start()
     assert Run("memory", tmp_path, resume=True).start() == wanted

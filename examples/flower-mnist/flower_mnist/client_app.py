@@ -15,7 +15,7 @@ from flower_mnist.data import part_of
 from flower_mnist.task import net_of
 from flower_mnist.task import train as train_net
 
-app = introduce(ClientApp(mods=[sometimes_absent]), memory=True)
+app = introduce(ClientApp(mods=[sometimes_absent]))
 
 
 @app.train()

@@ -1,4 +1,4 @@
-"""The ServerApp: FedAvg, or FedAvg with FedAVOT's weights.
+"""The ServerApp: FedAvg, or FedAvg with FedAVOT's weights, without or with memory.
 
 Runs with the same seed differ only in the rule: the network, the clients, their participation and
 the local training are the same. After every round the server tests the network by client group.
@@ -66,7 +66,7 @@ def strategy(config: dict[str, Any], folder: Path | None) -> Strategy:
     config : dict
         The run configuration.
     folder : Path or None
-        Folder for FedAVOT's log and checkpoint.
+        Folder for FedAVOT's log, checkpoint and memory.
     """
     rule, averaging = config["rule"], FedAvg(fraction_evaluate=0.0)
     if rule not in RULES:
@@ -76,7 +76,7 @@ def strategy(config: dict[str, Any], folder: Path | None) -> Strategy:
     return FedAVOT(
         averaging,
         importance="uniform",
-        memory=str(config["memory"]) if rule == "fedavot-steady" else None,
+        memory=rule == "fedavot-steady",
         folder=folder,
         resume=bool(config["resume"]),
     )

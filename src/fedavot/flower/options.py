@@ -22,7 +22,6 @@ Importance = Literal["uniform", "examples"] | Mapping[str, float] | PathLike
 
 KINDS = ("uniform", "examples")
 IDENTITIES = ("auto", "registered", "asked", "node-id")
-PLACES = ("server", "clients")
 
 MOST_EXAMPLES = 1e12
 """Largest number of examples that a client may report."""
@@ -202,51 +201,42 @@ def as_switch(given: Any, *, what: str) -> bool:
     return bool(given)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Where clients' updates are remembered, and how; see `fedavot.rules.steady`.
+    """How clients' last updates are remembered on the server; see `fedavot.rules.steady`.
 
     Attributes
     ----------
-    where : str
-        "server": one model per client, in a file in the folder. "clients": every client keeps its
-        own, and the server keeps only their mean; needs ``introduce(app, memory=True)`` in the
-        ClientApp.
-    share : float
-        β, from 0 to 1: the fraction of the innovation of present clients that absent clients are
-        assumed to share.
+    correction : float
+        κ, from 0 to 1: how far clients that call `fedavot.flower.correction` follow the mean in
+        their local steps. It helps where problems are convex and steps constant, and harms
+        networks.
     damping : float or None
-        c, in rounds; twice the mean return time if None.
+        c, in rounds, at least 0: averages out the noise of memories. 10 with a correction and 0
+        without if None.
     trust : float or None
-        α, from 0 to 1; learnt if None. With 1, clients that keep their own memory upload one model
-        per round; with less, two.
-    half_life : float or None
-        Number of rounds after which a memory that is not renewed loses half of its weight; None for
-        no decay.
+        α, from 0 to 1: how far memories are trusted; learnt if None.
     """
 
-    where: str = "server"
-    share: float = 0.5
+    correction: float = 0.0
     damping: float | None = None
     trust: float | None = None
-    half_life: float | None = None
 
     def __post_init__(self) -> None:
-        one_of(self.where, PLACES, what="memory")
-        constants_of(share=self.share, damping=self.damping, trust=self.trust)
-        if self.half_life is not None:
-            as_amount(self.half_life, what="half_life", positive=True)
+        constants_of(correction=self.correction, damping=self.damping, trust=self.trust)
 
 
-def as_memory(given: "Memory | str | None") -> Memory | None:
+def as_memory(given: Memory | bool | None) -> Memory | None:
     """Return the options for a keyword; None for no memory."""
-    if given is None or isinstance(given, Memory):
+    if isinstance(given, Memory):
         return given
-    if not isinstance(given, str) or given not in PLACES:
+    if isinstance(given, str):
         raise OptionError(
-            f"memory is {shown(given)}; it must be 'server', 'clients', Memory(...) or None"
+            f"memory is {given!r}; the memory is on the server: memory=True, or Memory(...)"
         )
-    return Memory(given)
+    if given is not None and not isinstance(given, bool | np.bool_):
+        raise OptionError(f"memory is {shown(given)}; it must be True, False or Memory(...)")
+    return Memory() if given else None
 
 
 def listed_by(importance: Importance, weighting: Weighting) -> tuple[str, dict[str, float]]:

@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import Strategy
 from fedavot._checks import Floats, enumerated
 from fedavot.errors import AggregateError, OptionError
 from fedavot.flower.kept.log import Round
-from fedavot.flower.memory.steady import SteadyMemory
+from fedavot.flower.memory.server import RunMemory
 from fedavot.flower.options import Admission
 from fedavot.flower.who.admission import AdmittedGrid
 from fedavot.flower.who.identity import Names
@@ -31,7 +31,6 @@ from fedavot.flower.worth.records import (
     metrics_of,
     put_weights,
     refuse_other_kinds,
-    shallow,
     typed_as,
 )
 from fedavot.flower.worth.replies import Inspector, Sorted
@@ -103,7 +102,7 @@ class Rounds:
         Maps nodes to client names.
     inspector : Inspector
         Sorts replies.
-    memory : SteadyMemory or None
+    memory : RunMemory or None
         What is remembered of the clients, if memory is used; set before the first round.
     timeout : float or None
         Seconds after which messages expire, so that a late node works on the current round.
@@ -125,7 +124,7 @@ class Rounds:
         # Under differential privacy, weights must not depend on the updates.
         limit = None if noisy_layers(strategy) else admission.norm_limit
         self.inspector = Inspector(limit, self.key, needed_metric(strategy))
-        self.memory: SteadyMemory | None = None
+        self.memory: RunMemory | None = None
         self.timeout: float | None = None
         self.any_usable = False
         self.strategy = strategy
@@ -153,7 +152,7 @@ class Rounds:
         sent, gone = nodes.addressed(asked)
         messages = self._limited(list(sent.values()))
         if self.memory is not None:
-            self.memory.prepare(server_round, sent)
+            self.memory.prepare(sent)
         self._usable = 0
         # A strategy may send other arrays than those of the model.
         records = list(messages[0].content.array_records.values()) if messages else []
@@ -232,11 +231,8 @@ class Rounds:
         """Return whether a round has enough usable replies, given those that have just arrived."""
         assert self._open is not None
         assert self._admission.enough is not None
-        # Copies, because aggregation will learn norms from these replies and take out memories.
-        inspector, seen = copy.deepcopy(self.inspector), [shallow(reply) for reply in new]
-        if self.memory is not None:
-            seen = self.memory.receive(seen)
-        self._usable += len(inspector.sort(seen, self._open.asked, self._open.model).usable)
+        inspector = copy.deepcopy(self.inspector)  # aggregation will learn norms from these replies
+        self._usable += len(inspector.sort(new, self._open.asked, self._open.model).usable)
         return self._usable >= self._admission.enough
 
     def _nodes(self, server_round: int, config: ConfigRecord, grid: Grid) -> AdmittedGrid:
@@ -251,17 +247,14 @@ class Rounds:
         return messages
 
     def _sorted(self, replies: Iterable[Message], open_round: _Open) -> Sorted:
-        """Sort the replies of a round, and leave out those without a count or a memory."""
-        if self.memory is not None:
-            replies = self.memory.receive(replies)
+        """Sort the replies of a round, and leave out those without a count."""
         found = self.inspector.sort(replies, open_round.asked, open_round.model)
         unusable = self.weigher.count(
             {name: metrics_of(reply).get(self.key) for name, reply in found.usable.items()},
             self.key,
         )
         if self.memory is not None:
-            left = {name: it for name, it in found.usable.items() if name not in unusable}
-            unusable |= self.memory.unusable(left)
+            self.memory.receive(found.usable)
         for name, reason in unusable.items():
             del found.usable[name]
             found.excluded[name] = brief(reason)
@@ -356,7 +349,7 @@ class Rounds:
             refused=open_round.refused,
             weights=weights,
             applied=applied,
-            memory="" if self.memory is None else self.memory.where,
+            memory=self.memory is not None,
             gap=self.weigher.gap,
             known=len(self.weigher.amounts) if counts else 0,
             unknown=self.weigher.unknown,

@@ -15,7 +15,7 @@ FedAVOT under their own names.
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -27,8 +27,7 @@ from fedavot.errors import AggregateError, OptionError
 from fedavot.flower.kept.folder import RunFolder
 from fedavot.flower.kept.log import OnRound, Round, as_callbacks
 from fedavot.flower.loop import Loop, loop_class
-from fedavot.flower.memory.on_clients import OnClients
-from fedavot.flower.memory.steady import OnServer
+from fedavot.flower.memory.server import RunMemory
 from fedavot.flower.options import (
     Admission,
     Importance,
@@ -77,10 +76,9 @@ class FedAVOT(Strategy):
         Importance of each client: the number of examples in its first report, which is FedAvg's own
         objective; equal importance; a mapping from client name, on any scale; or a .csv or .json
         file (see `fedavot.importance.read_mapping`).
-    memory : "server", "clients", Memory or None
-        Whether memories stand in for absent clients (`fedavot.rules.steady`), and where they are:
-        "server" keeps one model per client in the folder; with "clients" every client keeps its
-        own, by ``introduce(app, memory=True)`` in the ClientApp. `Memory` has more options.
+    memory : bool or Memory
+        Whether the last updates of the clients are remembered, in the folder, and take out the
+        variance that is due to absences (`fedavot.rules.steady`). `Memory` has options.
     weighting : Weighting, optional
         How weights are found. By default an online aligner learns them from which clients reply.
     admission : Admission, optional
@@ -107,7 +105,7 @@ class FedAVOT(Strategy):
         strategy: Strategy,
         *,
         importance: Importance = "examples",
-        memory: Memory | Literal["server", "clients"] | None = None,
+        memory: Memory | bool | None = None,
         weighting: Weighting | None = None,
         admission: Admission | None = None,
         folder: PathLike | None = None,
@@ -135,14 +133,14 @@ class FedAVOT(Strategy):
         self._files: RunFolder | None = None
         self._ran = self._weighed = False
         self._asked: Round | None = None
-        on_server = self._memory is not None and self._memory.where == "server"
-        if (resume or on_server) and self._folder is None:
-            needs = "resume" if resume else "memory on the server"
+        if (resume or self._memory) and self._folder is None:
+            needs = "resume" if resume else "memory"
             raise OptionError(f"{needs} needs a folder, and folder is {folder!r}; pass folder=...")
-        if memory and noisy_layers(strategy):
+        if self._memory and noisy_layers(strategy):
             raise OptionError(
-                "memory releases every update again in each round, which the noise of one round "
-                "does not cover; use either memory or differential privacy"
+                "a memory is used in every later round, so that the noise of one round does not "
+                "cover it and the accounting does not hold; use either memory or differential "
+                "privacy"
             )
 
     def __getattr__(self, name: str) -> Any:
@@ -198,7 +196,7 @@ class FedAVOT(Strategy):
         _log.info("\t├──> FedAVOT settings:")
         _log.info("\t│\t├── Importance: %s%s", self._weigher.kind, known)
         _log.info("\t│\t├── Weights from: %s", source)
-        _log.info("\t│\t├── Memory: %s", self._memory.where if self._memory else "none")
+        _log.info("\t│\t├── Memory: %s", self._memory or "none")
         _log.info("\t│\t├── Clients asked: %s", cohort)
         _log.info("\t│\t├── Identity: %s (key %r)", admission.identity, admission.key)
         _log.info("\t│\t└── Folder: %s", self._folder or "none: no log, no checkpoint")
@@ -288,19 +286,16 @@ class FedAVOT(Strategy):
     def _open_files(self, model: ArrayRecord, *, checkpoints: bool) -> None:
         """Open the files in the folder and the memory, before any training."""
         rounds, folder, resume = self._rounds, self._folder, self._resume
-        if folder is not None and self._files is None:
-            self._files = RunFolder(folder, rounds, model, checkpoints=checkpoints, resume=resume)
-        kept = None if rounds.memory is not None else self._memory
+        if folder is None or self._files is not None:
+            return
+        files = RunFolder(folder, rounds, model, checkpoints=checkpoints, resume=resume)
         try:
-            if kept is not None and kept.where == "clients":
-                rounds.memory = OnClients(model, kept, self._weigher, folder, resume=resume)
-            elif kept is not None and folder is not None:
-                rounds.memory = OnServer(model, kept, self._weigher, folder)
+            if self._memory is not None:
+                rounds.memory = RunMemory(model, self._memory, self._weigher, folder)
         except BaseException:
-            if self._files is not None:
-                self._files.close()
-            self._files = None
+            files.close()
             raise
+        self._files = files
 
     def _report_absent(self) -> None:
         """Log which clients were never available or never sent a usable update."""

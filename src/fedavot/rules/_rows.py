@@ -23,6 +23,7 @@ from fedavot._files import write_whole
 from fedavot.errors import FileFormatError
 
 Row = NDArray[Any]
+ROWS, MARKS = "memory.rows", "memory.json"
 
 
 class Rows(Protocol):
@@ -111,12 +112,14 @@ class RowsOnDisk:
         self.folder = Path(folder)
         self._entry = np.dtype(dtype).itemsize
         self._row: int = size * self._entry
-        self._marks = self.folder / "memory.json"
+        self._marks = self.folder / MARKS
         self._refuse_foreign(mark)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(self.folder / "memory.rows", os.O_RDWR | os.O_CREAT, 0o666)
+        self._file = os.open(self.folder / ROWS, os.O_RDWR | os.O_CREAT, 0o666)
         self.places: dict[int, int] = dict(places or {})
         """The place of each client's row in the file, counted in rows."""
+        if os.fstat(self._file).st_size < (1 + max(self.places.values(), default=-1)) * self._row:
+            raise self._cut_off()
         self._saved = dict(self.places)
         self._next: dict[int, int] = {}
         self._mark = mark or secrets.token_hex(8)
@@ -132,14 +135,18 @@ class RowsOnDisk:
         free = (place for place in itertools.count() if place not in used)
         self._next = dict(zip(clients, free, strict=False))
         if self._row and hasattr(os, "posix_fallocate"):
-            for place in self._next.values():
-                os.posix_fallocate(self._file, place * self._row, self._row)
+            try:
+                for place in self._next.values():
+                    os.posix_fallocate(self._file, place * self._row, self._row)
+            except OSError as cause:
+                where = os.fspath(self.folder / ROWS)
+                raise OSError(cause.errno, cause.strerror, where) from None
 
     def read(self, client: int, at: int, row: Row) -> None:
         """Read part of a row."""
         start = self.places[client] * self._row + at * self._entry
         if os.preadv(self._file, [row.data], start) != row.nbytes:
-            raise FileFormatError(f"{self.folder / 'memory.rows'} is cut off; take a whole copy")
+            raise self._cut_off()
 
     def write(self, client: int, at: int, row: Row) -> None:
         """Write part of a new row."""
@@ -166,6 +173,9 @@ class RowsOnDisk:
         """Protect the rows of the state that was just saved, in place of the one before."""
         self._write_marks([self._mark])
         self._saved = dict(self.places)
+
+    def _cut_off(self) -> FileFormatError:
+        return FileFormatError(f"{self.folder / ROWS} is cut off; take a whole copy")
 
     def _write_marks(self, marks: list[str]) -> None:
         text = json.dumps(marks).encode()

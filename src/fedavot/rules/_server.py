@@ -26,6 +26,8 @@ MOST_THREADS = 4
 """More would wait for the computer's memory."""
 FEW_PARTS = 8
 """Fewer parts than this are not worth threads."""
+SAME = 1e-12
+"""Difference, relative to the largest importance, up to which importance counts as unchanged."""
 
 
 @dataclass(eq=False)
@@ -83,16 +85,27 @@ class ServerMemory:
         return float(self.importance[remembered].sum()) or 1.0
 
     def reweigh(self, importance: Floats) -> None:
-        """Set a new importance, also for clients that have joined."""
+        """Set a new importance, also for clients that have joined.
+
+        Where that of all remembered clients changes by one factor, as when others join, so does
+        the total, and no row is read.
+        """
         more = importance.size - self.history.seen.size
         self.history = self.history._replace(seen=np.pad(self.history.seen, (0, more)))
-        for client in np.flatnonzero((self.history.seen > 0) & (importance == 0)):
+        left = np.flatnonzero((self.history.seen > 0) & (importance == 0)).tolist()
+        for client in left:
             self.history.seen[client] = 0
-            self.rows.forget(int(client))
-        self.importance = importance
+            self.rows.forget(client)
+        known = np.flatnonzero(self.history.seen > 0)
+        before, self.importance = self.importance[known], importance
+        factor = importance[known].sum() / (before.sum() or 1.0)
+        changes = np.abs(importance[known] - factor * before)
+        if not left and changes.max(initial=0.0) <= SAME * importance.max():
+            self.total = self.total * self.total.dtype.type(factor)
+            return
         total, row = np.zeros(self.total.size), np.empty_like(self.total)
-        for client in np.flatnonzero(self.history.seen > 0):
-            self.rows.read(int(client), 0, row)
+        for client in known.tolist():
+            self.rows.read(client, 0, row)
             total += importance[client] * row
         self.total = total.astype(self.total.dtype)
 

@@ -6,7 +6,7 @@ with Flower's strategies and ClientApps and without Flower's network. The loss i
 weighted mean of the clients' own losses, over the models of the last fifth of the rounds; rules see
 the same absences on the same seed. Printed are means and standard errors over seeds and, in
 brackets, those of the difference from the first rule; for the example app also those of the
-accuracy of the clients that are there most often.
+accuracy of its two groups of clients.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from edits import CONFIG, edited, source  # noqa: E402
 from flwr.app import ConfigRecord, Context, Message, RecordDict  # noqa: E402
 from grid import LocalGrid, Node  # noqa: E402
 
-RULES = {"plain": "", "stateless": "", "server": 'memory="server"', "clients": 'memory="clients"'}
+RULES = {"plain": "", "weights": "", "memory": "memory=True"}
 """What is added to the documented edit."""
 
 
@@ -163,10 +163,9 @@ def example_loss(rule, seed, folder):
     from flower_mnist.server_app import app as server_app
 
     settings = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
-    names = {"plain": "fedavg", "stateless": "fedavot"}
+    names = {"plain": "fedavg", "weights": "fedavot"}
     config = settings["config"] | {
         "rule": names.get(rule, "fedavot-steady"),
-        "memory": rule,
         "seed": seed,
         "folder": str(folder / "run"),
     }
@@ -175,7 +174,8 @@ def example_loss(rule, seed, folder):
     server_app(LocalGrid(nodes, run_config=config), Context(1, 1, {}, RecordDict(), config))
     rounds = json.loads((folder / "run" / "results.json").read_text())["rounds"]
     last = rounds[-len(rounds) // 5 :]
-    metrics = {"": "loss", ", accuracy of the frequent clients": "accuracy-frequent"}
+    groups = {f", accuracy of the {it} clients": f"accuracy-{it}" for it in ("frequent", "rare")}
+    metrics = {"": "loss"} | groups
     return {
         name: float(np.mean([tested[metric] for tested in last]))
         for name, metric in metrics.items()
@@ -196,7 +196,7 @@ def _seeded(seed):
 def main():
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rules", nargs="+", choices=RULES, default=["plain", "stateless"])
+    parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--only", nargs="+", help="words in the names of federations")
     options = parser.parse_args()

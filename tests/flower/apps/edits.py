@@ -41,10 +41,9 @@ def edited(app, options=""):
         line = SECURE_LINE
     else:
         given = f", {options}" if options else ""
-        keeps = ", memory=True" if 'memory="clients"' in options else ""
         edits = {
             SERVER: lambda found: f"    strategy = FedAVOT({found[1]}{given})\n",
-            CLIENT: rf"client_app = introduce(\1{keeps})\n",
+            CLIENT: r"client_app = introduce(\1)\n",
         }
     for pattern, replacement in edits.items():
         text, count = re.subn(pattern, replacement, text)

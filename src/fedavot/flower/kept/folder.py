@@ -16,8 +16,8 @@ from fedavot.errors import CheckpointError, FedavotError
 from fedavot.flower.kept.log import ParticipationLog, Round
 from fedavot.flower.kept.packing import Arrays, Packer, unpack
 from fedavot.flower.kept.state import StrategyState
-from fedavot.flower.memory.rows import ROWS
 from fedavot.flower.rounds import Rounds
+from fedavot.rules._rows import MARKS
 
 _log = logging.getLogger("flwr")
 
@@ -117,7 +117,7 @@ class RunFolder:
 
     def _refuse_other_files(self, *, checkpoints: bool) -> None:
         # A run that was stopped before its first round leaves an empty log, and nothing to resume.
-        paths = {name: self._folder / name for name in (saved.FILE, LOG, ROWS, saved.BEST)}
+        paths = {name: self._folder / name for name in (saved.FILE, LOG, MARKS, saved.BEST)}
         existing = [name for name, at in paths.items() if at.exists() and at.stat().st_size]
         if existing:
             or_resume = "continue that run with resume=True, or " if checkpoints else ""

@@ -67,9 +67,8 @@ class Round:
     applied : bool
         Whether the wrapped strategy averaged by weights; if not, `weights` are those that it was
         given, or equal weights if it took the plain mean.
-    memory : str
-        Where updates of absent clients are remembered, "server" or "clients"; a line has this only
-        if memory is used.
+    memory : bool
+        Whether updates of absent clients are remembered; a line has this only if they are.
     gap : float
         Total variation distance between the importance and the mean weights so far, as a fraction.
     known, unknown : int
@@ -98,7 +97,7 @@ class Round:
     refused: dict[str, str] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
     applied: bool = True
-    memory: str = ""
+    memory: bool = False
     gap: float = 0.0
     known: int = 0
     unknown: int = 0
@@ -121,11 +120,9 @@ class Round:
         line = f"round {self.round}: {', '.join(parts)}"
         if not self.weights:
             return line
-        # With memory, every client contributes to the model, whatever the weights of the replies.
-        what = "gap of the replies' weights" if self.memory else "gap"
         among = f" among the {self.known} clients whose examples are known ({self.unknown} unknown)"
         figures = [
-            f"{what} {self.gap:.2%}{among if self.unknown else ''}",
+            f"gap {self.gap:.2%}{among if self.unknown else ''}",
             f"effective cohort size {self.effective_cohort_size:.3g}",
             f"largest weight {max(self.weights.values()):.3g}",
         ]

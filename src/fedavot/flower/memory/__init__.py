@@ -1,1 +1,1 @@
-"""Memory: the steady rule in Flower, with memories on the server or on the clients."""
+"""Memory: the steady rule in Flower. The server remembers; clients may correct their drift."""

@@ -6,13 +6,14 @@
         optimiser.step()
         shift(model)
 
-Each call adds −κ (y_i − T)/n_steps to the parameters, so that a round adds −κ (y_i − T): the part
+Each call adds −κ (y_i − ŷ)/n_steps to the parameters, so that a round adds −κ (y_i − ŷ): the part
 that is specific to client i is removed from its local path, and added back to its update before it
-is sent. κ is the value that the server has learnt so far. y_i and T refer to whole rounds, so step
-sizes do not enter.
+is sent. y_i and ŷ refer to whole rounds, so step sizes do not enter.
 
-While the train function runs, the shift and how much of it was applied are records in the state of
-the app.
+With a correction, every train message has a `ConfigRecord`, and for clients whose last reply said
+that they correct, κ (y_i − ŷ) as an `ArrayRecord`. While the train function runs, that and how much
+of it was applied are records in the state of the app. Both sides take these records out before any
+other code sees them.
 """
 
 import functools
@@ -21,19 +22,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from fedavot._checks import as_size, enumerated
 from fedavot.errors import OptionError
-from fedavot.flower.memory.wire import Layout
-from fedavot.rules._held_client import Model, total
+from fedavot.flower.worth.records import is_float, view
 
 _log = logging.getLogger("flwr")
 
+RECORD = "fedavot.correction"
 SHIFT = "fedavot.shift"
 SHIFTED = "fedavot.shifted"
 ARRAYS = "arrays"
 """Key of the names of the model's arrays."""
+
+Call = Callable[[Message, Context], Message]
 
 
 def correction(context: Context, *, steps: int) -> Callable[[Any], None]:
@@ -52,9 +55,9 @@ def correction(context: Context, *, steps: int) -> Callable[[Any], None]:
         To be called after each step with a PyTorch module, or with the parameters by name (an
         iterable of pairs or a mapping), or with a list of NumPy arrays in the order of the model.
         They are changed in place. It does nothing if there is nothing to correct: in a client's
-        first rounds, and if clients keep no memory, which is logged. If it is called more or fewer
-        than ``steps`` times, more or less of the drift is removed from the path, and the same
-        amount is added back to the update.
+        first rounds, and if the server asks for no correction, which is logged. If it is called
+        more or fewer than ``steps`` times, more or less of the drift is removed from the path, and
+        the same amount is added back to the update.
 
     Examples
     --------
@@ -67,7 +70,7 @@ def correction(context: Context, *, steps: int) -> Callable[[Any], None]:
     state = context.state
     done = state.config_records.get(SHIFTED, ConfigRecord())
     if SHIFTED not in state:
-        _report_no_memory()
+        _report_no_correction()
     done["corrects"] = True
     expected: Any = done.get(ARRAYS)
     offered = state.array_records.get(SHIFT, ArrayRecord())
@@ -86,32 +89,66 @@ def correction(context: Context, *, steps: int) -> Callable[[Any], None]:
     return shift
 
 
-def offer(context: Context, layout: Layout, path: Model | None) -> None:
-    """Put κ (y_i − T) where `correction` finds it."""
-    context.state[SHIFTED] = ConfigRecord({"corrects": False, ARRAYS: list(layout.shapes)})
-    if path is not None:
-        context.state[SHIFT] = layout.record(path)
+def put_request(message: Message, shift: ArrayRecord | None) -> None:
+    """Ask in a train message whether the client corrects, and add κ (y_i − ŷ) if that is known."""
+    records = {**message.content, RECORD: ConfigRecord()}  # which other messages may share
+    if shift is not None:
+        records[SHIFT] = shift
+    message.content = RecordDict(records)
 
 
-def withdraw(context: Context, layout: Layout, path: Model | None) -> tuple[bool, Model | None]:
-    """Remove it; return whether the client corrects, and how much of the path it followed."""
-    done: Mapping[str, Any] = context.state.config_records.get(SHIFTED, {})
-    for name in (SHIFT, SHIFTED):
-        if name in context.state:
-            del context.state[name]
-    corrects = bool(done.get("corrects", False))
-    if path is None or not corrects:
-        return corrects, None
-    parts = [float(done.get(f"part/{key}", 0.0)) for key in layout.shapes]
-    return corrects, [total((part, [array]))[0] for part, array in zip(parts, path, strict=True)]
+def take_answer(reply: Message) -> bool:
+    """Take the answer out of a reply: whether the client corrects."""
+    if not isinstance(reply.content.get(RECORD), ConfigRecord):
+        return False  # a client may give its model this name
+    del reply.content[RECORD]
+    return True
+
+
+def correcting(message: Message, context: Context, call_next: Call) -> Message:
+    """Correct the drift of a train function that calls `correction`, as a mod of a ClientApp.
+
+    Only messages with a request from FedAVOT are changed.
+    """
+    if not message.has_content() or RECORD not in message.content:
+        return call_next(message, context)
+    records = dict(message.content)
+    del records[RECORD]
+    shift: Any = records.pop(SHIFT, None)
+    message.content = RecordDict(records)
+    sent = {
+        key: it for model in message.content.array_records.values() for key, it in model.items()
+    }
+    state = context.state
+    expected = [key for key, array in sent.items() if is_float(view(array))]
+    state[SHIFTED] = ConfigRecord({"corrects": False, ARRAYS: expected})
+    if shift is not None:
+        state[SHIFT] = shift
+    try:
+        reply = call_next(message, context)
+    finally:
+        done: Mapping[str, Any] = state.config_records.get(SHIFTED, {})
+        for name in (SHIFT, SHIFTED):
+            if name in state:
+                del state[name]
+    if reply.has_error() or not done.get("corrects"):
+        return reply
+    reply.content[RECORD] = ConfigRecord()
+    for trained in reply.content.array_records.values():
+        for key in {} if shift is None else shift.keys() & trained.keys():
+            values, part = view(trained[key]), float(done.get(f"part/{key}", 0.0))
+            if part and values.shape == tuple(shift[key].shape):
+                moved = values + part * view(shift[key])
+                trained[key] = Array(np.asarray(moved, values.dtype))
+    return reply
 
 
 @functools.cache
-def _report_no_memory() -> None:
+def _report_no_correction() -> None:
     """Log, once per process, that correction does nothing."""
     _log.warning(
-        "FedAVOT: correction() does nothing, because there is no memory on clients; it needs "
-        "FedAVOT(..., memory='clients') on the server and introduce(app, memory=True) in this app"
+        "FedAVOT: correction() does nothing; it needs FedAVOT(..., memory=Memory(correction=...)) "
+        "on the server and introduce(app) in this app"
     )
 
 

@@ -1,4 +1,4 @@
-"""A hospital: it pauses, so that it can be caught at work, trains, and keeps its memory."""
+"""A hospital: it pauses, so that it can be caught at work, and trains."""
 
 import time
 
@@ -8,7 +8,7 @@ from flwr.clientapp import ClientApp
 from fedavot.flower import introduce
 from hospitals.model import updated
 
-app = introduce(ClientApp(), memory=True)
+app = introduce(ClientApp())
 
 
 @app.train()

@@ -27,7 +27,7 @@ def main(grid, context):
     strategy = FedAVOT(
         FedAvg(fraction_evaluate=0.0),
         importance=IMPORTANCE,
-        memory=config["memory"] or None,
+        memory=config["memory"],
         admission=Admission(identity="registered"),
         folder=folder,
         resume=config["resume"],
