@@ -1,9 +1,10 @@
 """The rules that are compared, by name.
 
 Names are those of `fedavot.rules.build`, with options after a colon (``fedavot-steady:trust=1``),
-and three more: ``plain``, the average by numbers of examples; ``fedavot-soft-online``, the weights
-of `SoftOnlineAligner` without memory; and ``fedawe``, as its authors run it (mean of all models,
-change clipped to norm .5).
+and four more: ``plain``, the average by numbers of examples; ``fedavot-soft-online``, the weights
+of `SoftOnlineAligner` without memory; ``fedavot-steady-adam``, the steady rule with FedAdam's
+optimiser on the server; and ``fedawe``, as its authors run it (mean of all models, change clipped
+to norm .5).
 """
 
 import dataclasses
@@ -13,18 +14,29 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedavot.rules import Asked, Known, Rule, build, fedavot_online, fedawe, importance_average
+from fedavot.rules import (
+    Asked,
+    Known,
+    Rule,
+    build,
+    fedavot_online,
+    fedawe,
+    importance_average,
+    steady,
+    with_adam,
+)
 from fedavot.soft_online import SOFTNESS, STEP, SoftOnlineAligner
 
 RULES = (
     *("full", "plain", "importance-average", "fedavot-steady", "fedavot-online"),
     *("fedavot-soft-online", "fedau", "mifa", "fedvarp", "fedstale", "scaffold", "fedawe"),
-    *("f3ast", "fedadam", "horvitz-thompson"),
+    *("f3ast", "fedadam", "horvitz-thompson", "fedavot-steady-adam"),
 )
 NEEDS_LAW = frozenset({"fedstale", "horvitz-thompson"})
 SEES_ALL = frozenset({"f3ast"})
 """Rules that see everybody available, and ask ``size`` of them."""
-TUNES_SERVER, SERVER_GRID = frozenset({"fedadam"}), (0.003, 0.01, 0.03)
+TUNES_SERVER = frozenset({"fedadam", "fedavot-steady-adam"})
+SERVER_GRID = (0.003, 0.01, 0.03)
 """Rules whose server step is tuned beside the local step, and its grid."""
 
 
@@ -51,6 +63,9 @@ def rule_for(name: str, given: Given, server: float | None) -> Rule:
         return importance_average(given.sizes / given.sizes.sum())
     if kind == "fedavot-soft-online":
         return _soft_online(given.importance)
+    if kind == "fedavot-steady-adam":
+        adapted = with_adam(steady(given.importance), step=0.01 if server is None else server)
+        return dataclasses.replace(adapted, name=kind)
     if kind == "fedawe":
         return fedawe(clip=0.5, mean=True)
     pairs = (one.split("=") for one in text.split(",") if one)
