@@ -170,20 +170,18 @@ def steady() -> Any:
     least = importance @ (curvatures * (best - targets) ** 2) / 2
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    share = 0.5
-    fresh = importance[0] + share * (1 - importance[0])
     numbers = np.arange(11)
     there = numbers % 5 == 0
+    fresh = np.where(there, 1.0, 0.0)
+    left.bar(numbers - 0.2, fresh, 0.36, color=GREY, label="weights alone")
+    left.bar(numbers + 0.2, fresh, 0.36, color=COLOURS[2], label="steady: fresh")
     left.bar(
-        numbers - 0.2, np.where(there, 1.0, 0.0), 0.36, color=GREY, label="weights alone: fresh"
+        numbers + 0.2, importance[0] - fresh, 0.36, color=COLOURS[1], label="steady: remembered"
     )
-    left.bar(numbers + 0.2, fresh * there, 0.36, color=COLOURS[2], label="steady: fresh")
-    remembered = np.where(there, importance[0] - fresh, importance[0])
-    left.bar(numbers + 0.2, remembered, 0.36, color=COLOURS[1], label="steady: remembered")
     left.axhline(0.6, color="black", lw=0.8, ls=":", label="meant")
     left.set(xlabel="rounds; the client is there in every fifth", ylabel="what the client counts")
     left.set_xticks(numbers)
-    left.set_ylim(-0.35, 1.45)
+    left.set_ylim(-0.5, 1.5)
     left.legend(fontsize=8, loc="upper center", ncol=2)
 
     known = fa.align(importance, fa.Cohorts([[client] for client in range(5)]))

@@ -34,7 +34,7 @@ class Design:
     cohort_size: int | None = 10
     falls: str = "cosine"
     """How steps fall: ``cosine``, to zero at the end, or ``root``, as 1/√(1 + t/10)."""
-    steps: tuple[float, ...] = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8)
+    steps: tuple[float, ...] = (0.1, 0.2, 0.4, 0.8)
     """The grid of local steps; one step is not tuned."""
     importances: tuple[str, ...] = ("uniform", "skewed")
     together: int = 42

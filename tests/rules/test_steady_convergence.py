@@ -33,10 +33,10 @@ def double_precision():
 
 
 def remembering(said, **options):
-    """Return a player in whose rule everybody is remembered as said."""
+    """Return a player in whose rule everybody is remembered as said, for another two rounds."""
     player = Player(rules.steady(P, **options))
-    for _ in range(2):
-        player.change(EVERYBODY, said)
+    for cohort in (EVERYBODY, [0], [1], EVERYBODY, EVERYBODY):
+        player.change(cohort, said)
     return player
 
 
@@ -185,6 +185,98 @@ def test_the_optimum_of_quadratics_is_reached_at_a_constant_step(options):
     np.testing.assert_allclose(run.params[0], best, atol=1e-9)
     plain = training.train(problem, rules.fedavg(), plan)
     assert np.abs(plain.params[0] - best).max() > 0.1
+
+
+def camps(rng, rounds):
+    """Return cohorts of two camps, each there for three rounds at a time."""
+    return [[0, 2] if number // 3 % 2 else [1, 3, 4] for number in range(rounds)]
+
+
+def as_rare_as_allowed(rng, rounds):
+    """Return cohorts of client 0 alone, and of the others one by one in every seventh round."""
+    return [[1 + number % 7] if number % 7 < N - 1 else [0] for number in range(rounds)]
+
+
+def at_random(rng, rounds):
+    """Return random cohorts, with whoever would otherwise stay away for too long."""
+    last, cohorts = np.full(N, -1), []
+    for number in range(rounds):
+        there = np.flatnonzero((rng.random(N) < 0.15) | (number - last >= WITHIN))
+        cohorts.append(there.tolist() or [int(last.argmin())])
+        last[cohorts[-1]] = number
+    return cohorts
+
+
+WITHIN = 7
+"""In the cohorts above, everybody is there at least once in this many rounds."""
+CURVATURES, TARGETS = np.linspace(0.3, 1.0, N), np.array([3.0, -1.0, 0.0, 1.0, 2.0])
+
+
+class Parabolas:
+    """Strongly convex losses."""
+
+    smoothness = 1.0
+
+    def gradients(self, model):
+        return CURVATURES * (model - TARGETS)
+
+    def excess(self, model):
+        best = P @ (CURVATURES * TARGETS) / (P @ CURVATURES)
+        return P @ CURVATURES * (model - best) ** 2 / 2
+
+
+class Waves:
+    """Losses that are not convex."""
+
+    smoothness = 1.0
+
+    def gradients(self, model):
+        return np.sin(model - TARGETS)
+
+    def excess(self, model):
+        places = np.linspace(-np.pi, np.pi, 100_001)
+        least = (P @ (1 - np.cos(places - TARGETS[:, None]))).min()
+        return P @ (1 - np.cos(model - TARGETS)) - least
+
+
+def path_of(losses, cohorts, step, **options):
+    """Return the models of a run with full gradients and one local step."""
+    aggregator, path = fa.Aggregator(dict(enumerate(P)), **options), [np.zeros(1)]
+    for cohort in cohorts:
+        changes = -step * losses.gradients(path[-1])
+        path.append(aggregator.apply(path[-1], {i: changes[i : i + 1] for i in cohort}, lr=step))
+    return np.array(path)[:, 0]
+
+
+def start_of(losses, path, step):
+    """Return the round from which the theorem holds here, and its bound on the excess there."""
+    first = 3 * WITHIN
+    moves = np.diff(path)[first - WITHIN : first]
+    return first, losses.excess(path[first]) + moves @ moves / (3 * step)
+
+
+@pytest.mark.parametrize("draw", [in_turn, camps, as_rare_as_allowed, at_random])
+@pytest.mark.parametrize("seed", range(3))
+def test_runs_stay_below_the_theorems_bounds(draw, seed):
+    rounds, step = 600, 1 / (3 * WITHIN)
+    cohorts = draw(np.random.default_rng(seed), rounds)
+    convex = P @ CURVATURES
+    path = path_of(Parabolas(), cohorts, step, trust=1.0)
+    first, psi = start_of(Parabolas(), path, step)
+    after, excess = np.arange(1, rounds + 1 - first), Parabolas().excess(path[first + 1 :])
+    assert (excess <= (1 - step * convex) ** after * psi + EXACT).all()
+    assert (excess <= (4 * psi / convex / step + 3 * WITHIN * psi) / after).all()
+    path = path_of(Waves(), cohorts, step, trust=1.0)
+    first, psi = start_of(Waves(), path, step)
+    slopes = np.array([P @ Waves().gradients(model) for model in path[first:-1]])
+    assert slopes @ slopes <= 2 * psi / step
+
+
+def test_a_step_of_more_than_the_theorems_order_diverges():
+    step = 12 / WITHIN
+    cohorts = as_rare_as_allowed(None, 600)
+    path = path_of(Parabolas(), cohorts, step, trust=1.0)
+    assert np.abs(path[-1]) > 1e3
 
 
 def test_where_two_fifths_leave_early_the_rule_ends_no_worse_than_the_plain_average():

@@ -173,7 +173,7 @@ def _mean(state: Memory, total: Params, remembered: Any) -> Params:
 
 
 def _without(state: Memory, expired: Any) -> Params:
-    """Return Σ p_i y_i without the memories that have expired, of which there are none in most rounds."""
+    """Return Σ p_i y_i without the memories that have expired; in most rounds there are none."""
     import jax
 
     def drop(left: tuple[Any, Params]) -> tuple[Any, Params]:
