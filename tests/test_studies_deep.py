@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import shutil
 import sys
 from pathlib import Path
 
@@ -82,6 +83,9 @@ def test_a_run_stops_resumes_and_is_drawn(prepared, tmp_path, monkeypatch, capsy
     parts = {path: path.stat().st_mtime_ns for path in (tmp_path / "parts").iterdir()}
     run.main(call)
     assert parts == {path: path.stat().st_mtime_ns for path in (tmp_path / "parts").iterdir()}
+    shutil.rmtree(tmp_path / "parts")
+    run.main(call)
+    assert not (tmp_path / "parts").exists()
     with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
     reported = [row for row in rows if row["measure"] == "tail_loss" and row["seed"] == "2"]

@@ -10,7 +10,7 @@
 
 What is finished is kept in OUT/parts, one file for each group of lanes, and never run again: a
 run that was interrupted, or stopped itself by --minutes, continues when the command is repeated.
-OUT/rows.csv has all that was measured so far.
+OUT/rows.csv has all that was measured so far, and serves as well: parts may be deleted.
 """
 
 import argparse
@@ -37,7 +37,7 @@ GROUPS = 10
 """Groups of clients, in the order of their mean labels."""
 PARALLEL = jax.default_backend() != "cpu"
 COLUMNS = (
-    *("design", "rule", "setting", "p", "rounds", "seed", "step", "server"),
+    *("design", "mark", "rule", "setting", "p", "rounds", "seed", "step", "server"),
     *("round", "measure", "value"),
 )
 ON_CPU = 4
@@ -114,8 +114,9 @@ class Study:
                 for place, lane in enumerate(group)
                 for row in self._measures(rule, rounds, lane, records, place)
             ]
-            mark = hashlib.sha256(repr(group).encode()).hexdigest()[:10]
-            written(self._parts / f"{self._stem(rule, rounds)}{mark}.csv", _text(rows))
+            what = repr((self.world.mark, rule, rounds, group))
+            name = hashlib.sha256(what.encode()).hexdigest()[:16]
+            written(self.out / "parts" / f"{name}.csv", _text(rows))
             so_far = f"[{time.perf_counter() - self.begin:6.0f} s]"
             print(
                 f"{so_far} {rule}: {len(group)} lanes of {rounds} rounds in {took:.1f} s",
@@ -126,17 +127,14 @@ class Study:
         if time.perf_counter() + cost * self.rates.get(rule, 0.0) > self.until:
             raise OutOfTimeError(f"{rule}: {left}")
 
-    @property
-    def _parts(self) -> Path:
-        return self.out / "parts"
-
-    def _stem(self, rule: str, rounds: int) -> str:
-        spelt = "".join(sign if sign.isalnum() or sign in "-." else "_" for sign in rule)
-        return f"{self.world.name}+{self.world.mark}+{spelt}+{rounds}+"
+    def all_rows(self) -> list[dict[str, str]]:
+        """Return all that was measured in this folder."""
+        return _read([self.out / "rows.csv", *self.out.glob("parts/*.csv")])
 
     def rows(self, rule: str, rounds: int) -> list[dict[str, str]]:
-        """Return what was measured of a rule at a horizon."""
-        return _read(self._parts.glob(f"{self._stem(rule, rounds)}*.csv"))
+        """Return what was measured of a rule at a horizon, in this world."""
+        where = {"mark": self.world.mark, "rule": rule, "rounds": str(rounds)}
+        return [row for row in self.all_rows() if where.items() <= row.items()]
 
     def tails(self, rule: str, setting: str, importance: str) -> dict[Lane, float]:
         """Return the tail loss of every lane that was tuned; infinite where it diverged."""
@@ -164,22 +162,24 @@ class Study:
             ("worst_group_loss", rounds, max(last[group].mean() for group in groups)),
         ]
         for measure, at, value in found:
-            row = (self.world.name, rule, *lane[:2], rounds, *lane[2:], at, measure, f"{value:.6g}")
-            yield dict(zip(COLUMNS, row, strict=True))
+            what = self.world.name, self.world.mark, rule, *lane[:2], rounds, *lane[2:]
+            yield dict(zip(COLUMNS, (*what, at, measure, f"{value:.6g}"), strict=True))
 
     def collect(self) -> None:
         """Write all rows of the folder into one file."""
-        rows = _read(self._parts.glob("*.csv"))
+        rows = self.all_rows()
         written(self.out / "rows.csv", _text(rows))
         print(f"{self.out / 'rows.csv'}: {len(rows):,} rows")
 
 
 def _read(paths: Iterable[Path]) -> list[dict[str, str]]:
-    rows: list[dict[str, str]] = []
-    for path in sorted(paths):
-        with path.open(encoding="utf-8", newline="") as stream:
-            rows += csv.DictReader(stream)
-    return rows
+    """Return the rows of files, each once, in the order of their columns."""
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
+    for path in paths:
+        if path.exists():
+            with path.open(encoding="utf-8", newline="") as stream:
+                rows |= {tuple(row.values()): row for row in csv.DictReader(stream)}
+    return [row for _, row in sorted(rows.items())]
 
 
 def _lane(row: dict[str, str]) -> Lane:
