@@ -1,8 +1,11 @@
 """`Aggregator`: the rule's formula, kinds of models, steps, names that change, files, mistakes."""
 
 import collections
+import copy
 import functools
 import itertools
+import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from fedavot.errors import (
     ImportanceError,
     ModelError,
     OptionError,
+    UnavailableError,
 )
 
 EXACT = 1e-12
@@ -51,20 +55,22 @@ class Formula:
         self.aligner = fa.SoftOnlineAligner(self.p, softness=2.0, step=1.0, around="importance")
         self.y, self.seen, self.longest, self.round, self.fit = {}, {}, 1, 0, [0.0, 0.0]
 
+    def counts(self, name):
+        return name in self.y and self.round - self.seen[name] <= 1.5 * self.longest
+
     def change(self, said):
-        self.round += 1
         weights = dict(zip(said, self.aligner.observe(list(said)), strict=True))
         alpha = min(max(self.fit[0] / self.fit[1], 0.0), 1.0) if self.fit[1] > 0 else 0.0
-        back = [name for name in said if name in self.y]
-        away = {name: self.round - number for name, number in self.seen.items()}
+        back = [name for name in said if self.counts(name)]
+        away = {name: self.round + 1 - number for name, number in self.seen.items()}
         self.longest = max([self.longest, *(away[name] for name in said if name in away)])
-        for name in [name for name in self.y if away[name] > self.longest]:
-            del self.y[name]
-        share = sum(self.p[name] for name in self.y)
-        mean = sum(self.p[name] / share * y for name, y in self.y.items())
+        self.round += 1
+        kept = [name for name in self.y if (name in back if name in said else self.counts(name))]
+        share = sum(self.p[name] for name in kept)
+        mean = sum(self.p[name] / share * self.y[name] for name in kept)
         change = alpha * mean
         for name, u in said.items():
-            change = change + weights[name] * (u - alpha * self.y.get(name, mean))
+            change = change + weights[name] * (u - alpha * (self.y[name] if name in back else mean))
         if back:
             new = sum(weights[name] * said[name] for name in back)
             old = sum(weights[name] * self.y[name] for name in back)
@@ -230,7 +236,7 @@ def test_a_model_comes_back_as_it_was_given(kind):
 
 
 def test_counters_are_averaged_and_rounded_and_statistics_are_not_remembered():
-    model = {
+    model: dict[str, Any] = {
         "bn.weight": np.ones(2),
         "bn.running_var": np.ones(2),
         "bn.num_batches_tracked": np.int64(10),
@@ -254,6 +260,32 @@ def test_counters_are_averaged_and_rounded_and_statistics_are_not_remembered():
         assert moved["bn.num_batches_tracked"].dtype == np.int64
         np.testing.assert_allclose(moved["bn.weight"], model["bn.weight"] + 1)
         model = moved
+
+
+def test_tensors_without_dimensions_keep_their_shape():
+    torch = pytest.importorskip("torch")
+    model = {"w": torch.tensor(1.0), "n": torch.tensor(3)}
+    moved = fa.Aggregator({"a": 1}).aggregate(model, {"a": model})
+    assert [each.shape for each in moved.values()] == [(), ()]
+
+
+def test_entries_may_change_their_order():
+    aggregators = [fa.Aggregator({"a": 1, "b": 3, "c": 2}, trust=1.0) for _ in range(2)]
+    model = {"x": np.zeros(2), "y": np.ones(1)}
+    said = {name: {"x": np.full(2, k), "y": np.full(1, 5.0 * k)} for k, name in enumerate("abc")}
+    results = []
+    for aggregator, start in zip(aggregators, (model, dict(reversed(model.items()))), strict=True):
+        aggregator.apply(model, {name: said[name] for name in "ab"})
+        results.append(aggregator.apply(start, {"a": said["b"], "c": said["c"]}))
+    for key in model:
+        np.testing.assert_array_equal(results[0][key], results[1][key])
+
+
+def test_huge_updates_do_not_spoil_the_evidence_for_good():
+    aggregator = fa.Aggregator(IMPORTANCE)
+    for size in (1.0, 1e25, 1e25, 1.0, 1.0):
+        aggregator.apply(np.zeros(20, "f4"), {NAMES[0]: np.full(20, size, "f4")})
+    assert 0.0 <= aggregator.trust <= 1.0
 
 
 def test_entries_are_left_out_of_the_memory_by_name():
@@ -292,7 +324,80 @@ def test_importance_that_changes_rescales_the_mean_of_the_memories():
     )
 
 
+@pytest.mark.parametrize("given", [np.int64, int])
+def test_names_may_be_integers_of_numpy(tmp_path, given):
+    aggregator = fa.Aggregator({given(3): 1, given(5): 1})
+    aggregator.apply(np.zeros(1), {np.int64(3): np.ones(1)})
+    aggregator.save(tmp_path / "state.npz")
+    loaded = fa.Aggregator.load(tmp_path / "state.npz")
+    assert loaded.weights == aggregator.weights == {3: 1.0}
+    assert {type(name) for name in aggregator.report().wanted} == {int}
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_change_of_the_clients_that_is_interrupted_changes_nothing(tmp_path, folder, monkeypatch):
+    aggregator, other = (
+        fa.Aggregator(IMPORTANCE, memory=tmp_path / which if folder else True) for which in "ab"
+    )
+    model = play(aggregator, 9)
+    play(other, 9)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(
+        f"fedavot.rules._rows.Rows{'OnDisk' if folder else 'InMemory'}.read", interrupt
+    )
+    with pytest.raises(KeyboardInterrupt):
+        aggregator.leave(NAMES[1])
+    with pytest.raises(KeyboardInterrupt):
+        aggregator.reweigh({NAMES[1]: 9})
+    monkeypatch.undo()
+    one, same = (play(each, 5, model=model, seed=1) for each in (aggregator, other))
+    np.testing.assert_array_equal(one["weight"], same["weight"])
+    assert aggregator.report() == other.report()
+
+
 # Files.
+
+
+def test_an_aggregator_can_be_pickled_and_one_with_a_folder_says_that_it_cannot(tmp_path):
+    aggregator = fa.Aggregator(IMPORTANCE)
+    model = play(aggregator, 9)
+    again = pickle.loads(pickle.dumps(aggregator))
+    one, same = (play(each, 5, model=model, seed=1) for each in (aggregator, again))
+    np.testing.assert_array_equal(one["weight"], same["weight"])
+    disk = fa.Aggregator(IMPORTANCE, memory=tmp_path / "rows")
+    play(disk, 1)
+    for duplicate in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(UnavailableError, match="save and load"):
+            duplicate(disk)
+
+
+@pytest.mark.parametrize("use", [lambda it, path: play(it, 1), lambda it, path: it.save(path)])
+@pytest.mark.parametrize("removed", [False, True])
+def test_only_the_aggregator_loaded_last_uses_a_folder(tmp_path, use, removed):
+    disk, path = fa.Aggregator(IMPORTANCE, memory=tmp_path / "rows"), tmp_path / "state.npz"
+    play(disk, 3)
+    disk.save(path)
+    again = fa.Aggregator.load(path)
+    play(again, 3)
+    if removed:
+        (tmp_path / "rows").rename(tmp_path / "moved")
+    with pytest.raises(FileFormatError, match="rows does not have"):
+        use(again if removed else disk, path)
+    if not removed:
+        use(again, path)
+
+
+@pytest.mark.parametrize("memory", [True, False, "folder"])
+def test_only_a_folder_can_be_given_to_load_and_only_for_a_folder(tmp_path, memory):
+    folder = isinstance(memory, str)
+    aggregator = fa.Aggregator(IMPORTANCE, memory=tmp_path / memory if folder else memory)
+    play(aggregator, 3)
+    aggregator.save(tmp_path / "state.npz")
+    with pytest.raises(OptionError, match="memory="):
+        fa.Aggregator.load(tmp_path / "state.npz", memory=True if folder else tmp_path / "other")
 
 
 @pytest.mark.parametrize("correction", [0.0, 0.5])
@@ -391,11 +496,11 @@ def test_a_correction_that_was_not_asked_for_is_not_added_back():
 
 def fresh():
     aggregator = fa.Aggregator({"ann": 1, "bob": 2})
-    aggregator.aggregate({"w": np.zeros(2), "n": 3}, {"ann": {"w": np.ones(2), "n": 4}})
+    aggregator.aggregate(MODEL, {"ann": {"w": np.ones(2), "n": 4}})
     return aggregator
 
 
-MODEL = {"w": np.zeros(2), "n": 3}
+MODEL = {"w": np.zeros(2, "f2"), "n": 3}
 MISTAKES = {
     "unknown client": ({"anne": MODEL}, CohortError, "'anne'"),
     "nan": ({"bob": {"w": np.array([1.0, np.nan]), "n": 3}}, ModelError, "'bob'.*'w'"),
@@ -406,6 +511,10 @@ MISTAKES = {
     "text": ({"bob": "model"}, ModelError, "'bob'"),
     "text inside": ({"bob": {"w": "w", "n": 3}}, ModelError, "'bob'.*'w'"),
     "objects": ({"bob": {"w": np.array([None, 1]), "n": 3}}, ModelError, "'bob'.*'w'"),
+    "same name": ({"bob": MODEL | {"z": {"y": 1}, "z.y": 1}}, ModelError, "'bob'.*two.*'z.y'"),
+    "no array": ({"bob": {"w": collections.UserString("w"), "n": 3}}, ModelError, "'bob'.*'w'"),
+    "fractions": ({"bob": {"w": np.zeros(2), "n": 3.5}}, ModelError, "'bob'.*'n'"),
+    "too large": ({"ann": MODEL, "bob": {"w": np.full(2, 1e5), "n": 3}}, ModelError, "'bob'.*'w'"),
     "no mapping": ([MODEL], ModelError, "trained"),
     "an empty model": ({"bob": {}}, ModelError, "'bob'"),
 }
@@ -429,6 +538,21 @@ def test_a_module_is_refused_with_its_remedy():
         fa.Aggregator({"bob": 1}).aggregate({"w": np.zeros(2)}, {"bob": torch.nn.Linear(2, 1)})
 
 
+KINDS_OF_TENSORS = {
+    "complex": lambda torch: torch.ones(2, dtype=torch.complex64),
+    "sparse": lambda torch: torch.ones(2).to_sparse(),
+    "eight bits": lambda torch: torch.ones(2).to(torch.float8_e4m3fn),
+    "series": lambda _: pytest.importorskip("pandas").Series([1.0, 2.0]),
+}
+
+
+@pytest.mark.parametrize("case", KINDS_OF_TENSORS)
+def test_arrays_that_cannot_be_averaged_are_refused(case):
+    array = KINDS_OF_TENSORS[case](pytest.importorskip("torch"))
+    with pytest.raises(ModelError, match="'bob'.*'w'"):
+        fa.Aggregator({"bob": 1}).aggregate({"w": np.zeros(2)}, {"bob": {"w": array}})
+
+
 OPTIONS = {
     "importance 0": (lambda: fa.Aggregator({"ann": 1, "bob": 0}), ImportanceError, "'bob'"),
     "nan": (lambda: fa.Aggregator({"ann": float("nan")}), ImportanceError, "'ann'"),
@@ -440,6 +564,9 @@ OPTIONS = {
     "correction": (lambda: fa.Aggregator({"ann": 1}, correction=-1), OptionError, "correction"),
     "no memory": (lambda: fa.Aggregator({"ann": 1}, trust=1, memory=False), OptionError, "memory"),
     "averaged": (lambda: fa.Aggregator({"ann": 1}, averaged="w"), OptionError, "averaged"),
+    "averaged none": (lambda: fa.Aggregator({"ann": 1}, averaged=None), OptionError, "averaged"),
+    "memory none": (lambda: fa.Aggregator({"ann": 1}, memory=None), OptionError, "memory"),
+    "memory bytes": (lambda: fa.Aggregator({"ann": 1}, memory=b"rows"), OptionError, "memory"),
     "twice": (lambda: fresh().join({"ann": 1}), ImportanceError, "'ann'"),
     "reweigh": (lambda: fresh().reweigh({"eve": 1}), CohortError, "'eve'"),
     "leave": (lambda: fresh().leave("eve"), CohortError, "'eve'"),

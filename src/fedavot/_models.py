@@ -5,6 +5,7 @@ has. An entry is named by its path, with dots in between: "layer.weight", or "0"
 """
 
 import copy
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from fedavot.errors import ModelError
 
 Build = Callable[[Iterator[Any]], Any]
 """A function that puts new leaves, in order, into a model's structure."""
+TENSORS = r"torch\.(bool|u?int(8|16|32|64)|b?float(16|32|64))"
+"""Types of PyTorch's tensors that NumPy has too, or that are part of one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +58,12 @@ def shape_of(leaf: Any) -> tuple[int, ...]:
     return tuple(np.shape(leaf))
 
 
+def is_float(leaf: Any) -> bool:
+    """Return whether a leaf has fractions."""
+    kind = getattr(leaf, "dtype", type(leaf))
+    return "float" in getattr(kind, "name", str(kind))
+
+
 def _walk(part: Any, name: str, leaves: dict[str, Any], what: str) -> Build:
     """Collect the leaves below a part of a model, and return how to build it again."""
     if isinstance(part, Mapping):
@@ -75,6 +84,8 @@ def _walk(part: Any, name: str, leaves: dict[str, Any], what: str) -> Build:
     if hasattr(part, "state_dict") and not isinstance(part, type):
         raise ModelError(f"{what} is a {type(part).__name__}; pass its state_dict() instead")
     if _is_leaf(part):
+        if (name or "0") in leaves:
+            raise ModelError(f"{what} has two entries named {name or '0'!r}; rename one")
         leaves[name or "0"] = part
         return next
     jax = sys.modules.get("jax")
@@ -87,16 +98,18 @@ def _walk(part: Any, name: str, leaves: dict[str, Any], what: str) -> Build:
     where = f"{what} has {shown(part)} at {name!r}" if name else f"{what} is {shown(part)}"
     raise ModelError(
         f"{where}; a model is a mapping of arrays (a state_dict), a sequence of arrays, an array, "
-        "or a JAX pytree"
+        "or a JAX pytree; arrays are dense, of integers or of floats of 16 bits or more"
     )
 
 
 def _is_leaf(part: Any) -> bool:
     """Return whether a part is an array of numbers."""
-    if isinstance(part, bool | int | float) or _is_tensor(part):
-        return True
-    kind = getattr(part, "dtype", None)
-    return kind is not None and (getattr(kind, "kind", "O") in "biuf" or str(kind) == "bfloat16")
+    if _is_tensor(part):
+        return "strided" in str(part.layout) and re.fullmatch(TENSORS, str(part.dtype)) is not None
+    jax = sys.modules.get("jax")
+    if isinstance(part, np.ndarray | np.generic) or (jax and isinstance(part, jax.Array)):
+        return getattr(part.dtype, "kind", "O") in "biuf" or str(part.dtype) == "bfloat16"
+    return isinstance(part, bool | int | float)
 
 
 def _is_tensor(leaf: Any) -> bool:
@@ -119,7 +132,7 @@ def _like(leaf: Any, array: NDArray[Any]) -> Any:
     if _is_tensor(leaf):
         import torch
 
-        return torch.from_numpy(np.ascontiguousarray(shaped)).to(leaf.device, leaf.dtype)
+        return torch.from_numpy(shaped).to(leaf.device, leaf.dtype)
     if isinstance(leaf, np.ndarray):
         return shaped.astype(leaf.dtype, copy=False)
     if isinstance(leaf, bool | int | float | np.generic):

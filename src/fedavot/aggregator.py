@@ -12,7 +12,7 @@ by the weighted mean number of steps.
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Self
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from fedavot._checks import Floats, Integers, as_amount, enumerated, quoted, shown
 from fedavot._files import ARCHIVE_FAILURES, PathLike, read_archive, write_archive
-from fedavot._models import Model, as_model, as_numpy, shape_of
+from fedavot._models import Model, as_model, as_numpy, is_float, shape_of
 from fedavot._simplex import total_variation
 from fedavot.errors import (
     CohortError,
@@ -29,7 +29,7 @@ from fedavot.errors import (
     ModelError,
     OptionError,
 )
-from fedavot.rules._history import History
+from fedavot.rules._history import History, remembered
 from fedavot.rules._rows import Rows, RowsInMemory, RowsOnDisk
 from fedavot.rules._server import Array, Round, ServerMemory
 from fedavot.rules.steady import constants_of, learner
@@ -119,9 +119,11 @@ class Aggregator:
         self._constants = constants_of(correction=correction, trust=trust)
         if memory is False and (correction or trust):
             raise OptionError("correction and trust need memory; leave out memory=False")
+        if not isinstance(memory, bool | str | os.PathLike):
+            raise OptionError(f"memory is {shown(memory)}; give True, False or a folder")
         self._where = memory if isinstance(memory, bool) else os.fspath(memory)
-        if isinstance(averaged, str):
-            raise OptionError(f"averaged is the text {averaged!r}; give a list of endings")
+        if isinstance(averaged, str) or not isinstance(averaged, Collection):
+            raise OptionError(f"averaged is {shown(averaged)}; give a list of endings of names")
         self._averaged = tuple(averaged)
         self._index = {name: place for place, name in enumerate(amounts)}
         self._amounts = np.array(list(amounts.values()))
@@ -132,7 +134,7 @@ class Aggregator:
         self._took_part = np.zeros(len(amounts), np.int64)
         self._squares = 0.0
         self._per: tuple[bool, bool] | None = None
-        self._model: Model | None = None
+        self._model: Any = None
         self._corrects: set[int] = set()
 
     @property
@@ -202,18 +204,15 @@ class Aggregator:
             raise OptionError(
                 "a correction is added to gradients; give steps= and lr= to every aggregate"
             )
-        like = self._model if model is None else self._as_model(model, what="the model")
-        if like is None:
+        if model is None and self._model is None:
             raise OptionError("after load, pass the model too: correction(name, model)")
+        like = self._as_model(self._model if model is None else model, what="the model")
         self._corrects.add(client)
-        arrays, at = {}, 0
-        for key, leaf in like.leaves.items():
-            size = int(np.prod(shape_of(leaf)))
-            if key in self._layout:
-                arrays[key] = drift[at : at + size]
-                at += size
-            else:
-                arrays[key] = np.zeros(size)
+        arrays, at = {key: np.zeros(shape_of(leaf)) for key, leaf in like.leaves.items()}, 0
+        for key in self._layout:
+            size = arrays[key].size
+            arrays[key] = drift[at : at + size]
+            at += size
         return like.like(arrays)
 
     def join(self, importance: Amounts) -> None:
@@ -246,7 +245,7 @@ class Aggregator:
         members, rounds = self._members, self._aligner.rounds
         shares, given = self._shares, self._aligner.realised
         history = None if self._memory is None else self._memory.history
-        seen = self._took_part if history is None else history.seen
+        counts = self._took_part > 0 if history is None else remembered(history)
         advice = []
         if rounds and history is not None and self._per == (False, False):
             _, old, new = history.evidence.tolist()
@@ -262,7 +261,7 @@ class Aggregator:
             gap=float(total_variation(shares, given)) if rounds else 0.0,
             effective_cohort_size=rounds / self._squares if rounds else 0.0,
             trust=self.trust,
-            expired=tuple(names[i] for i in members if self._took_part[i] and seen[i] <= 0),
+            expired=tuple(names[i] for i in members if self._took_part[i] and not counts[i]),
             never=tuple(names[i] for i in members if not self._took_part[i]),
             advice=tuple(advice),
         )
@@ -324,6 +323,8 @@ class Aggregator:
                 f"{os.fspath(path)} is of version {header['version']}, and this library reads up "
                 f"to {VERSION}; upgrade fedavot"
             )
+        if memory is not None and bool in (type(memory), type(header["memory"])):
+            raise OptionError("memory= is for a folder that has moved; leave it out")
         names = header["names"]
         loaded = cls(
             dict.fromkeys(names, 1.0),
@@ -377,10 +378,9 @@ class Aggregator:
         return np.flatnonzero(self._amounts > 0)
 
     def _index_of(self, name: Any) -> int:
-        client = self._index.get(name, -1) if isinstance(name, str | int) else -1
+        client = self._index.get(name, -1) if isinstance(name, str | int | np.integer) else -1
         if client < 0 or self._amounts[client] == 0:
-            names = list(self._index)
-            known = enumerated(quoted(names[i]) for i in self._members)
+            known = enumerated(quoted(name) for name, i in self._index.items() if self._amounts[i])
             raise CohortError(
                 f"there is no client {shown(name)}; the clients are {known}; add it with join"
             )
@@ -392,29 +392,30 @@ class Aggregator:
         index = self._index | {name: self._amounts.size + k for k, name in enumerate(new)}
         for name, amount in amounts.items():
             after[index[name]] = amount
-        self._index = index
         self._set(after)
+        self._index = index
 
     def _set(self, amounts: Floats) -> None:
         """Use new amounts, also for clients that are new at the end."""
-        more = amounts.size - self._amounts.size
+        more, shares = amounts.size - self._amounts.size, amounts / amounts.sum()
+        if self._memory is not None:
+            self._memory.reweigh(shares)
+        if more:
+            self._aligner.join(np.zeros(more))
+        self._aligner.reweigh(shares)
         self._amounts = amounts
         self._took_part = np.pad(self._took_part, (0, more))
-        if more:
-            self._aligner.join(self._shares[-more:])
-        self._aligner.reweigh(self._shares)
-        if self._memory is not None:
-            self._memory.reweigh(self._shares)
 
     def _as_model(self, value: Any, *, what: str) -> Model:
         """Return a model with the entries that are remembered."""
         model = as_model(value, what=what)
         for key, shape in self._layout.items():
-            if key not in model.leaves or shape_of(model.leaves[key]) != shape:
-                found = shape_of(model.leaves[key]) if key in model.leaves else "none"
+            found = shape_of(model.leaves[key]) if key in model.leaves else "none"
+            if found != shape:
                 raise ModelError(f"{what} has at {key!r} {found}, where models so far have {shape}")
         return model
 
+    @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
     def _round(self, model: Any, updates: Any, steps: Any, lr: Any, *, are_models: bool) -> Any:
         """Check everything, then aggregate."""
         if not isinstance(updates, Mapping):
@@ -447,7 +448,7 @@ class Aggregator:
             used = np.isin(cohort, list(self._corrects))
             turn = Round(self._memory, cohort, weights, spans=spans, corrected=used)
         arrays, at = {}, 0
-        for key, leaf in base.leaves.items():
+        for key, leaf in (layout | base.leaves).items():  # rows are in the order of the layout
             first = as_numpy(leaf).reshape(-1)
             others = [as_numpy(each.leaves[key]).reshape(-1) for each in given.values()]
             start = first if are_models else None
@@ -459,15 +460,15 @@ class Aggregator:
             else:
                 shares = weights @ spans * weights / spans if key in layout else weights
                 arrays[key] = _averaged(first, others, shares, are_models)
-            if not _is_finite(arrays[key]):
+            if not _is_finite(arrays[key], first.dtype):
                 _refuse_not_finite(key, {"the model": base, **given})
-        result = base.like(arrays)
-        self._model = as_model(result, what="the model")
+        result = self._model = base.like(arrays)
         if turn is not None:
             turn.end()
         self._per = per
         self._aligner.observe(cohort)
-        self._weights = dict(zip(updates, weights.tolist(), strict=True))
+        names = np.array(list(self._index), object)[cohort]
+        self._weights = dict(zip(names, weights.tolist(), strict=True))
         self._took_part[cohort] += 1
         self._squares += float(weights @ weights)
         self._corrects -= set(cohort.tolist())
@@ -478,7 +479,7 @@ class Aggregator:
         return {
             key: shape_of(leaf)
             for key, leaf in model.leaves.items()
-            if as_numpy(leaf).dtype.kind == "f" and not key.endswith(self._averaged)
+            if is_float(leaf) and not key.endswith(self._averaged)
         }
 
     def _begin(self, model: Model, layout: dict[str, tuple[int, ...]]) -> None:
@@ -515,9 +516,10 @@ def _as_amounts(importance: Amounts) -> dict[Any, float]:
             'amount, such as {"ann": 120, "bob": 40}'
         )
     amounts = {}
-    for name, amount in importance.items():
+    for key, amount in importance.items():
+        name = key.item() if isinstance(key, np.generic) else key
         if not isinstance(name, str | int) or isinstance(name, bool):
-            raise ImportanceError(f"importance has the client {shown(name)}; names are text")
+            raise ImportanceError(f"client {shown(name)} has no name; use text or integers")
         if isinstance(amount, str):
             raise ImportanceError(f"importance of client {quoted(name)} is the text {amount!r}")
         try:
@@ -543,21 +545,20 @@ def _as_steps(steps: Any, names: list[Any]) -> Floats:
 def _refuse_unlike(base: Model, given: Model, who: str) -> None:
     """Refuse a model or update with other entries than the server's model."""
     for key in base.leaves.keys() ^ given.leaves.keys():
-        raise ModelError(
-            f"{who} has no entry {key!r}, and the server's model has"
-            if key in base.leaves
-            else f"{who} has an entry {key!r}, and the server's model has not"
-        )
+        number = "no" if key in base.leaves else "an"
+        raise ModelError(f"{who} has {number} entry {key!r}, unlike the server's model")
     for key, leaf in base.leaves.items():
         found, wanted = shape_of(given.leaves[key]), shape_of(leaf)
         if found != wanted:
             raise ModelError(f"{who} has shape {found} at {key!r}; the server's has {wanted}")
+        if is_float(given.leaves[key]) and not is_float(leaf):
+            raise ModelError(f"{who} has floats at {key!r}; the server's model must have them too")
 
 
-def _is_finite(array: Array) -> bool:
-    """Return whether all entries are finite; a sum tells as a rule, and is faster."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(array.sum())) or bool(np.isfinite(array).all())
+def _is_finite(array: Array, kind: np.dtype[Any]) -> bool:
+    """Return whether all entries are finite in a type; a sum tells as a rule, and is faster."""
+    array = array.astype(kind, copy=False) if kind.kind == "f" else array
+    return bool(np.isfinite(array.sum())) or bool(np.isfinite(array).all())
 
 
 def _refuse_not_finite(key: str, models: Mapping[str, Model]) -> NoReturn:
@@ -566,7 +567,8 @@ def _refuse_not_finite(key: str, models: Mapping[str, Model]) -> NoReturn:
         if not np.isfinite(as_numpy(model.leaves[key])).all():
             remedy = "go back to an earlier one" if who == "the model" else "leave this client out"
             raise ModelError(f"{who} is not finite at {key!r}; {remedy}")
-    raise ModelError(f"the updates at {key!r} are too large for their type; leave them out")
+    who = max(list(models)[1:], key=lambda who: np.abs(as_numpy(models[who].leaves[key])).max())
+    raise ModelError(f"{who} is too large at {key!r} for the model's type; leave this client out")
 
 
 def _averaged(first: Array, others: Sequence[Array], weights: Floats, are_models: bool) -> Array:

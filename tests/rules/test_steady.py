@@ -10,7 +10,7 @@ from points import EXACT, choose, point_task, run_points
 import fedavot as fa
 from fedavot import rules, training
 from fedavot.errors import ImportanceError, OptionError, RuleError
-from fedavot.rules._history import History, Turn, begin, gains, learn, trust
+from fedavot.rules._history import History, Turn, begin, gains, learn, remembered, trust
 
 
 @pytest.fixture(autouse=True)
@@ -31,16 +31,20 @@ def test_trust_is_learnt_as_worked_by_hand():
     assert player.trust == 0.0  # nobody has returned
     assert change(c0=1.0) == pytest.approx(1.0)
     assert player.trust == pytest.approx(1 * 2 / 2**2)
-    # Half of the memory: α T + u − α y, T = p y.
-    assert change(c0=4.0) == pytest.approx(0.5 * 0.5 * 1 + 4 - 0.5 * 1)
+    # Only one client is remembered: its memory is the mean one.
+    assert change(c0=4.0) == pytest.approx(4.0)
     product, square = 0.97 * 2 + 4 * 1, 0.97 * 4 + 1
     assert player.trust == 1.0 < product / square
-    # A new client is no evidence, and has no memory to be taken off.
-    assert change(c1=-3.0) == pytest.approx(0.5 * 4 - 3)
+    # A new client is no evidence, and counts as if it had the mean memory.
+    assert change(c1=-3.0) == pytest.approx(-3.0)
     assert player.trust == 1.0
-    assert change(c1=-1.0) == pytest.approx(0.5 * 4 - 0.3 * 3 + (-1 + 3))
-    product, square = 0.97 * product + 3, 0.97 * square + 9
-    assert player.trust == pytest.approx(product / square)
+    found, (first, second) = change(c0=2.0, c1=-1.0), player.weights[:2]
+    assert found == pytest.approx(
+        (0.5 * 4 - 0.3 * 3) / 0.8 + first * (2.0 - 4.0) + second * (-1.0 + 3.0)
+    )
+    new, old = first * 2 - second, first * 4 - second * 3
+    product, square = 0.97 * product + new * old, 0.97 * square + old**2
+    assert player.trust == pytest.approx(np.clip(product / square, 0, 1))
 
 
 def test_memories_that_mislead_are_not_trusted():
@@ -75,31 +79,31 @@ def draws(rounds, seed):
     return [np.flatnonzero(row) for row in there]
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_memory_expires_after_twice_the_longest_absence_that_ended_in_a_return(seed):
-    player, said = Player(rules.steady(P)), words(seed)
-    last, known, longest, expired, number = {}, set(), 1, 0, 0
-    for cohort in draws(60, seed):
-        player.change(cohort, said)
-        number += bool(cohort.size)
-        longest = max(longest, *(number - last.get(i, number) for i in cohort), 1)
-        last |= dict.fromkeys(cohort.tolist(), number)
-        known |= set(cohort.tolist())
-        gone = {i for i in known if number - last[i] > 2 * longest}
-        known, expired = known - gone, expired + len(gone)
-        seen = [last.get(i, 0) * (1 if i in known else -1) for i in EVERYBODY]
-        assert player.state.history.seen.tolist() == seen
-        total = sum(P[i] * said[i] for i in known)
-        np.testing.assert_allclose(player.state.total, total, atol=EXACT)
-    assert expired
+def test_a_memory_expires_after_half_more_than_the_longest_absence_and_counts_again_if_longer():
+    expired = again = 0
+    for seed in range(5):
+        player, said = Player(rules.steady(P)), words(seed)
+        last, counted, longest, number = {}, set(), 1, 0
+        for cohort in draws(60, seed):
+            player.change(cohort, said)
+            number += bool(cohort.size)
+            longest = max(longest, *(number - last.get(i, number) for i in cohort), 1)
+            last |= dict.fromkeys(cohort.tolist(), number)
+            counts = {i for i in last if number - last[i] <= 1.5 * longest}
+            expired += len(counted - counts)
+            again += len(counts - counted - set(cohort.tolist()))
+            counted = counts
+            total = sum(P[i] * said[i] for i in counted)
+            np.testing.assert_allclose(player.state.total, total, atol=EXACT)
+    assert min(expired, again) > 5
 
 
-def test_clients_that_come_in_turn_lose_their_memories_only_once():
+def test_clients_that_come_in_turn_all_count_once_one_has_come_back():
     player, said = Player(rules.steady(P)), words(0)
     for number in range(3 * N):
         player.change([number % N], said)
-        kept = (np.asarray(player.state.history.seen) > 0).sum()
-        assert kept == (min(number + 1, 3) if number < N else min(number - N + 4, N))
+        kept = remembered(player.state.history).sum()
+        assert kept == (min(number + 1, 2) if number < N else N)
 
 
 @pytest.mark.parametrize("make", [rules.mifa, rules.fedvarp, rules.scaffold])

@@ -13,14 +13,14 @@ import os
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import refuse_if_too_large
 from fedavot._files import write_whole
-from fedavot.errors import FileFormatError
+from fedavot.errors import FileFormatError, UnavailableError
 
 Row = NDArray[Any]
 ROWS, MARKS = "memory.rows", "memory.json"
@@ -113,7 +113,13 @@ class RowsOnDisk:
         self._entry = np.dtype(dtype).itemsize
         self._row: int = size * self._entry
         self._marks = self.folder / MARKS
-        self._refuse_foreign(mark)
+        if mark:
+            self._refuse_without(mark)
+        elif self._marks.exists():
+            raise FileFormatError(
+                f"{self.folder} has the memory of another run; give an empty folder, or load the "
+                "state that was saved with it"
+            )
         self.folder.mkdir(parents=True, exist_ok=True)
         self._file = os.open(self.folder / ROWS, os.O_RDWR | os.O_CREAT, 0o666)
         self.places: dict[int, int] = dict(places or {})
@@ -122,8 +128,11 @@ class RowsOnDisk:
             raise self._cut_off()
         self._saved = dict(self.places)
         self._next: dict[int, int] = {}
-        self._mark = mark or secrets.token_hex(8)
+        self._mark, self._user = mark or secrets.token_hex(8), secrets.token_hex(8)
         self._write_marks([self._mark])
+
+    def __reduce__(self) -> NoReturn:
+        raise UnavailableError("memory in a folder cannot be copied or pickled; use save and load")
 
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError, OSError):
@@ -131,6 +140,7 @@ class RowsOnDisk:
 
     def begin(self, clients: Iterable[int]) -> None:
         """Choose free places, and reserve them on the disk, so that no write runs out of room."""
+        self._refuse_without(self._user)
         used = {*self.places.values(), *self._saved.values()}
         free = (place for place in itertools.count() if place not in used)
         self._next = dict(zip(clients, free, strict=False))
@@ -163,6 +173,7 @@ class RowsOnDisk:
 
     def before_save(self) -> str:
         """Flush the rows; return the mark of the state that is about to be saved."""
+        self._refuse_without(self._user)
         os.fsync(self._file)
         new = secrets.token_hex(8)
         self._write_marks([self._mark, new])
@@ -178,24 +189,17 @@ class RowsOnDisk:
         return FileFormatError(f"{self.folder / ROWS} is cut off; take a whole copy")
 
     def _write_marks(self, marks: list[str]) -> None:
-        text = json.dumps(marks).encode()
+        text = json.dumps([*marks, self._user]).encode()
         write_whole(self._marks, lambda stream: stream.write(text))
 
-    def _refuse_foreign(self, mark: str) -> None:
-        """Refuse the rows of another run, or of a state that was not the last to be saved."""
+    def _refuse_without(self, mark: str) -> None:
+        """Refuse rows that are gone, or those of another state or user."""
         try:
             found = json.loads(self._marks.read_text())
-        except FileNotFoundError:
-            found = None
-        except ValueError:
-            raise FileFormatError(f"{self._marks} is damaged; take a whole copy") from None
-        if found is not None and not mark:
+        except (FileNotFoundError, ValueError):
+            found = []
+        if mark not in found:
             raise FileFormatError(
-                f"{self.folder} has the memory of another run; give an empty folder, or load the "
-                "state that was saved with it"
-            )
-        if mark and (found is None or mark not in found):
-            raise FileFormatError(
-                f"{self.folder} does not have the memory of this state: only the last state that "
-                "was saved can be loaded, and with its own folder"
+                f"{self.folder} does not have the memory of this state: it was moved, or used by "
+                "another since; load the state that was last saved, with its own folder"
             )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
-from fedavot.rules._history import History, Turn, begin, gains, learn, trust
+from fedavot.rules._history import History, Turn, begin, gains, learn, remembered, trust
 from fedavot.rules._rows import Rows
 
 Array = NDArray[Any]
@@ -68,8 +68,8 @@ class ServerMemory:
         return float(trust(self.history) if np.isnan(self.trust_given) else self.trust_given)
 
     def remembers(self, client: int) -> bool:
-        """Return whether a client has a memory."""
-        return client < self.history.seen.size and bool(self.history.seen[client] > 0)
+        """Return whether a client has a memory that counts."""
+        return client < self.history.seen.size and bool(remembered(self.history)[client])
 
     def drift(self, client: int) -> Array | None:
         """Return what a client may add to its gradients, κ (y_i − ŷ); None without a memory."""
@@ -77,12 +77,12 @@ class ServerMemory:
             return None
         row = np.empty_like(self.total)
         self.rows.read(client, 0, row)
-        mean = self.total / self.share(self.history.seen > 0)
+        mean = self.total / self.share(remembered(self.history))
         return np.asarray(self.correction * (row - mean), self.total.dtype)
 
-    def share(self, remembered: NDArray[np.bool_]) -> float:
-        """Return the importance of clients with a memory; 1 if there are none."""
-        return float(self.importance[remembered].sum()) or 1.0
+    def share(self, counts: NDArray[np.bool_]) -> float:
+        """Return the importance of clients with a memory that counts; 1 if there are none."""
+        return float(self.importance[counts].sum()) or 1.0
 
     def reweigh(self, importance: Floats) -> None:
         """Set a new importance, also for clients that have joined.
@@ -90,23 +90,24 @@ class ServerMemory:
         Where that of all remembered clients changes by one factor, as when others join, so does
         the total, and no row is read.
         """
-        more = importance.size - self.history.seen.size
-        self.history = self.history._replace(seen=np.pad(self.history.seen, (0, more)))
-        left = np.flatnonzero((self.history.seen > 0) & (importance == 0)).tolist()
-        for client in left:
-            self.history.seen[client] = 0
-            self.rows.forget(client)
-        known = np.flatnonzero(self.history.seen > 0)
-        before, self.importance = self.importance[known], importance
+        seen = np.pad(self.history.seen, (0, importance.size - self.history.seen.size))
+        left = np.flatnonzero((seen > 0) & (importance == 0)).tolist()
+        seen[importance == 0] = 0
+        history = self.history._replace(seen=seen)
+        known = np.flatnonzero(remembered(history))
+        before = self.importance[known]
         factor = importance[known].sum() / (before.sum() or 1.0)
         changes = np.abs(importance[known] - factor * before)
         if not left and changes.max(initial=0.0) <= SAME * importance.max():
-            self.total = self.total * self.total.dtype.type(factor)
-            return
-        total, row = np.zeros(self.total.size), np.empty_like(self.total)
-        for client in known.tolist():
-            self.rows.read(client, 0, row)
-            total += importance[client] * row
+            total = self.total * self.total.dtype.type(factor)
+        else:
+            total, row = np.zeros(self.total.size), np.empty_like(self.total)
+            for client in known.tolist():
+                self.rows.read(client, 0, row)
+                total += importance[client] * row
+        for client in left:
+            self.rows.forget(client)
+        self.history, self.importance = history, importance
         self.total = total.astype(self.total.dtype)
 
 
@@ -149,10 +150,10 @@ class Round:
         self._memory, self._cohort = memory, cohort.tolist()
         self._turn: Turn
         self._turn, self._history = begin(memory.history, present)
-        self._expired = np.flatnonzero(self._turn.expired).tolist()
+        self._turned = np.flatnonzero(self._turn.turned).tolist()
         self._back = self._turn.returning[cohort]
         self._trust, self._span = self.kind.type(memory.trust), self.kind.type(weights @ spans)
-        before = memory.share(memory.history.seen > 0)
+        before = memory.share(remembered(memory.history))
         part = float(weights @ self._back) / memory.share(self._turn.remembered)
         self._before, self._part = self.kind.type(1.0 / before), self.kind.type(part)
         gain = gains(self._turn.absence[cohort], memory.damping)
@@ -186,12 +187,12 @@ class Round:
         def one(first: int) -> Floats:
             part = slice(first, min(first + step, out.size))
             new = np.empty((len(updates), part.stop - first), self.kind)
-            for row, update in zip(new, updates, strict=True):
-                if base is None:
-                    row[:] = update[part]
-                else:
-                    np.subtract(update[part], base[part], out=row, dtype=self.kind)
             with np.errstate(invalid="ignore", over="ignore"):
+                for row, update in zip(new, updates, strict=True):
+                    if base is None:
+                        row[:] = update[part]
+                    else:
+                        np.subtract(update[part], base[part], out=row, dtype=self.kind)
                 out[part], products = self._step(at + first, new)
             return products
 
@@ -216,10 +217,11 @@ class Round:
             new *= self._scale
         if self._path.any():
             new += self._path * (old - self._before * total)
-        for client in self._expired:
+        for client in self._turned:
             row = np.empty_like(total)
             memory.rows.read(client, at, row)
-            total = total - self.kind.type(memory.importance[client]) * row
+            share = self._turn.turned[client] * memory.importance[client]
+            total = total - self.kind.type(share) * row
         weights, shares, back = self._sums
         mean, stored = weights @ new, weights @ old
         self._total[stretch] = total + (shares @ new - shares @ old)
@@ -230,13 +232,11 @@ class Round:
             new = old + self._gain * (new - old)
         for client, row in zip(self._cohort, new, strict=True):
             memory.rows.write(client, at, row)
-        products = [float(mean @ stored), float(stored @ stored), float(mean @ mean)]
-        return change, np.array(products)
+        mean, stored = np.stack([mean, stored]).astype(np.float64)  # their squares may overflow
+        return change, np.array([mean @ stored, stored @ stored, mean @ mean])
 
     def end(self) -> None:
         """Keep what the round decided, and the clients' updates."""
         self._memory.rows.end()
-        for client in self._expired:
-            self._memory.rows.forget(client)
         self._memory.total = self._total
         self._memory.history = learn(self._history, self._products, self._turn)
