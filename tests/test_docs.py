@@ -121,7 +121,7 @@ def test_every_block_runs_and_prints_what_is_shown(page, tmp_path, monkeypatch):
         *("README.md", "docs/tutorial.md", "docs/choosing.md", "docs/training.md"),
         *("docs/flower.md", "docs/production.md", "docs/adapters.md", "docs/audit.md"),
         *("docs/steady.md", "docs/index.md", "docs/own-task.md", "docs/own-law.md"),
-        *("docs/own-rule.md", "docs/scale.md"),
+        *("docs/own-loop.md", "docs/own-rule.md", "docs/scale.md"),
     ],
 )
 def test_pages_meant_to_have_code_have_some(name):

@@ -23,13 +23,14 @@ LEFT_TO_RIGHT = (
         "_reading",
         "_files",
         "_state",
+        "_models",
     ),
     *("_device", "_columns"),
     *("_simplex", "_incidence", "importance"),
     *("laws", "_exact"),
     *("certificate", "alignment", "solve", "feasibility", "_accounts"),
     *("_effective", "online", "soft_online", "selection"),
-    *("rules", "training", "audit", "experiments", "flower", "cli"),
+    *("rules", "aggregator", "training", "audit", "experiments", "flower", "cli"),
 )
 HEAVY = ("matplotlib", "polars", "flwr", "sklearn", "jax", "ortools", "scipy.optimize")
 MODULES = {

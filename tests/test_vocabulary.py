@@ -78,7 +78,7 @@ SENSES = {
 # Words for things that have another name here.
 BANNED = {
     *("evaluations", "n_iter", "names", "client_names", "client_ids", "num_clients"),
-    *("tv", "l1", "total_variation", "lr", "learning_rate", "eta"),
+    *("tv", "l1", "total_variation", "learning_rate", "eta"),
     *("k", "n_members", "clients_per_round", "callback", "notify", "random_state"),
 }
 OLD_RULES = {"uniform", "ht", "snipw", "p-normalised"}
