@@ -15,8 +15,11 @@ class Steady:
         product, square = self.evidence
         return min(max(product / square, 0.0), 1.0) if square > 0 else 0.0
 
+    def counts(self, i):
+        return i in self.y and self.round - self.seen[i] <= 1.5 * self.longest
+
     def total(self, importance):
-        return sum(importance[i] * y for i, y in self.y.items())
+        return sum(importance[i] * y for i, y in self.y.items() if self.counts(i))
 
     def change(self, said, weights, importance):
         """Return the model's change in a round.
@@ -25,20 +28,24 @@ class Steady:
         """
         if not said:
             return 0.0
-        self.round += 1
         alpha, given = self.trust, dict(zip(said, weights, strict=True))
+        back = [i for i in said if self.counts(i)]
+        self.round += 1
         away = {i: self.round - seen for i, seen in self.seen.items()}
-        back = [i for i in said if i in self.y]
         self.longest = max([self.longest, *(away[i] for i in said if i in away)])
-        self.y = {i: y for i, y in self.y.items() if i in said or away[i] <= 2 * self.longest}
-        change = alpha * self.total(importance)
-        change = change + sum(given[i] * (u - alpha * self.y.get(i, 0.0)) for i, u in said.items())
+        kept = [i for i in self.y if (i in back if i in said else self.counts(i))]
+        share = sum(importance[i] for i in kept)
+        change = sum(given[i] * u for i, u in said.items())
+        for i in back:
+            mean = sum(importance[j] / share * self.y[j] for j in kept)
+            change = change + alpha * given[i] * (mean - self.y[i])
         if back:
             new = sum(given[i] * said[i] for i in back)
             old = sum(given[i] * self.y[i] for i in back)
             self.evidence = 0.97 * self.evidence + [new @ old, old @ old]
         for i, update in said.items():
+            old = self.y[i] if i in back else 0.0
             gain = away[i] / (away[i] + self.damping) if i in back else 1.0
-            self.y[i] = self.y.get(i, 0.0) + gain * (update - self.y.get(i, 0.0))
+            self.y[i] = old + gain * (update - old)
             self.seen[i] = self.round
         return change
