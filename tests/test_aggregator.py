@@ -265,8 +265,20 @@ def test_counters_are_averaged_and_rounded_and_statistics_are_not_remembered():
 def test_tensors_without_dimensions_keep_their_shape():
     torch = pytest.importorskip("torch")
     model = {"w": torch.tensor(1.0), "n": torch.tensor(3)}
-    moved = fa.Aggregator({"a": 1}).aggregate(model, {"a": model})
+    trained = {key: each.clone() for key, each in model.items()}
+    moved = fa.Aggregator({"a": 1}).aggregate(model, {"a": trained})
     assert [each.shape for each in moved.values()] == [(), ()]
+
+
+def test_a_network_trained_for_everybody_without_a_copy_is_refused():
+    torch = pytest.importorskip("torch")
+    net, aggregator = torch.nn.Linear(2, 1), fa.Aggregator({"a": 1, "b": 1})
+    start = {key: each.clone() for key, each in net.state_dict().items()}
+    with pytest.raises(ModelError, match="client 'a' and the model are the same tensors"):
+        aggregator.aggregate(net.state_dict(), {"a": net.state_dict()})
+    with pytest.raises(ModelError, match=r"client 'b' and the model of client 'a' are .*copies"):
+        aggregator.aggregate(start, {"a": net.state_dict(), "b": net.state_dict()})
+    aggregator.aggregate(start, {"a": net.state_dict()})
 
 
 def test_entries_may_change_their_order():

@@ -36,7 +36,7 @@ from fedavot.rules.steady import constants_of, learner
 from fedavot.soft_online import SoftOnlineAligner
 
 FORMAT, VERSION = "fedavot-aggregator", 1
-AVERAGED = ("running_mean", "running_var")
+AVERAGED = ("running_mean", "running_var", "moving_mean", "moving_variance")
 """Endings of the names of entries that are averaged only: the statistics of batch normalisation."""
 SHRINKING = 0.8
 """Updates shrink if their mean square falls below this part of that of their memories."""
@@ -247,12 +247,12 @@ class Aggregator:
         history = None if self._memory is None else self._memory.history
         counts = self._took_part > 0 if history is None else remembered(history)
         advice = []
-        if rounds and history is not None and self._per == (False, False):
+        if history is not None and self._per and not self._per[1]:
             _, old, new = history.evidence.tolist()
             if new < SHRINKING * old:
                 advice.append(
-                    "updates become smaller, and neither steps nor lr was given: if the local "
-                    "learning rate falls, give lr= to aggregate, so that memories keep their size"
+                    "updates become smaller, and lr was not given: if the local learning rate "
+                    "falls, give lr= to aggregate, so that memories keep their size"
                 )
         return Report(
             rounds=rounds,
@@ -429,6 +429,7 @@ class Aggregator:
             who = f"the {'model' if are_models else 'update'} of client {quoted(name)}"
             given[who] = as_model(value, what=who)
             _refuse_unlike(base, given[who], who)
+        _refuse_shared({"the model": base, **given})
         per = (steps is not None, lr is not None)
         if self._per not in (None, per):
             raise OptionError(
@@ -553,6 +554,21 @@ def _refuse_unlike(base: Model, given: Model, who: str) -> None:
             raise ModelError(f"{who} has shape {found} at {key!r}; the server's has {wanted}")
         if is_float(given.leaves[key]) and not is_float(leaf):
             raise ModelError(f"{who} has floats at {key!r}; the server's model must have them too")
+
+
+def _refuse_shared(models: Mapping[str, Model]) -> None:
+    """Refuse models that are the same tensors of PyTorch: training one has changed the other."""
+    owners: dict[frozenset[int], str] = {}
+    for who, model in models.items():
+        places = frozenset(
+            leaf.data_ptr() for leaf in model.leaves.values() if hasattr(leaf, "data_ptr")
+        )
+        if places and places in owners:
+            raise ModelError(
+                f"{who} and {owners[places]} are the same tensors, so that training one changes "
+                "both; pass copies, as from copy.deepcopy(net.state_dict())"
+            )
+        owners[places] = who
 
 
 def _is_finite(array: Array, kind: np.dtype[Any]) -> bool:
