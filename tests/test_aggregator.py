@@ -55,19 +55,16 @@ class Formula:
         self.aligner = fa.SoftOnlineAligner(self.p, softness=2.0, step=1.0, around="importance")
         self.y, self.seen, self.longest, self.round, self.fit = {}, {}, 1, 0, [0.0, 0.0]
 
-    def counts(self, name):
-        return name in self.y and self.round - self.seen[name] <= 1.5 * self.longest
-
     def change(self, said):
         weights = dict(zip(said, self.aligner.observe(list(said)), strict=True))
         alpha = min(max(self.fit[0] / self.fit[1], 0.0), 1.0) if self.fit[1] > 0 else 0.0
-        back = [name for name in said if self.counts(name)]
-        away = {name: self.round + 1 - number for name, number in self.seen.items()}
-        self.longest = max([self.longest, *(away[name] for name in said if name in away)])
+        back = [name for name in said if name in self.y]
         self.round += 1
-        kept = [name for name in self.y if (name in back if name in said else self.counts(name))]
-        share = sum(self.p[name] for name in kept)
-        mean = sum(self.p[name] / share * self.y[name] for name in kept)
+        away = {name: self.round - number for name, number in self.seen.items()}
+        self.longest = max([self.longest, *(away[name] for name in said if name in away)])
+        self.y = {i: y for i, y in self.y.items() if away[i] <= 1.25 * self.longest}
+        share = sum(self.p[name] for name in self.y)
+        mean = sum(self.p[name] / share * y for name, y in self.y.items())
         change = alpha * mean
         for name, u in said.items():
             change = change + weights[name] * (u - alpha * (self.y[name] if name in back else mean))

@@ -29,7 +29,7 @@ from fedavot.errors import (
     ModelError,
     OptionError,
 )
-from fedavot.rules._history import History, remembered
+from fedavot.rules._history import History
 from fedavot.rules._rows import Rows, RowsInMemory, RowsOnDisk
 from fedavot.rules._server import Array, Round, ServerMemory
 from fedavot.rules.steady import constants_of, learner
@@ -245,7 +245,7 @@ class Aggregator:
         members, rounds = self._members, self._aligner.rounds
         shares, given = self._shares, self._aligner.realised
         history = None if self._memory is None else self._memory.history
-        counts = self._took_part > 0 if history is None else remembered(history)
+        seen = self._took_part if history is None else history.seen
         advice = []
         if history is not None and self._per and not self._per[1]:
             _, old, new = history.evidence.tolist()
@@ -261,7 +261,7 @@ class Aggregator:
             gap=float(total_variation(shares, given)) if rounds else 0.0,
             effective_cohort_size=rounds / self._squares if rounds else 0.0,
             trust=self.trust,
-            expired=tuple(names[i] for i in members if self._took_part[i] and not counts[i]),
+            expired=tuple(names[i] for i in members if self._took_part[i] and seen[i] <= 0),
             never=tuple(names[i] for i in members if not self._took_part[i]),
             advice=tuple(advice),
         )

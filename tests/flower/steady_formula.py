@@ -15,11 +15,8 @@ class Steady:
         product, square = self.evidence
         return min(max(product / square, 0.0), 1.0) if square > 0 else 0.0
 
-    def counts(self, i):
-        return i in self.y and self.round - self.seen[i] <= 1.5 * self.longest
-
     def total(self, importance):
-        return sum(importance[i] * y for i, y in self.y.items() if self.counts(i))
+        return sum(importance[i] * y for i, y in self.y.items())
 
     def change(self, said, weights, importance):
         """Return the model's change in a round.
@@ -29,15 +26,15 @@ class Steady:
         if not said:
             return 0.0
         alpha, given = self.trust, dict(zip(said, weights, strict=True))
-        back = [i for i in said if self.counts(i)]
+        back = [i for i in said if i in self.y]
         self.round += 1
         away = {i: self.round - seen for i, seen in self.seen.items()}
         self.longest = max([self.longest, *(away[i] for i in said if i in away)])
-        kept = [i for i in self.y if (i in back if i in said else self.counts(i))]
-        share = sum(importance[i] for i in kept)
+        self.y = {i: y for i, y in self.y.items() if away[i] <= 1.25 * self.longest}
+        share = sum(importance[i] for i in self.y)
         change = sum(given[i] * u for i, u in said.items())
         for i in back:
-            mean = sum(importance[j] / share * self.y[j] for j in kept)
+            mean = sum(importance[j] / share * y for j, y in self.y.items())
             change = change + alpha * given[i] * (mean - self.y[i])
         if back:
             new = sum(given[i] * said[i] for i in back)

@@ -10,7 +10,7 @@ from points import EXACT, choose, point_task, run_points
 import fedavot as fa
 from fedavot import rules, training
 from fedavot.errors import ImportanceError, OptionError, RuleError
-from fedavot.rules._history import History, Turn, begin, gains, learn, remembered, trust
+from fedavot.rules._history import History, Turn, begin, gains, learn, trust
 
 
 @pytest.fixture(autouse=True)
@@ -79,31 +79,32 @@ def draws(rounds, seed):
     return [np.flatnonzero(row) for row in there]
 
 
-def test_a_memory_expires_after_half_more_than_the_longest_absence_and_counts_again_if_longer():
-    expired = again = 0
+def test_a_memory_expires_after_a_quarter_more_than_the_longest_absence():
+    expired = 0
     for seed in range(5):
         player, said = Player(rules.steady(P)), words(seed)
-        last, counted, longest, number = {}, set(), 1, 0
+        last, known, longest, number = {}, set(), 1, 0
         for cohort in draws(60, seed):
             player.change(cohort, said)
             number += bool(cohort.size)
             longest = max(longest, *(number - last.get(i, number) for i in cohort), 1)
             last |= dict.fromkeys(cohort.tolist(), number)
-            counts = {i for i in last if number - last[i] <= 1.5 * longest}
-            expired += len(counted - counts)
-            again += len(counts - counted - set(cohort.tolist()))
-            counted = counts
-            total = sum(P[i] * said[i] for i in counted)
+            known |= set(cohort.tolist())
+            gone = {i for i in known if number - last[i] > 1.25 * longest}
+            known, expired = known - gone, expired + len(gone)
+            seen = [last.get(i, 0) * (1 if i in known else -1) for i in EVERYBODY]
+            assert player.state.history.seen.tolist() == seen
+            total = sum(P[i] * said[i] for i in known)
             np.testing.assert_allclose(player.state.total, total, atol=EXACT)
-    assert min(expired, again) > 5
+    assert expired > 5
 
 
-def test_clients_that_come_in_turn_all_count_once_one_has_come_back():
+def test_clients_that_come_in_turn_lose_their_memories_only_once():
     player, said = Player(rules.steady(P)), words(0)
     for number in range(3 * N):
         player.change([number % N], said)
-        kept = remembered(player.state.history).sum()
-        assert kept == (min(number + 1, 2) if number < N else N)
+        kept = (np.asarray(player.state.history.seen) > 0).sum()
+        assert kept == (min(number + 1, 2) if number < N else min(number - N + 3, N))
 
 
 @pytest.mark.parametrize("make", [rules.mifa, rules.fedvarp, rules.scaffold])

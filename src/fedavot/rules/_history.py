@@ -11,9 +11,8 @@ clients share badly.
 
 A memory *expires* once its client has been away for `PATIENCE` times as long as any client that has
 come back: nothing shows that memories of that age are still right, and the memory of a client that
-never returns would push for ever. Its client then counts as new. A longer absence that ends in a
-return shows more patience, and memories that expired too early count again. Absences are counted in
-rounds in which some client took part.
+never returns would push for ever. Its client then counts as new. Absences are counted in rounds in
+which some client took part.
 
 These are pure functions of a few numbers per client, in any array library with the interface that
 NumPy and JAX share. The linear algebra on models is in `_memory` (JAX) and `_server` (NumPy).
@@ -23,9 +22,10 @@ from typing import Any, NamedTuple
 
 FORGETTING = 0.97
 """Factor on earlier evidence per round: a window of about thirty rounds."""
-PATIENCE = 1.5
-"""Where clients come at random, the longest of n absences is next exceeded with chance 1/n, and one
-half more of it with n^−1.5: late in training hardly any memory expires by chance."""
+PATIENCE = 1.25
+"""Where clients come at random, the longest of n absences is next exceeded with chance 1/n, and a
+quarter more of it with n^−1.25: late in training hardly any memory expires by chance. With more
+patience, memories of the first rounds push for longer."""
 
 
 class History(NamedTuple):
@@ -34,7 +34,8 @@ class History(NamedTuple):
     rounds: Any
     """Number of rounds so far."""
     seen: Any
-    """The round in which each client was last present, counted from 1; 0 for clients never seen."""
+    """The round in which each client was last present, counted from 1; negative if its memory has
+    expired since, and 0 for clients never seen."""
     longest: Any
     """The longest absence, in rounds, from which a client has returned; at least 1."""
     evidence: Any
@@ -50,17 +51,11 @@ class Turn(NamedTuple):
     """Who of them is present."""
     absence: Any
     """The number of rounds since they were last present; 0 for all others."""
-    turned: Any
-    """1 for clients whose memory expires, −1 where one counts again, and 0 for all others."""
+    expired: Any
+    """Whose memory expires, and does not count any more."""
 
 
-def remembered(history: History, patience: Any = PATIENCE) -> Any:
-    """Return who has a memory that counts; with infinite patience, none expires."""
-    away = history.rounds - history.seen
-    return (history.seen > 0) & (away <= patience * history.longest)
-
-
-def begin(history: History, present: Any, *, patience: Any = PATIENCE) -> tuple[Turn, History]:
+def begin(history: History, present: Any, *, expires: Any = True) -> tuple[Turn, History]:
     """Begin a round: decide who returns, and whose memory expires.
 
     Parameters
@@ -69,18 +64,18 @@ def begin(history: History, present: Any, *, patience: Any = PATIENCE) -> tuple[
         After the round before.
     present : bool array of shape (n_clients,)
         Who takes part. If nobody does, there is no round, and nothing changes.
-    patience : float
-        How much longer than the longest absence a memory counts; infinite if none expires.
+    expires : bool
+        Whether memories expire.
     """
     xp = present.__array_namespace__()
-    before = remembered(history, patience)
     now = history.rounds + present.any()
-    away = xp.where(present & (history.seen > 0), now - history.seen, 0)
-    longest = xp.maximum(history.longest, away.max())
-    after = remembered(history._replace(rounds=now, longest=longest), patience)
-    counts = xp.where(present, before, after)
-    turn = Turn(counts, before & present, xp.where(before, away, 0), before * 1 - counts * 1)
-    seen = xp.where(present, now, history.seen)
+    remembered = history.seen > 0
+    returning = remembered & present
+    away = xp.where(history.seen != 0, now - abs(history.seen), 0)
+    longest = xp.maximum(history.longest, xp.where(present, away, 0).max())
+    expired = remembered & (away > PATIENCE * longest) & expires
+    seen = xp.where(present, now, xp.where(expired, -history.seen, history.seen))
+    turn = Turn(remembered & ~expired, returning, xp.where(returning, away, 0), expired)
     return turn, History(now, seen, longest, history.evidence)
 
 

@@ -21,7 +21,7 @@ full participation. A round in which no client reports changes nothing.
 from typing import Any, NamedTuple
 
 from fedavot._checks import Floats
-from fedavot.rules._history import PATIENCE, History, begin, gains, learn, remembered, trust
+from fedavot.rules._history import History, begin, gains, learn, trust
 from fedavot.rules._rule import (
     Choose,
     Params,
@@ -112,11 +112,11 @@ def correct(params: Params, state: State, client: Any) -> Params:
     """Return what a client adds to its gradients: κ (y_i − ŷ)."""
     import jax
 
-    counts = _remembered(state)
-    known = counts[client]
+    remembered = state.history.seen > 0
+    known = remembered[client]
     row = jax.tree.map(lambda leaf: jax.numpy.where(known, leaf[client], 0), state.last)
     part = state.constants.correction * (known | ~state.constants.expires)
-    return scaled(part, minus(row, _mean(state, state.total, counts)))
+    return scaled(part, minus(row, _mean(state, state.total, remembered)))
 
 
 def aggregate(params: Params, state: State, report: Report) -> tuple[Params, State]:
@@ -127,7 +127,7 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
     members, constants, n_clients = report.members, state.constants, state.importance.size
     present = jnp.zeros(n_clients, bool).at[members].set(True, mode="drop")
     alpha = jnp.where(jnp.isnan(constants.trust), trust(state.history), constants.trust)
-    turn, history = begin(state.history, present, patience=_patience(state))
+    turn, history = begin(state.history, present, expires=constants.expires)
 
     def of_members(values: Any) -> Any:
         return values.at[members].get(mode="fill", fill_value=0)
@@ -142,9 +142,9 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
         lambda update, row, mean: update / span + along(path, row) * (row - mean),
         report.updates,
         old,
-        _mean(state, state.total, _remembered(state)),
+        _mean(state, state.total, state.history.seen > 0),
     )
-    total = _turned(state, turn.turned)
+    total = _without(state, turn.expired)
     part = jnp.where(constants.expires, (report.weights * back).sum(), 1.0)
     change = plus(
         scaled(alpha * part, _mean(state, total, turn.remembered)),
@@ -164,36 +164,26 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
     return moved, after
 
 
-def _patience(state: Memory) -> Any:
-    import jax
-
-    return jax.numpy.where(state.constants.expires, PATIENCE, jax.numpy.inf)
-
-
-def _remembered(state: Memory) -> Any:
-    return remembered(state.history, _patience(state))
-
-
-def _mean(state: Memory, total: Params, counts: Any) -> Params:
+def _mean(state: Memory, total: Params, remembered: Any) -> Params:
     """Return ŷ."""
     import jax.numpy as jnp
 
-    share = jnp.where(state.constants.expires, (state.importance * counts).sum(), 1.0)
+    share = jnp.where(state.constants.expires, (state.importance * remembered).sum(), 1.0)
     return scaled(1.0 / jnp.where(share > 0, share, 1.0), total)
 
 
-def _turned(state: Memory, turned: Any) -> Params:
-    """Return Σ p_i y_i without what has expired, and with what counts again: mostly nothing."""
+def _without(state: Memory, expired: Any) -> Params:
+    """Return Σ p_i y_i without the memories that have expired; in most rounds there are none."""
     import jax
 
-    def turn(left: tuple[Any, Params]) -> tuple[Any, Params]:
-        turned, total = left
-        client = abs(turned).argmax()
-        share = turned[client] * state.importance[client]
+    def drop(left: tuple[Any, Params]) -> tuple[Any, Params]:
+        expired, total = left
+        client = expired.argmax()
+        share = state.importance[client]
         gone = jax.tree.map(lambda leaf: share * leaf[client], state.last)
-        return turned.at[client].set(0), minus(total, gone)
+        return expired.at[client].set(False), minus(total, gone)
 
-    return jax.lax.while_loop(lambda left: left[0].any(), turn, (turned, state.total))[1]
+    return jax.lax.while_loop(lambda left: left[0].any(), drop, (expired, state.total))[1]
 
 
 def _dot(left: Params, right: Params) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
-from fedavot.rules._history import History, Turn, begin, gains, learn, remembered, trust
+from fedavot.rules._history import History, Turn, begin, gains, learn, trust
 from fedavot.rules._rows import Rows
 
 Array = NDArray[Any]
@@ -69,7 +69,7 @@ class ServerMemory:
 
     def remembers(self, client: int) -> bool:
         """Return whether a client has a memory that counts."""
-        return client < self.history.seen.size and bool(remembered(self.history)[client])
+        return client < self.history.seen.size and bool(self.history.seen[client] > 0)
 
     def drift(self, client: int) -> Array | None:
         """Return what a client may add to its gradients, κ (y_i − ŷ); None without a memory."""
@@ -77,7 +77,7 @@ class ServerMemory:
             return None
         row = np.empty_like(self.total)
         self.rows.read(client, 0, row)
-        mean = self.total / self.share(remembered(self.history))
+        mean = self.total / self.share(self.history.seen > 0)
         return np.asarray(self.correction * (row - mean), self.total.dtype)
 
     def share(self, counts: NDArray[np.bool_]) -> float:
@@ -94,7 +94,7 @@ class ServerMemory:
         left = np.flatnonzero((seen > 0) & (importance == 0)).tolist()
         seen[importance == 0] = 0
         history = self.history._replace(seen=seen)
-        known = np.flatnonzero(remembered(history))
+        known = np.flatnonzero(seen > 0)
         before = self.importance[known]
         factor = importance[known].sum() / (before.sum() or 1.0)
         changes = np.abs(importance[known] - factor * before)
@@ -150,10 +150,10 @@ class Round:
         self._memory, self._cohort = memory, cohort.tolist()
         self._turn: Turn
         self._turn, self._history = begin(memory.history, present)
-        self._turned = np.flatnonzero(self._turn.turned).tolist()
+        self._expired = np.flatnonzero(self._turn.expired).tolist()
         self._back = self._turn.returning[cohort]
         self._trust, self._span = self.kind.type(memory.trust), self.kind.type(weights @ spans)
-        before = memory.share(remembered(memory.history))
+        before = memory.share(memory.history.seen > 0)
         part = float(weights @ self._back) / memory.share(self._turn.remembered)
         self._before, self._part = self.kind.type(1.0 / before), self.kind.type(part)
         gain = gains(self._turn.absence[cohort], memory.damping)
@@ -217,11 +217,10 @@ class Round:
             new *= self._scale
         if self._path.any():
             new += self._path * (old - self._before * total)
-        for client in self._turned:
+        for client in self._expired:
             row = np.empty_like(total)
             memory.rows.read(client, at, row)
-            share = self._turn.turned[client] * memory.importance[client]
-            total = total - self.kind.type(share) * row
+            total = total - self.kind.type(memory.importance[client]) * row
         weights, shares, back = self._sums
         mean, stored = weights @ new, weights @ old
         self._total[stretch] = total + (shares @ new - shares @ old)
@@ -238,5 +237,7 @@ class Round:
     def end(self) -> None:
         """Keep what the round decided, and the clients' updates."""
         self._memory.rows.end()
+        for client in self._expired:
+            self._memory.rows.forget(client)
         self._memory.total = self._total
         self._memory.history = learn(self._history, self._products, self._turn)

@@ -50,9 +50,9 @@ class Memory:
             return np.zeros_like(self._total)
         alpha = trust(self._history)
         turn, history = begin(self._history, present)
-        back, turned = turn.returning[cohort], turn.turned != 0
+        back, expired = turn.returning[cohort], turn.expired
         old = self._last[..., cohort] * back
-        self._total -= self._last[..., turned] @ (turn.turned * self._importance)[turned]
+        self._total -= self._last[..., expired] @ self._importance[expired]
         before, mean = old @ weights, updates @ (weights * back)
         share = self._importance[turn.remembered].sum() or 1.0
         part = (weights @ back) / share

@@ -1,0 +1,1 @@
+"""The rivals of `fedavot reproduce rivals`, tuned again on fewer seeds."""
