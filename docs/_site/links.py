@@ -16,7 +16,7 @@ OUTSIDE = (
     *("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "CITATION.cff"),
     *("benchmarks/README.md", "src/fedavot/experiments/study.toml"),
     *("examples/[!g]*/README.md", "examples/*/*.py", "examples/*/*.toml", "examples/*/*.txt"),
-    "examples/*/expected/*",
+    *("examples/*/expected/*", "studies/*/README.md", "studies/*/results/*"),
 )
 GALLERY = "examples/gallery/README.md"  # a page of its own: see gallery.py
 LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)#\s]+)")
