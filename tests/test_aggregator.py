@@ -318,7 +318,9 @@ def test_a_client_that_leaves_takes_its_memory_along():
     with pytest.raises(CohortError, match="'b'"):
         aggregator.apply(np.zeros(1), {"b": said["b"]})
     aggregator.join({"b": 1, "d": 4})
-    assert aggregator.report().wanted == {"a": 1 / 8, "b": 1 / 8, "c": 2 / 8, "d": 4 / 8}
+    report = aggregator.report()
+    assert report.wanted == {"a": 1 / 8, "b": 1 / 8, "c": 2 / 8, "d": 4 / 8}
+    assert report.expired == ()
     # As if its memory were the mean of the others', which cancels it.
     assert aggregator.apply(np.zeros(1), {"d": np.array([8.0])}) == pytest.approx(8.0)
 

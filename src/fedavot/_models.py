@@ -20,7 +20,7 @@ from fedavot.errors import ModelError
 Build = Callable[[Iterator[Any]], Any]
 """A function that puts new leaves, in order, into a model's structure."""
 TENSORS = r"torch\.(bool|u?int(8|16|32|64)|b?float(16|32|64))"
-"""Types of PyTorch's tensors that NumPy has too, or that are part of one."""
+"""Types of PyTorch's tensors that NumPy has too, and bfloat16."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ def shape_of(leaf: Any) -> tuple[int, ...]:
 
 
 def is_float(leaf: Any) -> bool:
-    """Return whether a leaf has fractions."""
+    """Return whether a leaf is of a floating-point type."""
     kind = getattr(leaf, "dtype", type(leaf))
     return "float" in getattr(kind, "name", str(kind))
 
@@ -103,7 +103,7 @@ def _walk(part: Any, name: str, leaves: dict[str, Any], what: str) -> Build:
 
 
 def _is_leaf(part: Any) -> bool:
-    """Return whether a part is an array of numbers."""
+    """Return whether a part is an array of numbers, or a number."""
     if _is_tensor(part):
         return "strided" in str(part.layout) and re.fullmatch(TENSORS, str(part.dtype)) is not None
     jax = sys.modules.get("jax")

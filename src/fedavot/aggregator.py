@@ -39,7 +39,7 @@ FORMAT, VERSION = "fedavot-aggregator", 1
 AVERAGED = ("running_mean", "running_var", "moving_mean", "moving_variance")
 """Endings of the names of entries that are averaged only: the statistics of batch normalisation."""
 SHRINKING = 0.8
-"""Updates shrink if their mean square falls below this part of that of their memories."""
+"""Updates shrink if the mean square of cohorts' means falls below this part of their memories'."""
 Amounts = Mapping[Any, float]
 
 
@@ -90,8 +90,8 @@ class Aggregator:
     trust : float, optional
         α, from 0 to 1: how far memories are trusted; learnt if not given.
     memory : bool or path
-        Whether to keep each client's last update: in memory (True), in an empty folder, for models
-        that do not fit in memory once per client, or not at all (False), for the weights alone.
+        Where to keep each client's last update: in memory (True), or in an empty folder, for models
+        that do not fit in memory once per client. False keeps none, and leaves the weights alone.
     averaged : sequence of str
         Endings of the names of entries that are averaged by the weights, and not remembered.
         Integers are averaged and rounded in any case.
@@ -245,7 +245,7 @@ class Aggregator:
         members, rounds = self._members, self._aligner.rounds
         shares, given = self._shares, self._aligner.realised
         history = None if self._memory is None else self._memory.history
-        seen = self._took_part if history is None else history.seen
+        seen = np.zeros(len(names)) if history is None else history.seen
         advice = []
         if history is not None and self._per and not self._per[1]:
             _, old, new = history.evidence.tolist()
@@ -261,7 +261,7 @@ class Aggregator:
             gap=float(total_variation(shares, given)) if rounds else 0.0,
             effective_cohort_size=rounds / self._squares if rounds else 0.0,
             trust=self.trust,
-            expired=tuple(names[i] for i in members if self._took_part[i] and seen[i] <= 0),
+            expired=tuple(names[i] for i in members if seen[i] < 0),
             never=tuple(names[i] for i in members if not self._took_part[i]),
             advice=tuple(advice),
         )
@@ -410,9 +410,12 @@ class Aggregator:
         """Return a model with the entries that are remembered."""
         model = as_model(value, what=what)
         for key, shape in self._layout.items():
-            found = shape_of(model.leaves[key]) if key in model.leaves else "none"
+            found = shape_of(model.leaves[key]) if key in model.leaves else "nothing"
             if found != shape:
-                raise ModelError(f"{what} has at {key!r} {found}, where models so far have {shape}")
+                raise ModelError(
+                    f"{what} has {found} at {key!r}, where models so far had an array of shape "
+                    f"{shape}; give another model an Aggregator of its own"
+                )
         return model
 
     @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
@@ -522,7 +525,7 @@ def _as_amounts(importance: Amounts) -> dict[Any, float]:
         if not isinstance(name, str | int) or isinstance(name, bool):
             raise ImportanceError(f"client {shown(name)} has no name; use text or integers")
         if isinstance(amount, str):
-            raise ImportanceError(f"importance of client {quoted(name)} is the text {amount!r}")
+            raise ImportanceError(f"client {quoted(name)} has the text {amount!r}; give a number")
         try:
             amounts[name] = as_amount(amount, what="importance", positive=True)
         except OptionError as cause:
@@ -572,7 +575,7 @@ def _refuse_shared(models: Mapping[str, Model]) -> None:
 
 
 def _is_finite(array: Array, kind: np.dtype[Any]) -> bool:
-    """Return whether all entries are finite in a type; a sum tells as a rule, and is faster."""
+    """Return whether all entries are finite in a type; their sum, if finite, shows it faster."""
     array = array.astype(kind, copy=False) if kind.kind == "f" else array
     return bool(np.isfinite(array.sum())) or bool(np.isfinite(array).all())
 

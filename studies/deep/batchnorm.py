@@ -2,11 +2,12 @@
 
     python -m studies.deep.batchnorm --data pixels8.npz --out results/deep
 
-Data, clients, availability, cohorts, local training and measures are those of `studies.deep.run` at
-8 × 8, importance is uniform, and the network has batch norm where that has group norm: its weights
-are remembered, its running statistics averaged by the weights, its counters averaged and rounded.
-The rules are the plain average of the same state_dicts, `Aggregator`, and `Aggregator` without
-memory. Steps are chosen on seed 1000. What is finished is kept in OUT/batchnorm.csv.
+Data, clients, availability, local training and measures are those of `studies.deep.run` at 8 × 8;
+cohorts are other draws from the same laws. Importance is uniform, and the network has batch norm
+where that has group norm: its weights are remembered, its running statistics averaged by the
+weights of the round, its counters averaged and rounded. The rules are the plain average of the same
+state_dicts, `Aggregator`, and `Aggregator` without memory. Steps are chosen on seed 1000. What is
+finished is kept in OUT/batchnorm.csv.
 """
 
 import argparse
@@ -30,10 +31,10 @@ State = dict[str, torch.Tensor]
 COLUMNS = ("rule", "setting", "rounds", "seed", "step", "tail_loss", "test_accuracy")
 STEPS = (0.1, 0.2, 0.4, 0.8)
 RECORDS = 5
-"""Records in the last quarter."""
+"""Number of losses in the last quarter whose mean is the tail loss."""
 
 
-def plain(seed: int, n_clients: int) -> Callable[..., State]:
+def plain(n_clients: int) -> Callable[..., State]:
     """Return the average of the clients' models, all of the same size."""
 
     def aggregate(state: State, trained: dict[int, State], lr: float) -> State:
@@ -46,7 +47,7 @@ def plain(seed: int, n_clients: int) -> Callable[..., State]:
 def ours(memory: bool) -> Callable[..., Any]:
     """Return the rule of `fa.Aggregator`."""
 
-    def start(seed: int, n_clients: int) -> Callable[..., State]:
+    def start(n_clients: int) -> Callable[..., State]:
         aggregator = fa.Aggregator(dict.fromkeys(range(n_clients), 1.0), memory=memory)
         return lambda state, trained, lr: aggregator.aggregate(state, trained, lr=lr)
 
@@ -68,7 +69,7 @@ def network(world: World) -> torch.nn.Module:
 
 
 class Lane:
-    """A run of a rule."""
+    """A run: its data, cohorts, first model and batches, all from a seed. It runs once."""
 
     def __init__(self, world: World, setting: str, seed: int) -> None:
         torch.manual_seed(seed)
@@ -83,14 +84,16 @@ class Lane:
 
     def run(self, rule: str, step: float, rounds: int) -> tuple[float, float]:
         """Return the tail loss and the test accuracy."""
-        aggregate = RULES[rule](self.seed, self.design.n_clients)
+        aggregate = RULES[rule](self.design.n_clients)
         state: Any = {key: each.clone() for key, each in self.net.state_dict().items()}
         sizes = self.design.step_sizes(step, rounds)
         drawn, tail = self.draw(np.random.default_rng(self.seed), rounds), []
         for number, (cohort, lr) in enumerate(zip(drawn, sizes.tolist(), strict=True), start=1):
             trained = {int(client): self.train(state, int(client), lr) for client in cohort}
-            if trained:
-                state = aggregate(state, trained, lr)
+            try:
+                state = aggregate(state, trained, lr) if trained else state
+            except fa.errors.ModelError:  # it diverged
+                return np.inf, 0.0
             if 4 * number > 3 * rounds and number % max(rounds // 4 // RECORDS, 1) == 0:
                 tail.append(self.loss(state))
         return float(np.mean(tail)), self.accuracy(state)

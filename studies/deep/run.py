@@ -43,7 +43,7 @@ COLUMNS = (
 ON_CPU = 4
 """Lanes in one group on a CPU, where they train one after another."""
 FULL_COST = 7
-"""Full participation asks ten times as many clients: that many times fewer lanes together."""
+"""How many times fewer lanes of full participation run together: it asks ten times the clients."""
 
 
 class Study:

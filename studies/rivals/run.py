@@ -1,4 +1,4 @@
-"""Tune the steady rule on the settings of `fedavot reproduce rivals`, and compare it with others.
+"""Tune rules on the settings of `fedavot reproduce rivals`, and compare them with the average.
 
     python -m studies.rivals.run --phones FLASH300 --out results/rivals
 
@@ -39,12 +39,12 @@ def rule_of(name: str, importance: Any) -> Rule:
 def rows_of(setting: Setting, name: str, tuned: int) -> list[dict[str, Any]]:
     """Tune and run a rule; return the excess of each seed, or the tail loss without an optimum."""
     rule = rule_of(name, setting.instances[0].problem.shares)
-    chances = [
+    instances = [
         dataclasses.replace(one, seeds=tuple(s for s in one.seeds if s < rivals.TUNING + tuned))
         for one in setting.tuning
     ]
     own = dataclasses.replace(
-        setting, rules=(rule,), tuning=tuple(one for one in chances if one.seeds)
+        setting, rules=(rule,), tuning=tuple(one for one in instances if one.seeds)
     )
     with tempfile.TemporaryDirectory() as folder:
         found = tuning.conduct([own], Path(folder), progress=lambda *told: None)
@@ -65,10 +65,11 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     for row in rows:
         by_rule = found.setdefault((row["chosen"], row["setting"]), {})
         value = np.inf if row["value"] == "diverged" else float(row["value"])
-        by_rule.setdefault(row["rule"], {})[row["seed"]] = value
+        by_rule.setdefault(row["rule"], {})[str(row["seed"])] = value
+    names = [name for name in RULES if any(name in by_rule for by_rule in found.values())]
+    names += sorted({row["rule"] for row in rows} - {*RULES})
     lines = []
     for chosen in ("best", "common"):
-        names = [name for name in RULES if any(name in one for one in found.values())]
         lines += [f"\n### Steps: {chosen}\n", f"| setting | {' | '.join(names)} |"]
         lines.append("|---" * (len(names) + 1) + "|")
         for (which, setting), by_rule in found.items():

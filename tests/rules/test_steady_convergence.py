@@ -33,7 +33,7 @@ def double_precision():
 
 
 def remembering(said, **options):
-    """Return a player in whose rule everybody is remembered as said, for another two rounds."""
+    """Return a player in whose rule everybody is remembered as said, for another three rounds."""
     player = Player(rules.steady(P, **options))
     for cohort in (EVERYBODY, [0], [1], EVERYBODY, EVERYBODY):
         player.change(cohort, said)
@@ -193,12 +193,12 @@ def camps(rng, rounds):
 
 
 def as_rare_as_allowed(rng, rounds):
-    """Return cohorts of client 0 alone, and of the others one by one in every seventh round."""
+    """Return cohorts of one: in seven rounds each of the others once, then client 0 three times."""
     return [[1 + number % 7] if number % 7 < N - 1 else [0] for number in range(rounds)]
 
 
 def at_random(rng, rounds):
-    """Return random cohorts, with whoever would otherwise stay away for too long."""
+    """Return random cohorts, with everybody who would otherwise stay away for too long."""
     last, cohorts = np.full(N, -1), []
     for number in range(rounds):
         there = np.flatnonzero((rng.random(N) < 0.15) | (number - last >= WITHIN))

@@ -9,10 +9,10 @@ a little of the earlier ones. Without evidence there is no trust. It is regresse
 move the model: memories predict what is peculiar to a client well, and the direction that all
 clients share badly.
 
-A memory *expires* once its client has been away for `PATIENCE` times as long as any client that has
-come back: nothing shows that memories of that age are still right, and the memory of a client that
-never returns would push for ever. Its client then counts as new. Absences are counted in rounds in
-which some client took part.
+A memory *expires* once its client has been away for more than `PATIENCE` times the longest absence
+from which a client has returned: nothing shows that memories of that age are still right, and that
+of a client that never returns would push for ever. Its client then counts as new. Absences are
+counted in rounds in which some client took part.
 
 These are pure functions of a few numbers per client, in any array library with the interface that
 NumPy and JAX share. The linear algebra on models is in `_memory` (JAX) and `_server` (NumPy).
@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 FORGETTING = 0.97
 """Factor on earlier evidence per round: a window of about thirty rounds."""
 PATIENCE = 1.25
-"""Where clients come at random, the longest of n absences is next exceeded with chance 1/n, and a
-quarter more of it with n^−1.25: late in training hardly any memory expires by chance. With more
-patience, memories of the first rounds push for longer."""
+"""Where clients come at random, an absence exceeds the longest of n others with chance about 1/n,
+and exceeds it by a quarter with about n^−1.25: late in training hardly any memory expires by
+chance. With more patience, memories of the first rounds push for longer."""
 
 
 class History(NamedTuple):

@@ -2,8 +2,8 @@
 
 The formulas are those of `_memory`; who is remembered, whose memory expires and the trust come from
 `_history`. Models are taken a part at a time, so that what is computed stays in the processor's
-cache: the arrays of a round are read once, and nothing of the size of a model is made but its
-result and the mean of the memories.
+cache: the arrays of a round are read once, and nothing of the size of a model is made but the
+result, the sum of the memories and the clients' new rows.
 """
 
 import os
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
-from fedavot.rules._history import History, Turn, begin, gains, learn, trust
+from fedavot.rules._history import History, begin, gains, learn, trust
 from fedavot.rules._rows import Rows
 
 Array = NDArray[Any]
@@ -56,24 +56,20 @@ class ServerMemory:
     trust_given: float = float("nan")
     correction: float = 0.0
     damping: float = 0.0
-    history: History = field(default_factory=lambda: new_history(0))
+    history: History = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.history.seen.size == 0:
-            self.history = new_history(self.importance.size)
+        seen = np.zeros(self.importance.size, np.int64)
+        self.history = History(np.int64(0), seen, np.int64(1), np.zeros(3))
 
     @property
     def trust(self) -> float:
         """α of the next round."""
         return float(trust(self.history) if np.isnan(self.trust_given) else self.trust_given)
 
-    def remembers(self, client: int) -> bool:
-        """Return whether a client has a memory that counts."""
-        return client < self.history.seen.size and bool(self.history.seen[client] > 0)
-
     def drift(self, client: int) -> Array | None:
         """Return what a client may add to its gradients, κ (y_i − ŷ); None without a memory."""
-        if not (self.correction and self.remembers(client)):
+        if not self.correction or self.history.seen[client] <= 0:
             return None
         row = np.empty_like(self.total)
         self.rows.read(client, 0, row)
@@ -81,7 +77,7 @@ class ServerMemory:
         return np.asarray(self.correction * (row - mean), self.total.dtype)
 
     def share(self, counts: NDArray[np.bool_]) -> float:
-        """Return the importance of clients with a memory that counts; 1 if there are none."""
+        """Return the importance of the clients that count; 1 if there are none."""
         return float(self.importance[counts].sum()) or 1.0
 
     def reweigh(self, importance: Floats) -> None:
@@ -109,11 +105,6 @@ class ServerMemory:
             self.rows.forget(client)
         self.history, self.importance = history, importance
         self.total = total.astype(self.total.dtype)
-
-
-def new_history(n_clients: int) -> History:
-    """Return the history before the first round."""
-    return History(np.int64(0), np.zeros(n_clients, np.int64), np.int64(1), np.zeros(3))
 
 
 class Round:
@@ -148,7 +139,6 @@ class Round:
         present[cohort] = True
         self.kind = memory.total.dtype
         self._memory, self._cohort = memory, cohort.tolist()
-        self._turn: Turn
         self._turn, self._history = begin(memory.history, present)
         self._expired = np.flatnonzero(self._turn.expired).tolist()
         self._back = self._turn.returning[cohort]

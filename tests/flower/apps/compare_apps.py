@@ -98,6 +98,9 @@ FEDERATIONS = {
     "logistic regression, clients alike": Federation(
         "quickstart_sklearn", 20, 60, independent(RATES), loss="test_logloss"
     ),
+    "logistic regression, everybody there": Federation(
+        "quickstart_sklearn", 20, 60, independent(np.ones(20)), loss="test_logloss"
+    ),
     "incomes, clients stay and leave for long": Federation(
         "fl_tabular", 12, 120, sticky(np.linspace(0.15, 0.6, 12), 15)
     ),
