@@ -129,10 +129,10 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
     alpha = jnp.where(jnp.isnan(constants.trust), trust(state.history), constants.trust)
     turn, history = begin(state.history, present, expires=constants.expires)
 
-    def of_members(values: Any) -> Any:
-        return values.at[members].get(mode="fill", fill_value=0)
-
-    back, absence = of_members(turn.returning), of_members(turn.absence)
+    there = members < n_clients
+    back, absence, shares = (
+        pick(values, members) * there for values in (turn.returning, turn.absence, state.importance)
+    )
     old = jax.tree.map(
         lambda leaf: jnp.where(along(back, leaf), leaf, 0), pick(state.last, members)
     )
@@ -146,20 +146,21 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
     )
     total = _without(state, turn.expired)
     part = jnp.where(constants.expires, (report.weights * back).sum(), 1.0)
+    innovations = jax.tree.map(lambda now, last: now - alpha * last, new, old)
     change = plus(
         scaled(alpha * part, _mean(state, total, turn.remembered)),
-        weighted(report.weights, minus(new, scaled(alpha, old))),
+        weighted(report.weights, innovations),
     )
     moved = plus(params, scaled(jnp.where(present.any(), span, 0), change))
 
     means = [weighted(report.weights * back, table) for table in (new, old)]
     products = jnp.stack([_dot(*means), _dot(means[1], means[1]), _dot(means[0], means[0])])
     gain = gains(absence, constants.damping).astype(constants.damping.dtype)
-    news = jax.tree.map(lambda leaf: along(gain, leaf) * leaf, minus(new, old))
+    news = jax.tree.map(lambda now, last: along(gain, now) * (now - last), new, old)
     after = state._replace(
         history=learn(history, products, turn),
         last=put(state.last, members, plus(old, news)),
-        total=plus(total, weighted(of_members(state.importance), news)),
+        total=plus(total, weighted(shares, news)),
     )
     return moved, after
 
@@ -180,8 +181,8 @@ def _without(state: Memory, expired: Any) -> Params:
         expired, total = left
         client = expired.argmax()
         share = state.importance[client]
-        gone = jax.tree.map(lambda leaf: share * leaf[client], state.last)
-        return expired.at[client].set(False), minus(total, gone)
+        total = jax.tree.map(lambda sums, rows: sums - share * rows[client], total, state.last)
+        return expired.at[client].set(False), total
 
     return jax.lax.while_loop(lambda left: left[0].any(), drop, (expired, state.total))[1]
 

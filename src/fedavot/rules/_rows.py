@@ -60,11 +60,12 @@ class RowsInMemory:
         self._next = {}
         new = list(clients)
         missing = len(new) - len(self._spare)
-        refuse_if_too_large(
-            missing * self._size * self._dtype.itemsize,
-            what=f"the memory of {missing} more clients",
-            remedy="keep it in a folder, or go without: memory=folder, memory=False",
-        )
+        if missing > 0:
+            refuse_if_too_large(
+                missing * self._size * self._dtype.itemsize,
+                what=f"the memory of {missing} more clients",
+                remedy="keep it in a folder, or go without: memory=folder, memory=False",
+            )
         self._spare += [np.empty(self._size, self._dtype) for _ in range(missing)]
         self._next = {client: self._spare.pop() for client in new}
 

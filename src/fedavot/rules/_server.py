@@ -150,13 +150,12 @@ class Round:
         sums = [weights, memory.importance[cohort] * gain, weights * self._back]
         self._sums = np.stack(sums).astype(self.kind)
         columns = 1.0 / spans, memory.correction * (self._back & corrected), gain
-        self._scale, self._path, self._gain = (self._column(column) for column in columns)
+        self._scale, self._path, self._gain = (
+            np.asarray(column, self.kind)[:, None] for column in columns
+        )
         self._total = np.empty_like(memory.total)
         self._products = np.zeros(3)
         memory.rows.begin(self._cohort)
-
-    def _column(self, values: Floats) -> Array:
-        return np.asarray(values, self.kind)[:, None]
 
     def change(self, at: int, updates: Sequence[Array], base: Array | None, out: Array) -> None:
         """Write the change of the model's entries from ``at`` on into ``out``.
