@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -126,6 +127,16 @@ def test_images_of_classes_in_folders_are_read_and_averaged(tmp_path):
     small = data.pooled(train_images.pixels, 2)
     assert small.shape == (10, 2, 2, 3)
     assert ((small[:, 0, 0, 0] >= 200) == (train_images.labels == 1)).all()
+
+
+def test_images_of_one_file_per_class_are_read_without_those_that_have_no_pixels(tmp_path):
+    for label in range(10):
+        images = [[label] * 784] * 3 + [[]]
+        (tmp_path / f"{label}.json").write_text(json.dumps({"data": images}))
+    train_images, test_images = data.read(tmp_path)
+    assert (train_images.labels.size, test_images.labels.size) == (25, 5)
+    assert train_images.pixels.shape == (25, 28, 28, 1)
+    assert (train_images.pixels[:, 5, 5, 0] == train_images.labels).all()
 
 
 def test_the_published_design_asks_all_who_are_available(prepared):

