@@ -50,9 +50,9 @@ class Steady(Literal):
         return model + span * change
 
     def expire(self, cohort):
-        """Forget those who are away for longer than anybody who came back."""
+        """Forget those who are away for a quarter longer than anybody who came back."""
         for i in cohort:
             self.longest = max(self.longest, self.round - self.seen.get(i, self.round))
-        gone = {i for i in self.y if self.round - self.seen[i] > self.longest}
+        gone = {i for i in self.y if self.round - self.seen[i] > 1.25 * self.longest}
         self.y = {i: y for i, y in self.y.items() if i not in gone}
         self.expired |= gone
