@@ -169,8 +169,10 @@ def test_weights_are_in_the_order_of_the_round_and_sum_to_one():
 def test_a_round_without_clients_changes_nothing():
     aggregator = fa.Aggregator(IMPORTANCE)
     model = play(aggregator, 5)
+    weights = aggregator.weights
     assert aggregator.aggregate(model, {}) is model
-    assert (aggregator.weights, aggregator.report().rounds) == ({}, 5)
+    assert aggregator.aggregate(model, {}, steps=5, lr=0.1) is model
+    assert (aggregator.weights, aggregator.report().rounds) == (weights, 5)
 
 
 # Kinds of models.
@@ -276,6 +278,32 @@ def test_a_network_trained_for_everybody_without_a_copy_is_refused():
     with pytest.raises(ModelError, match=r"client 'b' and the model of client 'a' are .*copies"):
         aggregator.aggregate(start, {"a": net.state_dict(), "b": net.state_dict()})
     aggregator.aggregate(start, {"a": net.state_dict()})
+    norm = torch.nn.BatchNorm1d(2)
+    key = "num_batches_tracked"
+    shared = norm.state_dict() | {key: norm.num_batches_tracked.clone()}
+    with pytest.raises(ModelError, match="client 'a' and the model are the same tensors"):
+        fa.Aggregator({"a": 1}).aggregate(norm.state_dict(), {"a": shared})
+
+
+def test_integers_on_which_all_agree_stay_as_they_are_and_others_stay_within_their_type():
+    large, model = np.iinfo(np.int64).max, {"w": np.zeros(1), "n": np.array([0, 2**53 + 1])}
+    model["n"][0] = large
+    alike = {name: {"w": np.ones(1), "n": model["n"].copy()} for name in "ab"}
+    moved = fa.Aggregator({"a": 1, "b": 2}).aggregate(model, alike)
+    np.testing.assert_array_equal(moved["n"], model["n"])
+    bytes_ = {"w": np.zeros(1), "n": np.array([250, 3], np.uint8)}
+    update = {"w": np.ones(1), "n": np.array([10, -5], np.int64)}
+    moved = fa.Aggregator({"a": 1}).apply(bytes_, {"a": update})
+    np.testing.assert_array_equal(moved["n"], np.array([255, 0], np.uint8))
+
+
+def test_a_constant_that_was_not_finite_may_be_left_out_after_it_was_refused(tmp_path):
+    aggregator = fa.Aggregator({"a": 1, "b": 1}, memory=tmp_path / "rows")
+    model, mask = {"w": np.zeros(2)}, {"mask": np.array([0.0, -np.inf])}
+    with pytest.raises(ModelError, match="'mask'.*leave out"):
+        aggregator.aggregate(model | mask, {"a": {"w": np.ones(2)} | mask})
+    assert not (tmp_path / "rows").exists()
+    np.testing.assert_array_equal(aggregator.aggregate(model, {"a": {"w": np.ones(2)}})["w"], 1)
 
 
 def test_entries_may_change_their_order():

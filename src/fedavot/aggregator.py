@@ -418,21 +418,34 @@ class Aggregator:
                 )
         return model
 
-    @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
-    def _round(self, model: Any, updates: Any, steps: Any, lr: Any, *, are_models: bool) -> Any:
-        """Check everything, then aggregate."""
+    def _as_models(self, model: Any, updates: Any, are_models: bool) -> dict[str, Model]:
+        """Return the server's model and the clients' models or updates, checked."""
         if not isinstance(updates, Mapping):
             what = "trained" if are_models else "updates"
             raise ModelError(f"{what} is {shown(updates)}; give a mapping from client to model")
-        base = self._as_model(model, what="the model")
-        layout = self._layout or self._laid_out(base)
-        cohort = np.array([self._index_of(name) for name in updates], np.int64)
-        given = {}
+        models = {"the model": self._as_model(model, what="the model")}
+        for name in updates:
+            self._index_of(name)
         for name, value in updates.items():
             who = f"the {'model' if are_models else 'update'} of client {quoted(name)}"
-            given[who] = as_model(value, what=who)
-            _refuse_unlike(base, given[who], who)
-        _refuse_shared({"the model": base, **given})
+            models[who] = as_model(value, what=who)
+            _refuse_unlike(models["the model"], models[who], who)
+        _refuse_shared(models)
+        if not self._layout:  # what has to be left out must not become part of the layout
+            for key in models["the model"].leaves:
+                if not all(np.isfinite(as_numpy(m.leaves[key])).all() for m in models.values()):
+                    _refuse_not_finite(key, models)
+        return models
+
+    @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
+    def _round(self, model: Any, updates: Any, steps: Any, lr: Any, *, are_models: bool) -> Any:
+        """Check everything, then aggregate."""
+        models = self._as_models(model, updates, are_models)
+        if len(models) == 1:
+            return model
+        base, *given = models.values()
+        layout = self._layout or self._laid_out(base)
+        cohort = np.array([self._index_of(name) for name in updates], np.int64)
         per = (steps is not None, lr is not None)
         if self._per not in (None, per):
             raise OptionError(
@@ -441,9 +454,6 @@ class Aggregator:
             )
         spans = _as_steps(steps, list(updates))
         spans *= 1.0 if lr is None else as_amount(lr, what="lr", positive=True)
-        if not cohort.size:
-            self._weights = {}
-            return model
         weights = self._aligner.weights(cohort)
         if not self._layout:
             self._begin(base, layout)
@@ -454,7 +464,7 @@ class Aggregator:
         arrays, at = {}, 0
         for key, leaf in (layout | base.leaves).items():  # rows are in the order of the layout
             first = as_numpy(leaf).reshape(-1)
-            others = [as_numpy(each.leaves[key]).reshape(-1) for each in given.values()]
+            others = [as_numpy(each.leaves[key]).reshape(-1) for each in given]
             start = first if are_models else None
             if turn is not None and key in layout:
                 arrays[key] = np.empty(first.size, turn.kind)
@@ -465,7 +475,7 @@ class Aggregator:
                 shares = weights @ spans * weights / spans if key in layout else weights
                 arrays[key] = _averaged(first, others, shares, are_models)
             if not _is_finite(arrays[key], first.dtype):
-                _refuse_not_finite(key, {"the model": base, **given})
+                _refuse_not_finite(key, models)
         result = self._model = base.like(arrays)
         if turn is not None:
             turn.end()
@@ -548,9 +558,10 @@ def _as_steps(steps: Any, names: list[Any]) -> Floats:
 
 def _refuse_unlike(base: Model, given: Model, who: str) -> None:
     """Refuse a model or update with other entries than the server's model."""
-    for key in base.leaves.keys() ^ given.leaves.keys():
-        number = "no" if key in base.leaves else "an"
-        raise ModelError(f"{who} has {number} entry {key!r}, unlike the server's model")
+    for key in [*base.leaves, *given.leaves]:
+        if (key in base.leaves) != (key in given.leaves):
+            number = "no" if key in base.leaves else "an"
+            raise ModelError(f"{who} has {number} entry {key!r}, unlike the server's model")
     for key, leaf in base.leaves.items():
         found, wanted = shape_of(given.leaves[key]), shape_of(leaf)
         if found != wanted:
@@ -560,12 +571,11 @@ def _refuse_unlike(base: Model, given: Model, who: str) -> None:
 
 
 def _refuse_shared(models: Mapping[str, Model]) -> None:
-    """Refuse models that are the same tensors of PyTorch: training one has changed the other."""
+    """Refuse models with the same tensors of floats: training one has changed the other."""
     owners: dict[frozenset[int], str] = {}
     for who, model in models.items():
-        places = frozenset(
-            leaf.data_ptr() for leaf in model.leaves.values() if hasattr(leaf, "data_ptr")
-        )
+        leaves = [leaf for leaf in model.leaves.values() if is_float(leaf)]
+        places = frozenset(leaf.data_ptr() for leaf in leaves if hasattr(leaf, "data_ptr"))
         if places and places in owners:
             raise ModelError(
                 f"{who} and {owners[places]} are the same tensors, so that training one changes "
@@ -584,7 +594,9 @@ def _refuse_not_finite(key: str, models: Mapping[str, Model]) -> NoReturn:
     """Say which model or update has an entry that is not finite."""
     for who, model in models.items():
         if not np.isfinite(as_numpy(model.leaves[key])).all():
-            remedy = "go back to an earlier one" if who == "the model" else "leave this client out"
+            remedy = "leave this client out"
+            if who == "the model":
+                remedy = "go back to an earlier one, or leave out constants such as masks"
             raise ModelError(f"{who} is not finite at {key!r}; {remedy}")
     who = max(list(models)[1:], key=lambda who: np.abs(as_numpy(models[who].leaves[key])).max())
     raise ModelError(f"{who} is too large at {key!r} for the model's type; leave this client out")
@@ -596,4 +608,9 @@ def _averaged(first: Array, others: Sequence[Array], weights: Floats, are_models
     moved = first.astype(kind) * kind.type(1.0 - weights.sum() if are_models else 1.0)
     for weight, other in zip(weights.tolist(), others, strict=True):
         moved += np.multiply(other, weight, dtype=kind)
-    return np.asarray(moved if first.dtype.kind == "f" else np.rint(moved))
+    if first.dtype.kind == "f":
+        return np.asarray(moved)
+    alike = np.all([other == (first if are_models else 0) for other in others], axis=0)
+    if first.dtype.kind != "b":
+        moved = np.clip(moved, np.iinfo(first.dtype).min, np.iinfo(first.dtype).max)
+    return np.where(alike, first, np.rint(moved).astype(first.dtype))
