@@ -289,12 +289,10 @@ class Aggregator:
         arrays = {f"aligner.{key}": value for key, value in aligner.items()}
         arrays |= {"amounts": self._amounts, "took_part": self._took_part}
         if memory is not None:
-            arrays["total"] = memory.total
+            header |= {"kind": memory.rows.dtype.name, "size": memory.rows.size}
             arrays |= {f"history.{key}": value for key, value in memory.history._asdict().items()}
-            for client in np.flatnonzero(memory.history.seen > 0).tolist():
-                if isinstance(rows, RowsInMemory):
-                    arrays[f"row.{client}"] = row = np.empty_like(memory.total)
-                    rows.read(client, 0, row)
+        if isinstance(rows, RowsInMemory):
+            arrays |= {f"row.{client}": row for client, row in rows.arrays.items()}
         if isinstance(rows, RowsOnDisk):
             header |= {"mark": rows.before_save(), "places": list(rows.places.items())}
         write_archive(path, arrays | {"header": np.array(json.dumps(header))})
@@ -352,20 +350,16 @@ class Aggregator:
         self._weights = dict(header["weights"])
         self._squares, self._corrects = header["squares"], set(header["corrects"])
         self._per = None if header["per"] is None else tuple(header["per"])
-        if "total" not in arrays:
+        if "kind" not in header:
             return
-        total = arrays["total"]
-        rows: Rows
+        saved = {}
         if isinstance(self._where, str):
-            places, mark = dict(header["places"]), header["mark"]
-            rows = RowsOnDisk(self._where, total.size, total.dtype, mark=mark, places=places)
-        else:
-            rows = RowsInMemory(total.size, total.dtype)
-            for client, row in under("row.").items():
-                rows.begin([int(client)])
-                rows.write(int(client), 0, row)
-                rows.end()
-        self._memory = self._new_memory(rows, total)
+            saved = {"mark": header["mark"], "places": dict(header["places"])}
+        self._memory = self._new_memory(header["size"], np.dtype(header["kind"]), **saved)
+        for client, row in under("row.").items():
+            self._memory.rows.begin([int(client)])
+            self._memory.rows.write(int(client), 0, row)
+            self._memory.rows.end()
         self._memory.history = History(*(arrays[f"history.{key}"] for key in History._fields))
 
     @property
@@ -444,7 +438,6 @@ class Aggregator:
         if len(models) == 1:
             return model
         base, *given = models.values()
-        layout = self._layout or self._laid_out(base)
         cohort = np.array([self._index_of(name) for name in updates], np.int64)
         per = (steps is not None, lr is not None)
         if self._per not in (None, per):
@@ -456,8 +449,8 @@ class Aggregator:
         spans *= 1.0 if lr is None else as_amount(lr, what="lr", positive=True)
         weights = self._aligner.weights(cohort)
         if not self._layout:
-            self._begin(base, layout)
-        turn = None
+            self._begin(base)
+        layout, turn = self._layout, None
         if self._memory is not None:
             used = np.isin(cohort, list(self._corrects))
             turn = Round(self._memory, cohort, weights, spans=spans, corrected=used)
@@ -465,11 +458,9 @@ class Aggregator:
         for key, leaf in (layout | base.leaves).items():  # rows are in the order of the layout
             first = as_numpy(leaf).reshape(-1)
             others = [as_numpy(each.leaves[key]).reshape(-1) for each in given]
-            start = first if are_models else None
             if turn is not None and key in layout:
                 arrays[key] = np.empty(first.size, turn.kind)
-                turn.change(at, others, start, arrays[key])
-                arrays[key] += first
+                turn.move(at, others, first, arrays[key], are_models=are_models)
                 at += first.size
             else:
                 shares = weights @ spans * weights / spans if key in layout else weights
@@ -488,34 +479,30 @@ class Aggregator:
         self._corrects -= set(cohort.tolist())
         return result
 
-    def _laid_out(self, model: Model) -> dict[str, tuple[int, ...]]:
-        """Return the entries that are remembered, with their shapes."""
-        return {
+    def _begin(self, model: Model) -> None:
+        """Take over which entries are remembered, and make room for them."""
+        layout = {
             key: shape_of(leaf)
             for key, leaf in model.leaves.items()
             if is_float(leaf) and not key.endswith(self._averaged)
         }
-
-    def _begin(self, model: Model, layout: dict[str, tuple[int, ...]]) -> None:
-        """Make room for the memory of models like this one."""
+        kinds = (as_numpy(model.leaves[key]).dtype for key in layout)
         if self._where is not False:
             size = sum(int(np.prod(shape)) for shape in layout.values())
-            kinds = (as_numpy(model.leaves[key]).dtype for key in layout)
-            kind = np.result_type(np.float32, *kinds)
-            rows: Rows = (
-                RowsOnDisk(self._where, size, kind)
-                if isinstance(self._where, str)
-                else RowsInMemory(size, kind)
-            )
-            self._memory = self._new_memory(rows, np.zeros(size, kind))
+            self._memory = self._new_memory(size, np.result_type(np.float32, *kinds))
         self._layout = layout
 
-    def _new_memory(self, rows: Rows, total: Array) -> ServerMemory:
+    def _new_memory(self, size: int, kind: np.dtype[Any], **saved: Any) -> ServerMemory:
+        """Make room for the memory of models of a size, or take up the rows of a saved state."""
+        rows: Rows
+        if isinstance(self._where, str):
+            rows = RowsOnDisk(self._where, size, kind, **saved)
+        else:
+            rows = RowsInMemory(size, kind)
         constants = self._constants
         return ServerMemory(
             self._shares,
             rows,
-            total,
             trust_given=constants["trust"],
             correction=constants["correction"],
             damping=constants["damping"],

@@ -264,10 +264,10 @@ def test_a_lower_precision_reply_is_remembered_in_the_models(tmp_path):
     np.testing.assert_allclose(ends[0], ends[1], atol=0.25 * 2.0**-11)
 
 
-def test_the_file_takes_a_model_per_client_and_one_per_reply(tmp_path):
+def test_the_file_takes_a_model_per_client_and_their_sum_and_as_many_per_round(tmp_path):
     start = {"w": np.zeros((10, 3), np.float32), "b": np.zeros(2, np.float32), "n": np.array(1)}
     remembering(tmp_path).start(federation(4, towards(0.4)), record_of(start), 2)
-    assert (tmp_path / "memory.rows").stat().st_size == 2 * 4 * 32 * 4
+    assert (tmp_path / "memory.rows").stat().st_size == 2 * (4 + 1) * 32 * 4
 
 
 def test_too_little_room_is_said_before_anybody_trains(tmp_path, monkeypatch):

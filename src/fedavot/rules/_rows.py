@@ -29,6 +29,9 @@ ROWS, MARKS = "memory.rows", "memory.json"
 class Rows(Protocol):
     """Where the rows are. A row is read and written in parts, from entry ``at``."""
 
+    size: int
+    dtype: np.dtype[Any]
+
     def begin(self, clients: Iterable[int]) -> None:
         """Make room for new rows of these clients, or refuse; drop what an earlier round wrote."""
 
@@ -49,8 +52,9 @@ class RowsInMemory:
     """Rows as arrays."""
 
     def __init__(self, size: int, dtype: Any) -> None:
-        self._size, self._dtype = size, np.dtype(dtype)
-        self._rows: dict[int, Row] = {}
+        self.size, self.dtype = size, np.dtype(dtype)
+        self.arrays: dict[int, Row] = {}
+        """The rows in use, by client."""
         self._next: dict[int, Row] = {}
         self._spare: list[Row] = []
 
@@ -62,16 +66,16 @@ class RowsInMemory:
         missing = len(new) - len(self._spare)
         if missing > 0:
             refuse_if_too_large(
-                missing * self._size * self._dtype.itemsize,
+                missing * self.size * self.dtype.itemsize,
                 what=f"the memory of {missing} more clients",
                 remedy="keep it in a folder, or go without: memory=folder, memory=False",
             )
-        self._spare += [np.empty(self._size, self._dtype) for _ in range(missing)]
+        self._spare += [np.empty(self.size, self.dtype) for _ in range(missing)]
         self._next = {client: self._spare.pop() for client in new}
 
     def read(self, client: int, at: int, row: Row) -> None:
         """Read part of a row."""
-        row[:] = self._rows[client][at : at + row.size]
+        row[:] = self.arrays[client][at : at + row.size]
 
     def write(self, client: int, at: int, row: Row) -> None:
         """Write part of a new row."""
@@ -79,13 +83,13 @@ class RowsInMemory:
 
     def end(self) -> None:
         """Use the new rows; keep the old ones for the next round."""
-        self._spare = [self._rows[client] for client in self._next if client in self._rows]
-        self._rows |= self._next
+        self._spare = [self.arrays[client] for client in self._next if client in self.arrays]
+        self.arrays |= self._next
         self._next = {}
 
     def forget(self, client: int) -> None:
         """Free a row."""
-        self._rows.pop(client, None)
+        self.arrays.pop(client, None)
 
 
 class RowsOnDisk:
@@ -110,9 +114,8 @@ class RowsOnDisk:
         mark: str = "",
         places: Mapping[int, int] | None = None,
     ) -> None:
-        self.folder = Path(folder)
-        self._entry = np.dtype(dtype).itemsize
-        self._row: int = size * self._entry
+        self.folder, self.size, self.dtype = Path(folder), size, np.dtype(dtype)
+        self._row: int = size * self.dtype.itemsize
         self._marks = self.folder / MARKS
         if mark:
             self._refuse_without(mark)
@@ -155,13 +158,13 @@ class RowsOnDisk:
 
     def read(self, client: int, at: int, row: Row) -> None:
         """Read part of a row."""
-        start = self.places[client] * self._row + at * self._entry
+        start = self.places[client] * self._row + at * self.dtype.itemsize
         if os.preadv(self._file, [row.data], start) != row.nbytes:
             raise self._cut_off()
 
     def write(self, client: int, at: int, row: Row) -> None:
         """Write part of a new row."""
-        os.pwrite(self._file, row.data, self._next[client] * self._row + at * self._entry)
+        os.pwrite(self._file, row.data, self._next[client] * self._row + at * self.dtype.itemsize)
 
     def end(self) -> None:
         """Use the new rows."""

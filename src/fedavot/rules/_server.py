@@ -3,7 +3,7 @@
 The formulas are those of `_memory`; who is remembered, whose memory expires and the trust come from
 `_history`. Models are taken a part at a time, so that what is computed stays in the processor's
 cache: the arrays of a round are read once, and nothing of the size of a model is made but the
-result, the sum of the memories and the clients' new rows.
+result and new rows. The sum of the memories is a row beside those of the clients.
 """
 
 import os
@@ -26,6 +26,8 @@ MOST_THREADS = 4
 """More would wait for the computer's memory."""
 FEW_PARTS = 8
 """Fewer parts than this are not worth threads."""
+TOTAL = -1
+"""The row of Σ p_i y_i over the clients with a memory; it is there once there was a round."""
 SAME = 1e-12
 """Difference, relative to the largest importance, up to which importance counts as unchanged."""
 
@@ -39,9 +41,7 @@ class ServerMemory:
     importance : float array, shape (n_clients,)
         p.
     rows : Rows
-        y_i, for every client that has a memory.
-    total : array, shape (n_entries,)
-        Σ p_i y_i over the clients with a memory.
+        y_i, for every client that has a memory, and their sum.
     trust_given : float
         α; NaN if it is learnt.
     correction, damping : float
@@ -52,7 +52,6 @@ class ServerMemory:
 
     importance: Floats
     rows: Rows
-    total: Array
     trust_given: float = float("nan")
     correction: float = 0.0
     damping: float = 0.0
@@ -71,10 +70,13 @@ class ServerMemory:
         """Return what a client may add to its gradients, κ (y_i − ŷ); None without a memory."""
         if not self.correction or self.history.seen[client] <= 0:
             return None
-        row = np.empty_like(self.total)
+        mean = self._row(TOTAL) / self.share(self.history.seen > 0)
+        return np.asarray(self.correction * (self._row(client) - mean), self.rows.dtype)
+
+    def _row(self, client: int) -> Array:
+        row = np.empty(self.rows.size, self.rows.dtype)
         self.rows.read(client, 0, row)
-        mean = self.total / self.share(self.history.seen > 0)
-        return np.asarray(self.correction * (row - mean), self.total.dtype)
+        return row
 
     def share(self, counts: NDArray[np.bool_]) -> float:
         """Return the importance of the clients that count; 1 if there are none."""
@@ -94,21 +96,24 @@ class ServerMemory:
         before = self.importance[known]
         factor = importance[known].sum() / (before.sum() or 1.0)
         changes = np.abs(importance[known] - factor * before)
+        total = np.zeros(self.rows.size if self.history.rounds else 0)
         if not left and changes.max(initial=0.0) <= SAME * importance.max():
-            total = self.total * self.total.dtype.type(factor)
+            if self.history.rounds:
+                total = self._row(TOTAL) * self.rows.dtype.type(factor)
         else:
-            total, row = np.zeros(self.total.size), np.empty_like(self.total)
             for client in known.tolist():
-                self.rows.read(client, 0, row)
-                total += importance[client] * row
+                total += importance[client] * self._row(client)
+        if self.history.rounds:
+            self.rows.begin([TOTAL])
+            self.rows.write(TOTAL, 0, total.astype(self.rows.dtype))
+            self.rows.end()
         for client in left:
             self.rows.forget(client)
         self.history, self.importance = history, importance
-        self.total = total.astype(self.total.dtype)
 
 
 class Round:
-    """A round of a `ServerMemory`: `change` for each stretch of the model's entries, then `end`.
+    """A round of a `ServerMemory`: `move` for each stretch of the model's entries, then `end`.
 
     The memory is unchanged until `end`; a round that is not ended never was.
 
@@ -137,7 +142,7 @@ class Round:
     ) -> None:
         present = np.zeros(memory.importance.size, bool)
         present[cohort] = True
-        self.kind = memory.total.dtype
+        self.kind = memory.rows.dtype
         self._memory, self._cohort = memory, cohort.tolist()
         self._turn, self._history = begin(memory.history, present)
         self._expired = np.flatnonzero(self._turn.expired).tolist()
@@ -147,86 +152,129 @@ class Round:
         part = float(weights @ self._back) / memory.share(self._turn.remembered)
         self._before, self._part = self.kind.type(1.0 / before), self.kind.type(part)
         gain = gains(self._turn.absence[cohort], memory.damping)
-        sums = [weights, memory.importance[cohort] * gain, weights * self._back]
-        self._sums = np.stack(sums).astype(self.kind)
+        shares = memory.importance[cohort] * gain
+        sums = weights, weights * self._back, np.append(shares, -shares)
+        self._sums = [each.astype(self.kind) for each in sums]
         columns = 1.0 / spans, memory.correction * (self._back & corrected), gain
         self._scale, self._path, self._gain = (
             np.asarray(column, self.kind)[:, None] for column in columns
         )
-        self._total = np.empty_like(memory.total)
+        self._scaled, self._damped = (self._scale != 1.0).any(), (self._gain != 1.0).any()
         self._products = np.zeros(3)
-        memory.rows.begin(self._cohort)
+        # Room for what is computed of a part, for each thread, is made once: it would cost more
+        # than the work itself to make it for every part.
+        number, size = len(self._cohort), memory.rows.size
+        self._step_size = max(min(PART // number, size), 1)
+        self._threads = min(os.cpu_count() or 1, MOST_THREADS)
+        if size < FEW_PARTS * self._step_size:
+            self._threads = 1
+        self._rooms = np.empty((self._threads, 2 * number + 4, self._step_size), self.kind)
+        memory.rows.begin([*self._cohort, TOTAL])
 
-    def change(self, at: int, updates: Sequence[Array], base: Array | None, out: Array) -> None:
-        """Write the change of the model's entries from ``at`` on into ``out``.
+    def move(
+        self, at: int, updates: Sequence[Array], base: Array, out: Array, *, are_models: bool
+    ) -> None:
+        """Write the model's entries from ``at`` on, after the round, into ``out``.
 
         Parameters
         ----------
         at : int
             Where these entries begin in a row.
         updates : sequence of n_members arrays, shape (n_entries,)
-            The clients' updates; their models, if ``base`` is given.
-        base : array of shape (n_entries,), optional
-            The model that they started from.
+            The clients' updates, or their models.
+        base : array of shape (n_entries,)
+            The model before the round.
         out : array of shape (n_entries,)
-            Gets the change. It is not finite where some update is not.
+            Gets the entries. They are not finite where some update is not.
+        are_models : bool
+            Whether ``updates`` are models that were trained from ``base``.
         """
-        step = max(PART // len(self._cohort), 1)
+        starts, step = range(0, out.size, self._step_size), self._step_size
+        parts = [slice(start, min(start + step, out.size)) for start in starts]
 
-        def one(first: int) -> Floats:
-            part = slice(first, min(first + step, out.size))
-            new = np.empty((len(updates), part.stop - first), self.kind)
-            with np.errstate(invalid="ignore", over="ignore"):
-                for row, update in zip(new, updates, strict=True):
-                    if base is None:
-                        row[:] = update[part]
-                    else:
-                        np.subtract(update[part], base[part], out=row, dtype=self.kind)
-                out[part], products = self._step(at + first, new)
+        def work(thread: int) -> list[Floats]:
+            products = []
+            for part in parts[
+                len(parts) * thread // threads : len(parts) * (thread + 1) // threads
+            ]:
+                room = self._rooms[thread, :, : part.stop - part.start]
+                with np.errstate(invalid="ignore", over="ignore"):
+                    for row, update in zip(room, updates, strict=False):
+                        if are_models:
+                            np.subtract(update[part], base[part], out=row, dtype=self.kind)
+                        else:
+                            row[:] = update[part]
+                    change, product = self._step(at + part.start, room)
+                    np.add(change, base[part], out=out[part])
+                products.append(product)
             return products
 
-        parts = range(0, out.size, step)
-        # NumPy lets threads run at the same time. Parts are summed in their order, so that results
-        # do not depend on the number of threads.
-        with ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_THREADS)) as threads:
-            results = map(one, parts) if len(parts) < FEW_PARTS else threads.map(one, parts)
-            for products in results:
-                self._products += products
+        # NumPy lets threads run at the same time. Products are summed in the order of their parts,
+        # so that results do not depend on the number of threads.
+        threads = self._threads if len(parts) >= FEW_PARTS else 1
+        with ThreadPoolExecutor(threads) as pool:
+            for products in pool.map(work, range(threads)) if threads > 1 else [work(0)]:
+                for product in products:
+                    self._products += product
 
-    def _step(self, at: int, new: Array) -> tuple[Array, Floats]:
-        """Return the change of some entries from their updates, and their part of the evidence."""
-        memory, stretch = self._memory, slice(at, at + new.shape[1])
-        old, total = np.empty_like(new), memory.total[stretch]
+    def _step(self, at: int, room: Array) -> tuple[Array, Floats]:
+        """Return the change of some entries from their updates, and their part of the evidence.
+
+        The updates are the first rows of ``room``; what is computed lies in the others. Sums are by
+        einsum, as matrix products would use threads of their own.
+        """
+        memory, members = self._memory, len(self._cohort)
+        new, old, (total, mean, stored, change) = np.split(room, [members, 2 * members])
         for client, known, row in zip(self._cohort, self._back, old, strict=True):
             if known:
                 memory.rows.read(client, at, row)
             else:
                 row[:] = 0
-        if (self._scale != 1.0).any():
+        if memory.history.rounds:
+            memory.rows.read(TOTAL, at, total)
+        else:
+            total[:] = 0
+        if self._scaled:
             new *= self._scale
         if self._path.any():
             new += self._path * (old - self._before * total)
         for client in self._expired:
-            row = np.empty_like(total)
-            memory.rows.read(client, at, row)
-            total = total - self.kind.type(memory.importance[client]) * row
-        weights, shares, back = self._sums
-        mean, stored = weights @ new, weights @ old
-        self._total[stretch] = total + (shares @ new - shares @ old)
-        change = self._span * (self._trust * (self._part * total - stored) + mean)
+            memory.rows.read(client, at, change)
+            change *= self.kind.type(memory.importance[client])
+            total -= change
+        weights, back, shares = self._sums
+        np.einsum("i,ij->j", weights, new, out=mean)
+        np.einsum("i,ij->j", weights, old, out=stored)
+        np.multiply(total, self._part, out=change)
+        change -= stored
+        change *= self._trust
+        change += mean
+        change *= self._span
         if not self._back.all():
-            mean = back @ new  # the rows of clients without a memory are zero
-        if (self._gain != 1.0).any():
-            new = old + self._gain * (new - old)
+            np.einsum("i,ij->j", back, new, out=mean)  # without a memory, rows of old are zero
+        products = [_dot(*pair) for pair in ((mean, stored), (stored, stored), (mean, mean))]
+        np.einsum("i,ij->j", shares, room[: 2 * members], out=mean)
+        total += mean
+        memory.rows.write(TOTAL, at, total)
+        if self._damped:
+            new -= old
+            new *= self._gain
+            new += old
         for client, row in zip(self._cohort, new, strict=True):
             memory.rows.write(client, at, row)
-        mean, stored = np.stack([mean, stored]).astype(np.float64)  # their squares may overflow
-        return change, np.array([mean @ stored, stored @ stored, mean @ mean])
+        return change, np.array(products)
 
     def end(self) -> None:
         """Keep what the round decided, and the clients' updates."""
         self._memory.rows.end()
         for client in self._expired:
             self._memory.rows.forget(client)
-        self._memory.total = self._total
         self._memory.history = learn(self._history, self._products, self._turn)
+
+
+def _dot(left: Array, right: Array) -> float:
+    """Return the inner product, in double precision where single would overflow or vanish."""
+    product = np.einsum("j,j", left, right)
+    if np.isfinite(product) and product:
+        return float(product)
+    return float(np.einsum("j,j", left.astype(np.float64), right.astype(np.float64)))

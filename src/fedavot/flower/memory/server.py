@@ -101,9 +101,7 @@ class RunMemory:
         for key in self._forms:
             start = view(model[key]).reshape(-1)
             trained = [view(arrays_of(reply)[key]).reshape(-1) for reply in usable.values()]
-            part = moved[at : at + start.size]
-            turn.change(at, trained, start, part)
-            part += start
+            turn.move(at, trained, start, moved[at : at + start.size], are_models=True)
             at += start.size
         self._round = turn
         return self._record(moved, as_model=True)
@@ -125,7 +123,6 @@ class RunMemory:
             "clients": np.array(list(places), np.int64),
             "places": np.array(list(places.values()), np.int64),
             "importance": self._memory.importance,
-            "total": self._memory.total,
             "history": self._memory.history._asdict(),
         }
 
@@ -141,7 +138,7 @@ class RunMemory:
             self.clear()
             return
         places = dict(zip(state["clients"].tolist(), state["places"].tolist(), strict=True))
-        memory = self._begin(state["importance"], state["total"], mark=state["mark"], places=places)
+        memory = self._begin(state["importance"], mark=state["mark"], places=places)
         memory.history = History(**state["history"])
 
     def clear(self) -> None:
@@ -153,18 +150,17 @@ class RunMemory:
         """Return the memory, with the importance that the clients have now."""
         shares = self._weigher.amounts / self._weigher.amounts.sum()
         if self._memory is None:
-            return self._begin(shares, np.zeros(self._size, self._kind))
+            return self._begin(shares)
         if not np.array_equal(shares, self._memory.importance):
             self._memory.reweigh(shares)
         return self._memory
 
-    def _begin(self, importance: Floats, total: NDArray[Any], **saved: Any) -> ServerMemory:
+    def _begin(self, importance: Floats, **saved: Any) -> ServerMemory:
         self._rows = RowsOnDisk(self._folder, self._size, self._kind, **saved)
         constants = self._constants
         self._memory = ServerMemory(
             importance,
             self._rows,
-            total,
             trust_given=constants["trust"],
             correction=constants["correction"],
             damping=constants["damping"],
