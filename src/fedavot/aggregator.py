@@ -435,7 +435,7 @@ class Aggregator:
     def _round(self, model: Any, updates: Any, steps: Any, lr: Any, *, are_models: bool) -> Any:
         """Check everything, then aggregate."""
         models = self._as_models(model, updates, are_models)
-        if len(models) == 1:
+        if not updates:
             return model
         base, *given = models.values()
         cohort = np.array([self._index_of(name) for name in updates], np.int64)

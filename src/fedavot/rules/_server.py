@@ -94,16 +94,15 @@ class ServerMemory:
         history = self.history._replace(seen=seen)
         known = np.flatnonzero(seen > 0)
         before = self.importance[known]
-        factor = importance[known].sum() / (before.sum() or 1.0)
+        factor = float(importance[known].sum() / (before.sum() or 1.0))
         changes = np.abs(importance[known] - factor * before)
-        total = np.zeros(self.rows.size if self.history.rounds else 0)
-        if not left and changes.max(initial=0.0) <= SAME * importance.max():
-            if self.history.rounds:
-                total = self._row(TOTAL) * self.rows.dtype.type(factor)
-        else:
-            for client in known.tolist():
-                total += importance[client] * self._row(client)
         if self.history.rounds:
+            if not left and changes.max(initial=0.0) <= SAME * importance.max():
+                total = self._row(TOTAL) * factor
+            else:
+                total = np.zeros(self.rows.size)
+                for client in known.tolist():
+                    total += importance[client] * self._row(client)
             self.rows.begin([TOTAL])
             self.rows.write(TOTAL, 0, total.astype(self.rows.dtype))
             self.rows.end()
