@@ -20,6 +20,7 @@ from fedavot.errors import (
     OptionError,
     UnavailableError,
 )
+from steady_formula import Steady
 
 EXACT = 1e-12
 """Rounding of double precision over some hundred rounds of numbers around one."""
@@ -46,40 +47,12 @@ def play(aggregator, rounds, *, model=None, seed=0, names=NAMES, **options):
     return model
 
 
-class Formula:
-    """The rule of the theory, client by client, with memories in a dictionary."""
-
-    def __init__(self, importance):
-        total = sum(importance.values())
-        self.p = {name: amount / total for name, amount in importance.items()}
-        self.aligner = fa.SoftOnlineAligner(self.p, softness=2.0, step=1.0, around="importance")
-        self.y, self.seen, self.longest, self.round, self.fit = {}, {}, 1, 0, [0.0, 0.0]
-
-    def change(self, said):
-        weights = dict(zip(said, self.aligner.observe(list(said)), strict=True))
-        alpha = min(max(self.fit[0] / self.fit[1], 0.0), 1.0) if self.fit[1] > 0 else 0.0
-        back = [name for name in said if name in self.y]
-        self.round += 1
-        away = {name: self.round - number for name, number in self.seen.items()}
-        self.longest = max([self.longest, *(away[name] for name in said if name in away)])
-        self.y = {i: y for i, y in self.y.items() if away[i] <= 1.25 * self.longest}
-        share = sum(self.p[name] for name in self.y)
-        mean = sum(self.p[name] / share * y for name, y in self.y.items())
-        change = alpha * mean
-        for name, u in said.items():
-            change = change + weights[name] * (u - alpha * (self.y[name] if name in back else mean))
-        if back:
-            new = sum(weights[name] * said[name] for name in back)
-            old = sum(weights[name] * self.y[name] for name in back)
-            products = [(new * old).sum(), (old * old).sum()]
-            self.fit = [0.97 * kept + more for kept, more in zip(self.fit, products, strict=True)]
-        self.y |= said
-        self.seen |= dict.fromkeys(said, self.round)
-        return change
-
-
 def test_the_model_is_that_of_the_formula_while_clients_stay_and_when_some_leave_for_good():
-    aggregator, formula = fa.Aggregator(IMPORTANCE), Formula(IMPORTANCE)
+    aggregator, formula = fa.Aggregator(IMPORTANCE), Steady()
+    total = sum(IMPORTANCE.values())
+    shares = {name: amount / total for name, amount in IMPORTANCE.items()}
+    aligner = fa.SoftOnlineAligner(shares, softness=2.0, step=1.0, around="importance")
+    reached = []
     rng, model = np.random.default_rng(3), np.zeros(4)
     points = rng.normal(size=(len(NAMES), 4))
     for number in range(250):
@@ -89,10 +62,14 @@ def test_the_model_is_that_of_the_formula_while_clients_stay_and_when_some_leave
             name: points[NAMES.index(name)] - model + 0.2 * rng.normal(size=4) for name in cohort
         }
         moved = aggregator.apply(model, said)
-        np.testing.assert_allclose(moved, model + formula.change(said), atol=EXACT)
+        reached.append(formula.reach(0.0))
+        change = formula.change(said, aligner.observe(cohort), shares)
+        np.testing.assert_allclose(moved, model + change, atol=EXACT)
+        assert aggregator.weights == pytest.approx(formula.weights)
         model = moved
     assert set(aggregator.report().expired) == set(NAMES[7:])
     assert 0.0 < aggregator.trust < 1.0
+    assert min(reached) == 0.0 < max(reached) == 1.0
 
 
 @pytest.mark.parametrize("trust", [0.0, 0.4, 1.0])

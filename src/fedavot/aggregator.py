@@ -5,9 +5,9 @@
         model = agg.aggregate(model, {name: trained_model for those who took part})
 
 It is the steady rule of `fedavot.rules.steady`: FedAVOT's weights, learnt from who takes part, and
-the last updates of absent clients as a control variate. Clients that took different numbers of
-steps are normalised as FedNova does (Wang et al. 2020): updates are per step, and the model moves
-by the weighted mean number of steps.
+the last updates of absent clients as a control variate, as far as they are worth their noise.
+Clients that took different numbers of steps are normalised as FedNova does (Wang et al. 2020):
+updates are per step, and the model moves by the weighted mean number of steps.
 """
 
 import json
@@ -57,8 +57,9 @@ class Report:
         The total variation distance between them.
     effective_cohort_size : float
         How many equally weighted clients have as much variance as the weights given, 1/E‖Y‖².
-    trust : float
-        How far memories are trusted in the next round, α.
+    trust, reach : float
+        How far memories are trusted in the next round, α, and how far weights go from equal ones
+        towards the importance, s.
     expired, never : tuple of names
         Clients whose memory expired as they stayed away, and clients that never took part.
     advice : tuple of str
@@ -71,6 +72,7 @@ class Report:
     gap: float
     effective_cohort_size: float
     trust: float
+    reach: float
     expired: tuple[Any, ...]
     never: tuple[Any, ...]
     advice: tuple[str, ...]
@@ -88,7 +90,8 @@ class Aggregator:
         κ, from 0 to 1: what `correction` returns is scaled by it. It helps where problems are
         convex and steps constant, and harms networks.
     trust : float, optional
-        α, from 0 to 1: how far memories are trusted; learnt if not given.
+        α, from 0 to 1: how far memories are trusted. If it is given, the weights are FedAVOT's in
+        every round; if not, trust and reach are learnt.
     memory : bool or path
         Where to keep each client's last update: in memory (True), or in an empty folder, for models
         that do not fit in memory once per client. False keeps none, and leaves the weights alone.
@@ -131,7 +134,7 @@ class Aggregator:
         self._memory: ServerMemory | None = None
         self._layout: dict[str, tuple[int, ...]] = {}
         self._weights: dict[Any, float] = {}
-        self._took_part = np.zeros(len(amounts), np.int64)
+        self._given = np.zeros(len(amounts))
         self._squares = 0.0
         self._per: tuple[bool, bool] | None = None
         self._model: Any = None
@@ -243,12 +246,12 @@ class Aggregator:
         """Return what has been done so far."""
         names = list(self._index)
         members, rounds = self._members, self._aligner.rounds
-        shares, given = self._shares, self._aligner.realised
+        shares, given = self._shares, self._given / max(rounds, 1)
         history = None if self._memory is None else self._memory.history
         seen = np.zeros(len(names)) if history is None else history.seen
         advice = []
         if history is not None and self._per and not self._per[1]:
-            _, old, new = history.evidence.tolist()
+            old, new = history.evidence[1:3].tolist()
             if new < SHRINKING * old:
                 advice.append(
                     "updates become smaller, and lr was not given: if the local learning rate "
@@ -261,8 +264,9 @@ class Aggregator:
             gap=float(total_variation(shares, given)) if rounds else 0.0,
             effective_cohort_size=rounds / self._squares if rounds else 0.0,
             trust=self.trust,
+            reach=1.0 if self._memory is None else self._memory.reach(0.0),
             expired=tuple(names[i] for i in members if seen[i] < 0),
-            never=tuple(names[i] for i in members if not self._took_part[i]),
+            never=tuple(names[i] for i in members if not given[i]),
             advice=tuple(advice),
         )
 
@@ -287,7 +291,7 @@ class Aggregator:
         }
         aligner = self._aligner.state_dict(arrays=True)
         arrays = {f"aligner.{key}": value for key, value in aligner.items()}
-        arrays |= {"amounts": self._amounts, "took_part": self._took_part}
+        arrays |= {"amounts": self._amounts, "given": self._given}
         if memory is not None:
             header |= {"kind": memory.rows.dtype.name, "size": memory.rows.size}
             arrays |= {f"history.{key}": value for key, value in memory.history._asdict().items()}
@@ -344,7 +348,7 @@ class Aggregator:
                 if key.startswith(prefix)
             }
 
-        self._amounts, self._took_part = arrays["amounts"], arrays["took_part"]
+        self._amounts, self._given = arrays["amounts"], arrays["given"]
         self._aligner = SoftOnlineAligner.from_state(under("aligner."))
         self._layout = {key: tuple(shape) for key, shape in header["layout"].items()}
         self._weights = dict(header["weights"])
@@ -398,7 +402,7 @@ class Aggregator:
             self._aligner.join(np.zeros(more))
         self._aligner.reweigh(shares)
         self._amounts = amounts
-        self._took_part = np.pad(self._took_part, (0, more))
+        self._given = np.pad(self._given, (0, more))
 
     def _as_model(self, value: Any, *, what: str) -> Model:
         """Return a model with the entries that are remembered."""
@@ -450,10 +454,11 @@ class Aggregator:
         weights = self._aligner.weights(cohort)
         if not self._layout:
             self._begin(base)
-        layout, turn = self._layout, None
+        layout, turn, used = self._layout, None, weights
         if self._memory is not None:
-            used = np.isin(cohort, list(self._corrects))
-            turn = Round(self._memory, cohort, weights, spans=spans, corrected=used)
+            corrected = np.isin(cohort, list(self._corrects))
+            turn = Round(self._memory, cohort, weights, spans=spans, corrected=corrected)
+            used = turn.weights
         arrays, at = {}, 0
         for key, leaf in (layout | base.leaves).items():  # rows are in the order of the layout
             first = as_numpy(leaf).reshape(-1)
@@ -473,9 +478,9 @@ class Aggregator:
         self._per = per
         self._aligner.observe(cohort)
         names = np.array(list(self._index), object)[cohort]
-        self._weights = dict(zip(names, weights.tolist(), strict=True))
-        self._took_part[cohort] += 1
-        self._squares += float(weights @ weights)
+        self._weights = dict(zip(names, used.tolist(), strict=True))
+        self._given[cohort] += used
+        self._squares += float(used @ used)
         self._corrects -= set(cohort.tolist())
         return result
 

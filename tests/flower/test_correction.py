@@ -6,7 +6,6 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from grid import LocalGrid, Node, arrays_of, everybody, only, record_of
 from learnt import Learner
-from steady_formula import Steady
 
 from fedavot.errors import OptionError
 from fedavot.flower import FedAVOT, Memory, correction, introduce
@@ -18,6 +17,7 @@ from fedavot.flower.memory.correction import (
     put_request,
     take_answer,
 )
+from steady_formula import Steady
 
 AGREE = 1e-11
 """Room for float64 sums in another order over some rounds."""
@@ -67,7 +67,7 @@ def expected(part=1.0):
     for cohort in COHORTS:
         updates = {}
         for i in cohort:
-            path = KAPPA * (rule.y[i] - rule.total(P)) if i in rule.y else np.zeros(3)
+            path = KAPPA * (rule.y[i] - rule.mean(P)) if i in rule.y else np.zeros(3)
             after = {"w": model["w"].copy()}
 
             def shift(model, path=path):

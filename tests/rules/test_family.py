@@ -95,7 +95,7 @@ def test_whose_memory_expired_is_new(constants):
         cases.P, cases.softly(), kappa=kappa, c=20 * kappa, trust=constants.get("trust")
     )
     assert_engine_agrees(rules.steady(cases.P, **constants), formula, LEAVING)
-    assert formula.expired == {3, 4, 5, 6}
+    assert formula.rule.expired == {3, 4, 5, 6}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from points import EXACT, choose
 
 import fedavot as fa
 from fedavot import rules, training
+from fedavot.rules._history import reach
 from fedavot.training.tasks.softmax import heterogeneous_softmax
 
 ALL_COHORTS = [
@@ -35,7 +36,7 @@ def double_precision():
 def remembering(said, **options):
     """Return a player in whose rule everybody is remembered as said, for another three rounds."""
     player = Player(rules.steady(P, **options))
-    for cohort in (EVERYBODY, [0], [1], EVERYBODY, EVERYBODY):
+    for cohort in (EVERYBODY, [0], [1], *[EVERYBODY] * 12):
         player.change(cohort, said)
     return player
 
@@ -70,8 +71,8 @@ def test_at_the_optimum_a_step_is_what_the_cohort_says_beyond_what_is_trusted(tr
         np.testing.assert_allclose(change, (1 - trust) * (player.weights @ said), atol=EXACT)
 
 
-@pytest.mark.parametrize("options", [{}, {"trust": 0.6}, {"trust": 1.0, "damping": 3.0}], ids=str)
-def test_memories_leave_the_mean_of_a_step_as_it_is_whatever_they_hold(options):
+@pytest.mark.parametrize("options", [{"trust": 0.6}, {"trust": 1.0, "damping": 3.0}], ids=str)
+def test_given_trust_memories_leave_the_mean_of_a_step_as_it_is_whatever_they_hold(options):
     alignment, said, mean = fa.align(P, LAW), words(3), 0.0
     for cohort, chance in zip(COHORTS, CHANCES, strict=True):
         player = Player(rules.steady(P, alignment=alignment, **options))
@@ -79,6 +80,30 @@ def test_memories_leave_the_mean_of_a_step_as_it_is_whatever_they_hold(options):
             player.change(EVERYBODY, words(number))
         mean = mean + chance * player.change(cohort, said)
     np.testing.assert_allclose(mean, P @ said, atol=ALIGNED)
+
+
+PAIRS, TIMES = [[0, 1], [2, 3], [4, 0], [1, 2], [3, 4]], np.array([5, 2, 5, 3, 5])
+"""Cohorts that have the same importance if all clients do, and how often they come."""
+BLOCK = [PAIRS[i] for missing in (4, 3, 2, 1, 0) for i in np.flatnonzero(missing < TIMES)]
+"""As often as that; nobody stays away for long at the end, so that no memory expires."""
+
+
+@pytest.mark.parametrize(("noise", "full"), [(0.1, True), (1.0, False)])
+def test_with_learnt_trust_memories_leave_the_mean_of_a_step_to_the_weights_used(noise, full):
+    # Clients have attended as often as in the law, and all cohorts have the same reach.
+    even, law, said = np.full(N, 1 / N), fa.Cohorts(PAIRS, TIMES / TIMES.sum()), words(0)
+    alignment, mean, usual = fa.align(even, law), 0.0, np.zeros(N)
+    for cohort, chance in zip(PAIRS, TIMES / TIMES.sum(), strict=True):
+        player = Player(rules.steady(even, alignment=alignment))
+        for number, pair in enumerate(BLOCK):
+            player.change(pair, words(1) + noise * words(number + 2))
+        far = reach(player.state.history, 2 / N)
+        assert (far == 1.0) == full
+        assert player.trust > 0.1
+        mean = mean + chance * player.change(cohort, said)
+        usual[cohort] += chance / 2
+        assert (player.state.history.seen > 0).all()
+    np.testing.assert_allclose(mean, (far * even + (1 - far) * usual) @ said, atol=ALIGNED)
 
 
 @pytest.mark.parametrize("options", [{}, {"trust": 0.6}, {"trust": 0.6, "correction": 0.5}])

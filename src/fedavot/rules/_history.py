@@ -1,13 +1,30 @@
-"""What a round of a rule with memory decides: who is remembered, whose memory expires, and trust.
+"""What a round of a rule with memory decides, from a few numbers per client.
 
 *Trust* α is the coefficient of the regression of the cohorts' mean updates on their mean memories,
 
-    α = clip( Σ ⟨ū, ȳ⟩ / Σ ‖ȳ‖², 0, 1 ),   ū = Σ_{i∈S} Y_i u_i,   ȳ = Σ_{i∈S} Y_i y_i,
+    α = clip( Σ ⟨ū, ȳ⟩ / Σ ‖ȳ‖², 0, 1 ),   ū = Σ_{i∈S} w_i u_i,   ȳ = Σ_{i∈S} w_i y_i,
 
 over the members of each round's cohort S that are remembered; each round with such members forgets
 a little of the earlier ones. Without evidence there is no trust. It is regressed on means, as they
 move the model: memories predict what is peculiar to a client well, and the direction that all
 clients share badly.
+
+*Reach* s says how far a round goes from an even mean of its cohort, 0, to the importance, 1. What
+the importance changes in a round,
+
+    d = Σ_{i∈S} (Y_i − 1/|S|) (u_i − α y_i) + α² (ŷ_p − ŷ_q),
+
+is partly a direction, which every round shows again, and partly noise: of who came, and of stale
+memories, whose part counts as evidence only as far as they are trusted. With m the mean of the last
+H earlier d, ⟨d, m⟩ estimates the square of that direction. Over H rounds it grows to H²⟨d, m⟩, and
+the noise to H‖d‖², so that
+
+    s = clip( H Σ ⟨d, m⟩ / Σ ‖d‖², 0, 1 ).
+
+Uneven weights have a price, and where the direction is lost in noise, as where one model fits all
+clients, it is not paid. The importance that the cohort has itself needs no reaching for: what the
+evidence holds back is held back for the share of the absent only, and if all clients take part,
+weights are the importance.
 
 A memory *expires* once its client has been away for more than `PATIENCE` times the longest absence
 from which a client has returned: nothing shows that memories of that age are still right, and that
@@ -22,6 +39,8 @@ from typing import Any, NamedTuple
 
 FORGETTING = 0.97
 """Factor on earlier evidence per round: a window of about thirty rounds."""
+AVERAGED = 10
+"""H, the number of rounds in the running mean m."""
 PATIENCE = 1.25
 """Where clients come at random, an absence exceeds the longest of n others with chance about 1/n,
 and exceeds it by a quarter with about n^−1.25: late in training hardly any memory expires by
@@ -38,8 +57,18 @@ class History(NamedTuple):
     expired since, and 0 for clients never seen."""
     longest: Any
     """The longest absence, in rounds, from which a client has returned; at least 1."""
+    attended: Any
+    """Σ 1/|S| over the rounds of each client: its weight so far if all means were even."""
     evidence: Any
-    """Σ ⟨ū, ȳ⟩, Σ ‖ȳ‖² and Σ ‖ū‖², shape (3,)."""
+    """Σ ⟨ū, ȳ⟩, Σ ‖ȳ‖², Σ ‖ū‖², Σ ⟨d, m⟩ and Σ ‖d‖², shape (5,)."""
+
+
+def nothing(xp: Any, n_clients: int, *others: int, dtype: Any = float) -> History:
+    """Return the history before any round, in an array library; `others` are axes of evidence."""
+    zero, seen = xp.zeros((), dtype=int), xp.zeros(n_clients, dtype=int)
+    return History(
+        zero, seen, zero + 1, xp.zeros(n_clients, dtype=dtype), xp.zeros((5, *others), dtype=dtype)
+    )
 
 
 class Turn(NamedTuple):
@@ -76,11 +105,12 @@ def begin(history: History, present: Any, *, expires: Any = True) -> tuple[Turn,
     expired = remembered & (away > PATIENCE * longest) & expires
     seen = xp.where(present, now, xp.where(expired, -history.seen, history.seen))
     turn = Turn(remembered & ~expired, returning, xp.where(returning, away, 0), expired)
-    return turn, History(now, seen, longest, history.evidence)
+    even = (present / xp.maximum(present.sum(), 1)).astype(history.attended.dtype)
+    return turn, History(now, seen, longest, history.attended + even, history.evidence)
 
 
 def learn(history: History, products: Any, turn: Turn) -> History:
-    """End a round: add its evidence, ⟨ū, ȳ⟩, ‖ȳ‖² and ‖ū‖², if any remembered client returned."""
+    """End a round: add its evidence, in the order of `History`, if a remembered client returned."""
     xp = products.__array_namespace__()
     more = FORGETTING * history.evidence + products
     return history._replace(evidence=xp.where(turn.returning.any(), more, history.evidence))
@@ -88,9 +118,16 @@ def learn(history: History, products: Any, turn: Turn) -> History:
 
 def trust(history: History) -> Any:
     """Return α for the next round."""
-    xp = history.evidence.__array_namespace__()
-    product, old = history.evidence[0], history.evidence[1]
+    xp, (product, old) = history.evidence.__array_namespace__(), history.evidence[:2]
     return xp.clip(xp.where(old > 0, product / xp.where(old > 0, old, 1.0), 0.0), 0.0, 1.0)
+
+
+def reach(history: History, covered: Any) -> Any:
+    """Return s for a round whose cohort has the importance `covered`; 1 without evidence."""
+    xp, (product, square) = history.evidence.__array_namespace__(), history.evidence[3:]
+    ratio = AVERAGED * product / xp.where(square > 0, square, 1.0)
+    shown = xp.where(square > 0, xp.clip(ratio, 0.0, 1.0), 1.0)
+    return 1.0 - (1.0 - shown) * (1.0 - xp.clip(covered, 0.0, 1.0))
 
 
 def gains(absence: Any, damping: Any) -> Any:

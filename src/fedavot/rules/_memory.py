@@ -1,18 +1,19 @@
 """The family of rules that remember the updates of absent clients: one state, one step.
 
-    u_i = Δ_i/(H η) + κ (y_i − ŷ)          the new update of client i, per unit of step
-    θ ← θ + H η ( Σ_{i∈S} w_i u_i + α Σ_{i∈S} w_i (ŷ − y_i) ),   ŷ = Σ p_i y_i / Σ p_i
+    u_i = Δ_i/(H η) + κ (y_i − ŷ_p)        the new update of client i, per unit of step
+    θ ← θ + H η ( Σ_{i∈S} w_i u_i + α Σ_{i∈S} w_i (ŷ − y_i) )
     y_i ← y_i + γ_i (u_i − y_i),   γ_i = s_i/(s_i + c), 1 the first time
 
-y_i is the memory of client i, and s_i the number of rounds since it was last present. The mean ŷ
-and the second sum of the step are over clients with a memory: others count as if they had the mean
-one. *Trust* α is the coefficient of the memories, given or learnt; *correction* κ removes the
-clients' differences from their local steps; *damping* c averages out the memories' noise. FedAVOT's
-steady rule learns α, and its memories expire: see `_history`.
+y_i is the memory of client i, s_i the number of rounds since it was last present, and ŷ_p the mean
+of the memories by importance. Sums with y are over clients with a memory: others count as if they
+had the mean ŷ. *Trust* α is the coefficient of the memories; *correction* κ removes the clients'
+differences from their local steps; *damping* c averages out the memories' noise. FedAVOT's steady
+rule learns α and its *reach*, which makes w and ŷ a mixture of what is wanted and what is
+available, and its memories expire: see `_history`.
 
-The published members have α and κ of 0 or 1 and c = 0. Their memories never expire, and those of
-clients never seen are zero, so that ŷ = Σ p_i y_i; they step by Σ w_i u_i + α (ŷ − Σ w_i y_i) with
-weights that need not sum to one.
+The published members have α and κ of 0 or 1, c = 0 and ŷ = ŷ_p. Their memories never expire, and
+those of clients never seen are zero, so that ŷ = Σ p_i y_i; they step by Σ w_i u_i + α (ŷ − Σ w_i
+y_i) with weights that need not sum to one.
 
 If all clients take part with w = p, or if α = 1 and every memory is up to date, the step is that of
 full participation. A round in which no client reports changes nothing.
@@ -21,7 +22,7 @@ full participation. A round in which no client reports changes nothing.
 from typing import Any, NamedTuple
 
 from fedavot._checks import Floats
-from fedavot.rules._history import History, begin, gains, learn, trust
+from fedavot.rules._history import AVERAGED, History, begin, gains, learn, nothing, reach, trust
 from fedavot.rules._rule import (
     Choose,
     Params,
@@ -42,14 +43,14 @@ from fedavot.rules._rule import (
 from fedavot.rules.names import RuleName
 
 LEARNT = float("nan")
-"""The trust of a rule that learns it."""
+"""The trust of a rule that learns it, and its reach."""
 
 
 class Constants(NamedTuple):
     """Constants of a member of the family: arrays, so that one compiled program serves them all."""
 
     trust: Any
-    """α; NaN if it is learnt."""
+    """α; NaN if it is learnt, with the reach; given, the reach is 1."""
     correction: Any
     damping: Any
     expires: Any
@@ -67,6 +68,10 @@ class Memory(NamedTuple):
     """y_i, with a leading axis of clients; what has expired is not erased."""
     total: Params
     """Σ p_i y_i over the clients with a memory."""
+    usual: Params
+    """Σ a_i y_i over the same, a_i the attendance in the history."""
+    shift: Params
+    """m, the running mean of what the importance changes in a round."""
 
 
 def remembering(
@@ -102,10 +107,9 @@ def empty_memory(
     dtype = precision(params)
     alpha, kappa, c = (jnp.asarray(value, dtype) for value in (trust, correction, damping))
     constants = Constants(alpha, kappa, c, jnp.asarray(expires))
-    zero, n_clients = jnp.zeros((), "int32"), importance.size
-    history = History(zero, jnp.zeros(n_clients, "int32"), zero + 1, jnp.zeros(3, dtype))
-    table = one_each(params, n_clients)
-    return Memory(jnp.asarray(importance, dtype), constants, history, table, zeros_like(params))
+    table, zero = one_each(params, importance.size), zeros_like(params)
+    history = nothing(jnp, importance.size, dtype=dtype)
+    return Memory(jnp.asarray(importance, dtype), constants, history, table, zero, zero, zero)
 
 
 def correct(params: Params, state: State, client: Any) -> Params:
@@ -126,13 +130,19 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
 
     members, constants, n_clients = report.members, state.constants, state.importance.size
     present = jnp.zeros(n_clients, bool).at[members].set(True, mode="drop")
-    alpha = jnp.where(jnp.isnan(constants.trust), trust(state.history), constants.trust)
     turn, history = begin(state.history, present, expires=constants.expires)
 
     there = members < n_clients
-    back, absence, shares = (
-        pick(values, members) * there for values in (turn.returning, turn.absence, state.importance)
+    back, absence, shares, attended = (
+        pick(values, members) * there
+        for values in (turn.returning, turn.absence, state.importance, state.history.attended)
     )
+    learns = jnp.isnan(constants.trust)
+    alpha = jnp.where(learns, trust(state.history), constants.trust)
+    far = jnp.where(learns, reach(state.history, shares.sum()), 1.0)
+    even = (there / jnp.maximum(there.sum(), 1)).astype(report.weights.dtype)
+    weights = far * report.weights + (1.0 - far) * even
+
     old = jax.tree.map(
         lambda leaf: jnp.where(along(back, leaf), leaf, 0), pick(state.last, members)
     )
@@ -144,23 +154,33 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
         old,
         _mean(state, state.total, state.history.seen > 0),
     )
-    total = _without(state, turn.expired)
-    part = jnp.where(constants.expires, (report.weights * back).sum(), 1.0)
     innovations = jax.tree.map(lambda now, last: now - alpha * last, new, old)
+    total, usual = _without(state, turn.expired)
+    wanted = _mean(state, total, turn.remembered)
+    usually = _mean_by(state.history.attended * turn.remembered, usual)
+    part = alpha * jnp.where(constants.expires, (weights * back).sum(), 1.0)
     change = plus(
-        scaled(alpha * part, _mean(state, total, turn.remembered)),
-        weighted(report.weights, innovations),
+        plus(scaled(part * far, wanted), scaled(part * (1.0 - far), usually)),
+        weighted(weights, innovations),
     )
     moved = plus(params, scaled(jnp.where(present.any(), span, 0), change))
 
-    means = [weighted(report.weights * back, table) for table in (new, old)]
-    products = jnp.stack([_dot(*means), _dot(means[1], means[1]), _dot(means[0], means[0])])
+    apart = plus(
+        weighted(report.weights - even, innovations), scaled(alpha**2, minus(wanted, usually))
+    )
+    means = [weighted(weights * back, table) for table in (new, old)]
+    pairs = (means[0], means[1]), (means[1], means[1]), (means[0], means[0])
+    products = [_dot(*pair) for pair in (*pairs, (apart, state.shift), (apart, apart))]
     gain = gains(absence, constants.damping).astype(constants.damping.dtype)
     news = jax.tree.map(lambda now, last: along(gain, now) * (now - last), new, old)
+    kept = plus(old, news)
+    fresh = jnp.where(present.any(), 1.0 / AVERAGED, 0.0)
     after = state._replace(
-        history=learn(history, products, turn),
-        last=put(state.last, members, plus(old, news)),
+        history=learn(history, jnp.stack(products), turn),
+        last=put(state.last, members, kept),
         total=plus(total, weighted(shares, news)),
+        usual=plus(usual, plus(weighted(attended, news), weighted(even, kept))),
+        shift=plus(state.shift, scaled(fresh, minus(apart, state.shift))),
     )
     return moved, after
 
@@ -169,22 +189,34 @@ def _mean(state: Memory, total: Params, remembered: Any) -> Params:
     """Return ŷ."""
     import jax.numpy as jnp
 
-    share = jnp.where(state.constants.expires, (state.importance * remembered).sum(), 1.0)
+    counted = state.importance * remembered
+    return _mean_by(jnp.where(state.constants.expires, counted, 1.0 / counted.size), total)
+
+
+def _mean_by(amounts: Any, total: Params) -> Params:
+    """Return a sum of memories by these amounts as a mean."""
+    import jax.numpy as jnp
+
+    share = amounts.sum()
     return scaled(1.0 / jnp.where(share > 0, share, 1.0), total)
 
 
-def _without(state: Memory, expired: Any) -> Params:
-    """Return Σ p_i y_i without the memories that have expired; in most rounds there are none."""
+def _without(state: Memory, expired: Any) -> tuple[Params, Params]:
+    """Return both sums without the memories that have expired; in most rounds there are none."""
     import jax
 
-    def drop(left: tuple[Any, Params]) -> tuple[Any, Params]:
-        expired, total = left
+    def drop(left: tuple[Any, Params, Params]) -> tuple[Any, Params, Params]:
+        expired, *sums = left
         client = expired.argmax()
-        share = state.importance[client]
-        total = jax.tree.map(lambda sums, rows: sums - share * rows[client], total, state.last)
-        return expired.at[client].set(False), total
+        parts = state.importance[client], state.history.attended[client]
+        total, usual = (
+            jax.tree.map(lambda its, rows, part=part: its - part * rows[client], it, state.last)
+            for it, part in zip(sums, parts, strict=True)
+        )
+        return expired.at[client].set(False), total, usual
 
-    return jax.lax.while_loop(lambda left: left[0].any(), drop, (expired, state.total))[1]
+    start = expired, state.total, state.usual
+    return jax.lax.while_loop(lambda left: left[0].any(), drop, start)[1:]
 
 
 def _dot(left: Params, right: Params) -> Any:

@@ -36,7 +36,7 @@ class Rows(Protocol):
         """Make room for new rows of these clients, or refuse; drop what an earlier round wrote."""
 
     def read(self, client: int, at: int, row: Row) -> None:
-        """Read part of a row in use, as long as ``row``, into it."""
+        """Read part of a row in use, as long as ``row``, into it; zeros if there is none."""
 
     def write(self, client: int, at: int, row: Row) -> None:
         """Write part of a new row."""
@@ -75,7 +75,7 @@ class RowsInMemory:
 
     def read(self, client: int, at: int, row: Row) -> None:
         """Read part of a row."""
-        row[:] = self.arrays[client][at : at + row.size]
+        row[:] = self.arrays[client][at : at + row.size] if client in self.arrays else 0
 
     def write(self, client: int, at: int, row: Row) -> None:
         """Write part of a new row."""
@@ -158,6 +158,9 @@ class RowsOnDisk:
 
     def read(self, client: int, at: int, row: Row) -> None:
         """Read part of a row."""
+        if client not in self.places:
+            row[:] = 0
+            return
         start = self.places[client] * self._row + at * self.dtype.itemsize
         if os.preadv(self._file, [row.data], start) != row.nbytes:
             raise self._cut_off()

@@ -3,7 +3,7 @@
 The formulas are those of `_memory`; who is remembered, whose memory expires and the trust come from
 `_history`. Models are taken a part at a time, so that what is computed stays in the processor's
 cache: the arrays of a round are read once, and nothing of the size of a model is made but the
-result and new rows. The sum of the memories is a row beside those of the clients.
+result and new rows. The sums of the memories are rows beside those of the clients.
 """
 
 import os
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
-from fedavot.rules._history import History, begin, gains, learn, trust
+from fedavot.rules._history import AVERAGED, History, begin, gains, learn, nothing, reach, trust
 from fedavot.rules._rows import Rows
 
 Array = NDArray[Any]
@@ -26,8 +26,9 @@ MOST_THREADS = 4
 """More would wait for the computer's memory."""
 FEW_PARTS = 8
 """Fewer parts than this are not worth threads."""
-TOTAL = -1
-"""The row of Σ p_i y_i over the clients with a memory; it is there once there was a round."""
+TOTAL, USUAL, SHIFT = SUMS = -1, -2, -3
+"""The rows of Σ p_i y_i and Σ a_i y_i over the clients with a memory, a the attendance, and of m;
+they are there once there was a round."""
 SAME = 1e-12
 """Difference, relative to the largest importance, up to which importance counts as unchanged."""
 
@@ -41,13 +42,13 @@ class ServerMemory:
     importance : float array, shape (n_clients,)
         p.
     rows : Rows
-        y_i, for every client that has a memory, and their sum.
+        y_i, for every client that has a memory, and their sums.
     trust_given : float
-        α; NaN if it is learnt.
+        α; NaN if it is learnt, with the reach.
     correction, damping : float
         κ and c.
     history : History
-        Who was present when, and the evidence for α.
+        Who was present when, and the evidence for trust and reach.
     """
 
     importance: Floats
@@ -58,13 +59,16 @@ class ServerMemory:
     history: History = field(init=False)
 
     def __post_init__(self) -> None:
-        seen = np.zeros(self.importance.size, np.int64)
-        self.history = History(np.int64(0), seen, np.int64(1), np.zeros(3))
+        self.history = nothing(np, self.importance.size)
 
     @property
     def trust(self) -> float:
         """α of the next round."""
         return float(trust(self.history) if np.isnan(self.trust_given) else self.trust_given)
+
+    def reach(self, covered: float) -> float:
+        """Return s of the next round, whose cohort has this importance."""
+        return float(reach(self.history, covered)) if np.isnan(self.trust_given) else 1.0
 
     def drift(self, client: int) -> Array | None:
         """Return what a client may add to its gradients, κ (y_i − ŷ); None without a memory."""
@@ -78,6 +82,13 @@ class ServerMemory:
         self.rows.read(client, 0, row)
         return row
 
+    def _sum(self, amounts: Floats, clients: Integers) -> Array:
+        """Return the sum of these clients' rows, each times its amount."""
+        total = np.zeros(self.rows.size)
+        for client in clients.tolist():
+            total += amounts[client] * self._row(client)
+        return total
+
     def share(self, counts: NDArray[np.bool_]) -> float:
         """Return the importance of the clients that count; 1 if there are none."""
         return float(self.importance[counts].sum()) or 1.0
@@ -88,23 +99,26 @@ class ServerMemory:
         Where that of all remembered clients changes by one factor, as when others join, so does
         the total, and no row is read.
         """
-        seen = np.pad(self.history.seen, (0, importance.size - self.history.seen.size))
-        left = np.flatnonzero((seen > 0) & (importance == 0)).tolist()
-        seen[importance == 0] = 0
-        history = self.history._replace(seen=seen)
+        new = importance.size - self.importance.size
+        seen, attended = (
+            np.where(importance > 0, np.pad(values, (0, new)), 0)
+            for values in (self.history.seen, self.history.attended)
+        )
         known = np.flatnonzero(seen > 0)
+        left = np.setdiff1d(np.flatnonzero(self.history.seen > 0), known).tolist()
+        history = self.history._replace(seen=seen, attended=attended)
         before = self.importance[known]
         factor = float(importance[known].sum() / (before.sum() or 1.0))
         changes = np.abs(importance[known] - factor * before)
+        if left or changes.max(initial=0.0) > SAME * importance.max():
+            sums = {TOTAL: self._sum(importance, known)}
+            sums |= {USUAL: self._sum(attended, known)} if left else {}
+        else:
+            sums = {TOTAL: self._row(TOTAL) * factor}
         if self.history.rounds:
-            if not left and changes.max(initial=0.0) <= SAME * importance.max():
-                total = self._row(TOTAL) * factor
-            else:
-                total = np.zeros(self.rows.size)
-                for client in known.tolist():
-                    total += importance[client] * self._row(client)
-            self.rows.begin([TOTAL])
-            self.rows.write(TOTAL, 0, total.astype(self.rows.dtype))
+            self.rows.begin(sums)
+            for place, row in sums.items():
+                self.rows.write(place, 0, row.astype(self.rows.dtype))
             self.rows.end()
         for client in left:
             self.rows.forget(client)
@@ -123,7 +137,7 @@ class Round:
     cohort : int array, shape (n_members,)
         Distinct clients, at least one.
     weights : float array, shape (n_members,)
-        Y.
+        Y. The weights used are in the attribute of that name.
     spans : float array, shape (n_members,)
         H η of each: local steps times their size.
     corrected : bool array, shape (n_members,)
@@ -146,20 +160,36 @@ class Round:
         self._turn, self._history = begin(memory.history, present)
         self._expired = np.flatnonzero(self._turn.expired).tolist()
         self._back = self._turn.returning[cohort]
-        self._trust, self._span = self.kind.type(memory.trust), self.kind.type(weights @ spans)
-        before = memory.share(memory.history.seen > 0)
-        part = float(weights @ self._back) / memory.share(self._turn.remembered)
-        self._before, self._part = self.kind.type(1.0 / before), self.kind.type(part)
+        even, shares = np.full(cohort.size, 1.0 / cohort.size), memory.importance[cohort]
+        far = memory.reach(shares.sum())
+        self.weights = far * weights + (1.0 - far) * even
+        trusted, used = memory.trust, self.weights * self._back
+        # ŷ by importance and by attendance, as factors of the sums of memories.
+        wanted = np.array([1.0 / memory.share(self._turn.remembered), 0.0])
+        usual = np.array([0.0, 1.0 / (memory.history.attended @ self._turn.remembered or 1.0)])
+        lean, apart = weights - even, trusted**2 * (wanted - usual)
         gain = gains(self._turn.absence[cohort], memory.damping)
-        shares = memory.importance[cohort] * gain
-        sums = weights, weights * self._back, np.append(shares, -shares)
-        self._sums = [each.astype(self.kind) for each in sums]
+        attended = memory.history.attended[cohort]
+        counted = attended + even
+        self._sums = [
+            each.astype(self.kind)
+            for each in (
+                self.weights,
+                used,
+                used.sum() * (far * wanted + (1.0 - far) * usual),
+                np.concatenate([lean, -trusted * lean, apart]),
+                np.append(shares * gain, -shares * gain),
+                np.append(counted * gain, counted * (1.0 - gain) - attended),
+            )
+        ]
+        self._trust, self._span = self.kind.type(trusted), self.kind.type(self.weights @ spans)
+        self._before = self.kind.type(1.0 / memory.share(memory.history.seen > 0))
         columns = 1.0 / spans, memory.correction * (self._back & corrected), gain
         self._scale, self._path, self._gain = (
             np.asarray(column, self.kind)[:, None] for column in columns
         )
         self._scaled, self._damped = (self._scale != 1.0).any(), (self._gain != 1.0).any()
-        self._products = np.zeros(3)
+        self._products = np.zeros(5)
         # Room for what is computed of a part, for each thread, is made once: it would cost more
         # than the work itself to make it for every part.
         number, size = len(self._cohort), memory.rows.size
@@ -167,8 +197,8 @@ class Round:
         self._threads = min(os.cpu_count() or 1, MOST_THREADS)
         if size < FEW_PARTS * self._step_size:
             self._threads = 1
-        self._rooms = np.empty((self._threads, 2 * number + 4, self._step_size), self.kind)
-        memory.rows.begin([*self._cohort, TOTAL])
+        self._rooms = np.empty((self._threads, 2 * number + 7, self._step_size), self.kind)
+        memory.rows.begin([*self._cohort, *SUMS])
 
     def move(
         self, at: int, updates: Sequence[Array], base: Array, out: Array, *, are_models: bool
@@ -219,47 +249,47 @@ class Round:
     def _step(self, at: int, room: Array) -> tuple[Array, Floats]:
         """Return the change of some entries from their updates, and their part of the evidence.
 
-        The updates are the first rows of ``room``; what is computed lies in the others. Sums are by
-        einsum, as matrix products would use threads of their own.
+        The updates are the first rows of ``room``; what is computed lies in the others.
         """
-        memory, members = self._memory, len(self._cohort)
-        new, old, (total, mean, stored, change) = np.split(room, [members, 2 * members])
-        for client, known, row in zip(self._cohort, self._back, old, strict=True):
-            if known:
-                memory.rows.read(client, at, row)
-            else:
-                row[:] = 0
-        if memory.history.rounds:
-            memory.rows.read(TOTAL, at, total)
-        else:
-            total[:] = 0
+        memory, two = self._memory, 2 * len(self._cohort)
+        new, old, (total, usual, shift, mean, stored, change, apart) = np.split(
+            room, [len(self._cohort), two]
+        )
+        for client, row in zip((*self._cohort, *SUMS), room[len(new) :], strict=False):
+            memory.rows.read(client, at, row)
         if self._scaled:
             new *= self._scale
         if self._path.any():
             new += self._path * (old - self._before * total)
         for client in self._expired:
             memory.rows.read(client, at, change)
-            change *= self.kind.type(memory.importance[client])
-            total -= change
-        weights, back, shares = self._sums
-        np.einsum("i,ij->j", weights, new, out=mean)
-        np.einsum("i,ij->j", weights, old, out=stored)
-        np.multiply(total, self._part, out=change)
+            total -= self.kind.type(memory.importance[client]) * change
+            usual -= self.kind.type(memory.history.attended[client]) * change
+        weights, back, means, lean, shares, attended = self._sums
+        _combine(weights, new, mean)
+        _combine(weights, old, stored)
+        _combine(means, room[two : two + 2], change)
         change -= stored
         change *= self._trust
         change += mean
         change *= self._span
         if not self._back.all():
-            np.einsum("i,ij->j", back, new, out=mean)  # without a memory, rows of old are zero
-        products = [_dot(*pair) for pair in ((mean, stored), (stored, stored), (mean, mean))]
-        np.einsum("i,ij->j", shares, room[: 2 * members], out=mean)
+            _combine(back, new, mean)  # without a memory, rows of old are zero
+        _combine(lean, room[: two + 2], apart)
+        pairs = (mean, stored), (stored, stored), (mean, mean), (apart, shift), (apart, apart)
+        products = [_dot(*pair) for pair in pairs]
+        apart -= shift
+        apart *= self.kind.type(1.0 / AVERAGED)
+        shift += apart
+        _combine(shares, room[:two], mean)
         total += mean
-        memory.rows.write(TOTAL, at, total)
+        _combine(attended, room[:two], mean)
+        usual += mean
         if self._damped:
             new -= old
             new *= self._gain
             new += old
-        for client, row in zip(self._cohort, new, strict=True):
+        for client, row in zip((*SUMS, *self._cohort), (total, usual, shift, *new), strict=True):
             memory.rows.write(client, at, row)
         return change, np.array(products)
 
@@ -269,6 +299,14 @@ class Round:
         for client in self._expired:
             self._memory.rows.forget(client)
         self._memory.history = learn(self._history, self._products, self._turn)
+
+
+def _combine(factors: Array, rows: Array, out: Array) -> None:
+    """Write the sum of rows, each times its factor, into ``out``.
+
+    It is no matrix product, as that would use threads of its own.
+    """
+    np.einsum("i,ij->j", factors, rows, out=out)
 
 
 def _dot(left: Array, right: Array) -> float:

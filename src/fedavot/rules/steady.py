@@ -1,17 +1,22 @@
 """FedAVOT's steady rule: transport gives the weights, memory takes out their variance.
 
-    u_i = Δ_i/(H η),   then y_i ← u_i for i ∈ S
-    θ ← θ + H η ( Σ_{i∈S} Y_i u_i + α Σ_{i∈S} Y_i (ŷ − y_i) ),   ŷ = Σ p_i y_i / Σ p_i
-    α = clip( Σ_t ⟨ū_t, ȳ_t⟩ / Σ_t ‖ȳ_t‖², 0, 1 ),   ū = Σ_{i∈S} Y_i u_i,   ȳ = Σ_{i∈S} Y_i y_i
+    u_i = Δ_i/(H η),   w_i = s Y_i + (1 − s)/|S|,   ŷ = s ŷ_p + (1 − s) ŷ_q
+    θ ← θ + H η ( Σ_{i∈S} w_i u_i + α Σ_{i∈S} w_i (ŷ − y_i) ),   then y_i ← u_i for i ∈ S
+    ŷ_p = Σ p_i y_i / Σ p_i,   ŷ_q = Σ a_i y_i / Σ a_i,   a_i the sum of 1/|S| over i's rounds
 
 Y are FedAVOT's weights of the cohort, which average to the importance p over the rounds: learnt
 from the cohorts as they come, softly and around the importance, or those of an alignment where a
-law is known. y_i is the last update of client i, and α the trust in it. Everything with y or ŷ is
-over clients with a memory; a client without one counts as if it had the mean ŷ. This is the
-augmented inverse-probability estimator with transport in place of inverse probabilities: as Y
-averages to p, memories change the variance of a step and not its mean, whatever they hold; where
-they are right, the weights do not matter, and the step is that of full participation. Memories
-expire: see `_history`.
+law is known. y_i is the last update of client i, and *trust* α says how far memories predict
+updates. Everything with y or ŷ is over clients with a memory; a client without one counts as if it
+had the mean ŷ. *Reach* s says how far the round goes from what is available to what is wanted: 1
+where the importance changes the model's course, 0 where it adds nothing but noise, as where one
+model fits all clients. Both are learnt from the rounds: see `_history`, also for memories that
+expire.
+
+At s = 1 this is the augmented inverse-probability estimator with transport in place of inverse
+probabilities: as Y averages to p, memories change the variance of a step and not its mean, whatever
+they hold; where they are right, the weights do not matter, and the step is that of full
+participation. At any s it is the same rule for the importance s p + (1 − s) q.
 
 With a correction κ, local steps follow ∇f_i + κ (y_i − ŷ), so that clients drift less; then
 u_i = Δ_i/(H η) + κ (y_i − ŷ), and memories are damped, y_i ← y_i + γ_i (u_i − y_i) with
@@ -71,7 +76,7 @@ def steady(
     damping : float, optional
         c, in rounds, at least 0; 10 with a correction and 0 without if not given.
     trust : float, optional
-        α, from 0 to 1; learnt if not given.
+        α, from 0 to 1; α and s are learnt if it is not given, and s is 1 if it is.
     """
     shares = as_shares(importance, getattr(alignment, "clients", None))
     constants = constants_of(correction=correction, damping=damping, trust=trust)

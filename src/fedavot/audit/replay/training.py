@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats
 from fedavot.audit.replay.problems import DIMENSION, Problems
 from fedavot.audit.replay.scene import Way
-from fedavot.rules._history import History, begin, learn, trust
+from fedavot.rules._history import AVERAGED, begin, learn, nothing, reach, trust
 
 
 class Memory:
@@ -26,11 +26,9 @@ class Memory:
 
     def __init__(self, importance: Floats, of: Problems) -> None:
         self._importance = importance
-        seen = np.zeros(importance.size, dtype=np.int64)
-        evidence = np.zeros((3, *of.pull.shape[1:3]))
-        self._history = History(seen[0], seen, seen[0] + 1, evidence)
+        self._history = nothing(np, importance.size, *of.pull.shape[1:3])
         self._last = np.zeros_like(of.pull)
-        self._total = np.zeros(of.pull.shape[:3])
+        self._total, self._usual, self._shift = np.zeros((3, *of.pull.shape[:3]))
 
     def change(self, cohort: NDArray[np.int32], weights: Floats, updates: Floats) -> Floats:
         """Aggregate a round and return what it adds to the models, in the shape of an update.
@@ -49,20 +47,35 @@ class Memory:
         if not present.any():
             return np.zeros_like(self._total)
         alpha = trust(self._history)
+        far = reach(self._history, self._importance[cohort].sum())
+        attended = self._history.attended
         turn, history = begin(self._history, present)
         back, expired = turn.returning[cohort], turn.expired
+        even = present[cohort] / present.sum()
+        used = far[..., None] * weights + (1.0 - far[..., None]) * even
         old = self._last[..., cohort] * back
-        self._total -= self._last[..., expired] @ self._importance[expired]
-        before, mean = old @ weights, updates @ (weights * back)
-        share = self._importance[turn.remembered].sum() or 1.0
-        part = (weights @ back) / share
-        change: Floats = alpha * (part * self._total - before) + updates @ weights
+        gone = self._last[..., expired]
+        self._total -= gone @ self._importance[expired]
+        self._usual -= gone @ attended[expired]
+        wanted, usual = (
+            total / (amounts @ turn.remembered or 1.0)
+            for total, amounts in ((self._total, self._importance), (self._usual, attended))
+        )
+        mean, before = (
+            (table * used * each).sum(axis=-1) for table, each in ((updates, back), (old, 1.0))
+        )
+        remembered = (used @ back) * (far * wanted + (1.0 - far) * usual)
+        change: Floats = alpha * (remembered - before) + (updates * used).sum(axis=-1)
 
-        pairs = ((mean, before), (before, before), (mean, mean))
+        apart = updates @ (weights - even) - alpha * (old @ (weights - even))
+        apart += alpha**2 * (wanted - usual)
+        pairs = (mean, before), (before, before), (mean, mean), (apart, self._shift), (apart, apart)
         products = np.stack([(left * right).sum(axis=0) for left, right in pairs])
         self._history = learn(history, products, turn)
+        self._shift += (apart - self._shift) / AVERAGED
         self._last[..., cohort] = updates
         self._total += (updates - old) @ self._importance[cohort]
+        self._usual += (updates - old) @ attended[cohort] + updates @ even
         return change
 
 
