@@ -216,7 +216,8 @@ def _without(state: Memory, expired: Any) -> tuple[Params, Params]:
         return expired.at[client].set(False), total, usual
 
     start = expired, state.total, state.usual
-    return jax.lax.while_loop(lambda left: left[0].any(), drop, start)[1:]
+    _, total, usual = jax.lax.while_loop(lambda left: left[0].any(), drop, start)
+    return total, usual
 
 
 def _dot(left: Params, right: Params) -> Any:
