@@ -23,11 +23,11 @@ class Steady:
         product, square = self.fit
         return min(max(product / square, 0.0), 1.0) if square > 0 else 0.0
 
-    def reach(self, covered):
+    def tilt(self, covered):
         if self.given is not None:
             return 1.0
         product, square = self.shown
-        s = min(max(10 * product / square, 0.0), 1.0) if square > 0 else 1.0
+        s = min(max(product / square, 0.0), 1.0) if square > 0 else 1.0
         return 1 - (1 - s) * (1 - covered)
 
     def mean(self, amounts):
@@ -43,24 +43,27 @@ class Steady:
         if not said:
             return 0.0
         transport, even = dict(zip(said, weights, strict=True)), 1 / len(said)
-        alpha, s = self.trust, self.reach(sum(importance[i] for i in said))
-        self.weights = {i: s * transport[i] + (1 - s) * even for i in said}
         self.expire(said)
+        known = sum(importance[i] for i in {*self.y, *said})
+        alpha, s = self.trust, self.tilt(sum(importance[i] for i in said) / known)
+        self.weights = {i: s * transport[i] + (1 - s) * even for i in said}
 
         wanted, usual = self.mean(importance), self.mean(self.attended)
         mean = s * wanted + (1 - s) * usual
         back = [i for i in said if i in self.y]
-        change, d = 0.0, alpha**2 * (wanted - usual)
+        change, d, e = 0.0, alpha**2 * (wanted - usual), 0.0
         for i, u in said.items():
             # A client without a memory counts as one that has the mean memory.
             change = change + self.weights[i] * (u + alpha * (mean - self.y.get(i, mean)))
             d = d + (transport[i] - even) * (u - alpha * self.y.get(i, 0.0))
+            e = e + even * (u + alpha * (usual - self.y[i] if i in self.y else 0.0))
         if back:
             new = sum(self.weights[i] * said[i] for i in back)
             old = sum(self.weights[i] * self.y[i] for i in back)
             self.fit = 0.97 * self.fit + [np.vdot(new, old), np.vdot(old, old)]
-            self.shown = 0.97 * self.shown + [np.vdot(d, self.m), np.vdot(d, d)]
-        self.m = self.m + 0.1 * (d - self.m)
+            evidence = 10 * np.vdot(d, self.m) - np.vdot(e, d - self.m)
+            self.shown = 0.97 * self.shown + [evidence, np.vdot(d, d)]
+        self.m = self.m + (d - self.m) / min(self.round, 10)
         for i, u in said.items():
             away = self.round - self.seen.get(i, 0)
             before = self.y.get(i, u)

@@ -52,7 +52,7 @@ def test_the_model_is_that_of_the_formula_while_clients_stay_and_when_some_leave
     total = sum(IMPORTANCE.values())
     shares = {name: amount / total for name, amount in IMPORTANCE.items()}
     aligner = fa.SoftOnlineAligner(shares, softness=2.0, step=1.0, around="importance")
-    reached = []
+    tilts = []
     rng, model = np.random.default_rng(3), np.zeros(4)
     points = rng.normal(size=(len(NAMES), 4))
     for number in range(250):
@@ -62,14 +62,14 @@ def test_the_model_is_that_of_the_formula_while_clients_stay_and_when_some_leave
             name: points[NAMES.index(name)] - model + 0.2 * rng.normal(size=4) for name in cohort
         }
         moved = aggregator.apply(model, said)
-        reached.append(formula.reach(0.0))
+        tilts.append(formula.tilt(0.0))
         change = formula.change(said, aligner.observe(cohort), shares)
         np.testing.assert_allclose(moved, model + change, atol=EXACT)
         assert aggregator.weights == pytest.approx(formula.weights)
         model = moved
     assert set(aggregator.report().expired) == set(NAMES[7:])
     assert 0.0 < aggregator.trust < 1.0
-    assert min(reached) == 0.0 < max(reached) == 1.0
+    assert min(tilts) == 0.0 < max(tilts) == 1.0
 
 
 @pytest.mark.parametrize("trust", [0.0, 0.4, 1.0])

@@ -56,9 +56,9 @@ class Report:
     gap : float
         The total variation distance between them.
     effective_cohort_size : float
-        How many equally weighted clients have as much variance as the weights given, 1/E‖Y‖².
-    trust, reach : float
-        How far memories are trusted in the next round, α, and how far weights go from equal ones
+        How many equally weighted clients have as much variance as the weights given.
+    trust, tilt : float
+        How far memories are trusted in the next round, α, and how far weights lean from equal ones
         towards the importance, s.
     expired, never : tuple of names
         Clients whose memory expired as they stayed away, and clients that never took part.
@@ -72,7 +72,7 @@ class Report:
     gap: float
     effective_cohort_size: float
     trust: float
-    reach: float
+    tilt: float
     expired: tuple[Any, ...]
     never: tuple[Any, ...]
     advice: tuple[str, ...]
@@ -91,13 +91,13 @@ class Aggregator:
         convex and steps constant, and harms networks.
     trust : float, optional
         α, from 0 to 1: how far memories are trusted. If it is given, the weights are FedAVOT's in
-        every round; if not, trust and reach are learnt.
+        every round; if not, trust and tilt are learnt.
     memory : bool or path
         Where to keep each client's last update: in memory (True), or in an empty folder, for models
         that do not fit in memory once per client. False keeps none, and leaves the weights alone.
     averaged : sequence of str
         Endings of the names of entries that are averaged by the weights, and not remembered.
-        Integers are averaged and rounded in any case.
+        Integers are averaged and rounded in any case, both by FedAVOT's weights.
 
     Examples
     --------
@@ -264,7 +264,7 @@ class Aggregator:
             gap=float(total_variation(shares, given)) if rounds else 0.0,
             effective_cohort_size=rounds / self._squares if rounds else 0.0,
             trust=self.trust,
-            reach=1.0 if self._memory is None else self._memory.reach(0.0),
+            tilt=1.0 if self._memory is None else self._memory.tilt(),
             expired=tuple(names[i] for i in members if seen[i] < 0),
             never=tuple(names[i] for i in members if not given[i]),
             advice=tuple(advice),

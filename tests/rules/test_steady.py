@@ -10,7 +10,7 @@ from points import EXACT, choose, point_task, run_points
 import fedavot as fa
 from fedavot import rules, training
 from fedavot.errors import ImportanceError, OptionError, RuleError
-from fedavot.rules._history import Turn, begin, gains, learn, nothing, reach, trust
+from fedavot.rules._history import Turn, begin, gains, learn, nothing, tilt, trust
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def test_memories_that_mislead_are_not_trusted():
     player.change(EVERYBODY, said)
     player.change(EVERYBODY, -said)
     assert player.trust == 0.0
-    assert reach(player.state.history, 0.0) == 0.0
+    assert tilt(player.state.history, 0.0) == 0.0
     # Uneven weights are trusted no more than memories, for the importance of the absent.
     even = said[1:3].mean(axis=0)
     np.testing.assert_allclose(
@@ -62,23 +62,23 @@ def test_memories_that_mislead_are_not_trusted():
     )
 
 
-def test_reach_is_full_with_everybody_there_whatever_the_evidence():
+def test_tilt_is_full_with_everybody_there_whatever_the_evidence():
     player, said = Player(rules.steady(P)), words(3)
     for number in range(4):
         said = -said
         np.testing.assert_allclose(player.change(EVERYBODY, said), P @ said, atol=EXACT)
-        assert reach(player.state.history, 0.0) == (0.0 if number else 1.0)
-        assert reach(player.state.history, P.sum()) == pytest.approx(1.0)
+        assert tilt(player.state.history, 0.0) == (0.0 if number else 1.0)
+        assert tilt(player.state.history, P.sum()) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("constant", "low", "high"), [(True, 1.0, 1.0), (False, 0.0, 0.3)])
-def test_reach_is_full_for_lasting_differences_and_small_for_noise(constant, low, high):
+def test_tilt_is_full_for_lasting_differences_and_small_for_noise(constant, low, high):
     rng, reached = np.random.default_rng(0), []
     player, said = Player(rules.steady(P), n_features=100), rng.normal(size=(N, 100))
     for _ in range(80):
         cohort = np.flatnonzero(rng.random(N) < np.linspace(0.2, 0.6, N))
         player.change(cohort, said if constant else rng.normal(size=said.shape))
-        reached.append(reach(player.state.history, 0.0))
+        reached.append(tilt(player.state.history, 0.0))
     assert low <= np.mean(reached[40:]) <= high
 
 
@@ -155,9 +155,9 @@ def test_a_round_decides_the_same_in_numpy_and_in_jax():
         jax.tree.map(np.testing.assert_allclose, wanted, found)
         assert isinstance(turn, Turn)
         np.testing.assert_allclose(trust(ours), trust(theirs))
-        shown.append(reach(ours, 0.0))
+        shown.append(tilt(ours, 0.0))
         for covered in (0.0, P[cohort].sum()):
-            np.testing.assert_allclose(reach(ours, covered), reach(theirs, covered))
+            np.testing.assert_allclose(tilt(ours, covered), tilt(theirs, covered))
         np.testing.assert_allclose(gains(wanted[0].absence, 4.0), gains(turn.absence, 4.0))
     assert {0.0, 1.0} < set(shown)
 

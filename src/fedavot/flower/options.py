@@ -215,7 +215,7 @@ class Memory:
         c, in rounds, at least 0: averages out the noise of memories. 10 with a correction and 0
         without if None.
     trust : float or None
-        α, from 0 to 1: how far memories are trusted. Learnt if None, with the reach, which is 1
+        α, from 0 to 1: how far memories are trusted. Learnt if None, with the tilt, which is 1
         if a trust is given.
     """
 

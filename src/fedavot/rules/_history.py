@@ -9,22 +9,23 @@ a little of the earlier ones. Without evidence there is no trust. It is regresse
 move the model: memories predict what is peculiar to a client well, and the direction that all
 clients share badly.
 
-*Reach* s says how far a round goes from an even mean of its cohort, 0, to the importance, 1. What
-the importance changes in a round,
+*Tilt* s says how far a round leans from the even step of its cohort, 0, to the importance, 1. With
+the even step e and what the importance changes in it, d,
 
+    e = Σ_{i∈S} (u_i − α y_i)/|S| + α |S∩R|/|S| ŷ_q,
     d = Σ_{i∈S} (Y_i − 1/|S|) (u_i − α y_i) + α² (ŷ_p − ŷ_q),
 
-is partly a direction, which every round shows again, and partly noise: of who came, and of stale
-memories, whose part counts as evidence only as far as they are trusted. With m the mean of the last
-H earlier d, ⟨d, m⟩ estimates the square of that direction. Over H rounds it grows to H²⟨d, m⟩, and
-the noise to H‖d‖², so that
+d is partly a direction, which every round shows again, and partly noise, of who came and of stale
+memories; those count as evidence as far as they are trusted. With m the mean of the last W earlier
+d, ⟨d, m⟩ estimates the square of the direction, and ⟨e, d − m⟩ the covariance of e and the noise.
+Over W rounds the direction grows to W²⟨d, m⟩, and tilting adds s²W‖d‖² + 2sW⟨e, d − m⟩ of noise:
 
-    s = clip( H Σ ⟨d, m⟩ / Σ ‖d‖², 0, 1 ).
+    s = clip( Σ (W⟨d, m⟩ − ⟨e, d − m⟩) / Σ ‖d‖², 0, 1 ).
 
-Uneven weights have a price, and where the direction is lost in noise, as where one model fits all
-clients, it is not paid. The importance that the cohort has itself needs no reaching for: what the
-evidence holds back is held back for the share of the absent only, and if all clients take part,
-weights are the importance.
+So uneven weights are used where they change the model's course, and where they average noise out,
+as where large clients have less of it; where one model fits all clients, they are not. A cohort
+with the share P of the importance of all clients known uses 1 − (1 − s)(1 − P): if all of them take
+part, weights are the importance.
 
 A memory *expires* once its client has been away for more than `PATIENCE` times the longest absence
 from which a client has returned: nothing shows that memories of that age are still right, and that
@@ -39,8 +40,8 @@ from typing import Any, NamedTuple
 
 FORGETTING = 0.97
 """Factor on earlier evidence per round: a window of about thirty rounds."""
-AVERAGED = 10
-"""H, the number of rounds in the running mean m."""
+WINDOW = 10
+"""W, the number of rounds in the running mean m."""
 PATIENCE = 1.25
 """Where clients come at random, an absence exceeds the longest of n others with chance about 1/n,
 and exceeds it by a quarter with about n^−1.25: late in training hardly any memory expires by
@@ -60,7 +61,7 @@ class History(NamedTuple):
     attended: Any
     """Σ 1/|S| over the rounds of each client: its weight so far if all means were even."""
     evidence: Any
-    """Σ ⟨ū, ȳ⟩, Σ ‖ȳ‖², Σ ‖ū‖², Σ ⟨d, m⟩ and Σ ‖d‖², shape (5,)."""
+    """Σ ⟨ū, ȳ⟩, Σ ‖ȳ‖², Σ ‖ū‖², Σ (W⟨d, m⟩ − ⟨e, d − m⟩) and Σ ‖d‖², shape (5,)."""
 
 
 def nothing(xp: Any, n_clients: int, *others: int, dtype: Any = float) -> History:
@@ -122,15 +123,33 @@ def trust(history: History) -> Any:
     return xp.clip(xp.where(old > 0, product / xp.where(old > 0, old, 1.0), 0.0), 0.0, 1.0)
 
 
-def reach(history: History, covered: Any) -> Any:
-    """Return s for a round whose cohort has the importance `covered`; 1 without evidence."""
+def tilt(history: History, covered: Any = 0.0) -> Any:
+    """Return s for a cohort with this share of the importance of all known; 1 without evidence."""
     xp, (product, square) = history.evidence.__array_namespace__(), history.evidence[3:]
-    ratio = AVERAGED * product / xp.where(square > 0, square, 1.0)
-    shown = xp.where(square > 0, xp.clip(ratio, 0.0, 1.0), 1.0)
-    return 1.0 - (1.0 - shown) * (1.0 - xp.clip(covered, 0.0, 1.0))
+    ratio = xp.where(square > 0, product / xp.where(square > 0, square, 1.0), 1.0)
+    return 1.0 - (1.0 - xp.clip(ratio, 0.0, 1.0)) * (1.0 - xp.clip(covered, 0.0, 1.0))
+
+
+def covered(importance: Any, present: Any, turn: Turn) -> Any:
+    """Return which share of the importance of all clients known is that of those present."""
+    xp = present.__array_namespace__()
+    known = (importance * (turn.remembered | present)).sum()
+    return (importance * present).sum() / xp.where(known > 0, known, 1.0)
+
+
+def gathered(even: Any, shift: Any, mean: Any, dot: Any) -> list[Any]:
+    """Return the evidence for the tilt, from e, d, m and an inner product."""
+    both = dot(even, mean) - dot(even, shift)
+    return [WINDOW * dot(shift, mean) + both, dot(shift, shift)]
+
+
+def newest(history: History) -> Any:
+    """Return the weight of the newest d in m, after a round has begun."""
+    xp = history.seen.__array_namespace__()
+    return 1.0 / xp.clip(history.rounds, 1, WINDOW)
 
 
 def gains(absence: Any, damping: Any) -> Any:
-    """Return γ_i = s_i/(s_i + c), which part of an innovation a memory takes; 1 for new clients."""
+    """Return γ_i = A_i/(A_i + c), which part of an innovation a memory takes; 1 for new clients."""
     xp = absence.__array_namespace__()
     return xp.where(absence > 0, absence / xp.where(absence > 0, absence + damping, 1.0), 1.0)

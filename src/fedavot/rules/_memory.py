@@ -2,27 +2,38 @@
 
     u_i = Δ_i/(H η) + κ (y_i − ŷ_p)        the new update of client i, per unit of step
     θ ← θ + H η ( Σ_{i∈S} w_i u_i + α Σ_{i∈S} w_i (ŷ − y_i) )
-    y_i ← y_i + γ_i (u_i − y_i),   γ_i = s_i/(s_i + c), 1 the first time
+    y_i ← y_i + γ_i (u_i − y_i),   γ_i = A_i/(A_i + c), 1 the first time
 
-y_i is the memory of client i, s_i the number of rounds since it was last present, and ŷ_p the mean
+y_i is the memory of client i, A_i the number of rounds since it was last present, and ŷ_p the mean
 of the memories by importance. Sums with y are over clients with a memory: others count as if they
 had the mean ŷ. *Trust* α is the coefficient of the memories; *correction* κ removes the clients'
 differences from their local steps; *damping* c averages out the memories' noise. FedAVOT's steady
-rule learns α and its *reach*, which makes w and ŷ a mixture of what is wanted and what is
+rule learns α and its *tilt*, which makes w and ŷ a mixture of what is wanted and what is
 available, and its memories expire: see `_history`.
 
 The published members have α and κ of 0 or 1, c = 0 and ŷ = ŷ_p. Their memories never expire, and
 those of clients never seen are zero, so that ŷ = Σ p_i y_i; they step by Σ w_i u_i + α (ŷ − Σ w_i
 y_i) with weights that need not sum to one.
 
-If all clients take part with w = p, or if α = 1 and every memory is up to date, the step is that of
-full participation. A round in which no client reports changes nothing.
+If all clients take part with w = p, or if α = 1, every memory is up to date and the tilt is 1, the
+step is that of full participation. A round in which no client reports changes nothing.
 """
 
 from typing import Any, NamedTuple
 
 from fedavot._checks import Floats
-from fedavot.rules._history import AVERAGED, History, begin, gains, learn, nothing, reach, trust
+from fedavot.rules._history import (
+    History,
+    begin,
+    covered,
+    gains,
+    gathered,
+    learn,
+    newest,
+    nothing,
+    tilt,
+    trust,
+)
 from fedavot.rules._rule import (
     Choose,
     Params,
@@ -43,14 +54,14 @@ from fedavot.rules._rule import (
 from fedavot.rules.names import RuleName
 
 LEARNT = float("nan")
-"""The trust of a rule that learns it, and its reach."""
+"""The trust of a rule that learns it, and its tilt."""
 
 
 class Constants(NamedTuple):
     """Constants of a member of the family: arrays, so that one compiled program serves them all."""
 
     trust: Any
-    """α; NaN if it is learnt, with the reach; given, the reach is 1."""
+    """α; NaN if it is learnt, with the tilt; given, the tilt is 1."""
     correction: Any
     damping: Any
     expires: Any
@@ -139,9 +150,10 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
     )
     learns = jnp.isnan(constants.trust)
     alpha = jnp.where(learns, trust(state.history), constants.trust)
-    far = jnp.where(learns, reach(state.history, shares.sum()), 1.0)
+    share = covered(state.importance, present, turn)
+    lean = jnp.where(learns, tilt(state.history, share), 1.0)
     even = (there / jnp.maximum(there.sum(), 1)).astype(report.weights.dtype)
-    weights = far * report.weights + (1.0 - far) * even
+    weights = lean * report.weights + (1.0 - lean) * even
 
     old = jax.tree.map(
         lambda leaf: jnp.where(along(back, leaf), leaf, 0), pick(state.last, members)
@@ -160,21 +172,22 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
     usually = _mean_by(state.history.attended * turn.remembered, usual)
     part = alpha * jnp.where(constants.expires, (weights * back).sum(), 1.0)
     change = plus(
-        plus(scaled(part * far, wanted), scaled(part * (1.0 - far), usually)),
+        plus(scaled(part * lean, wanted), scaled(part * (1.0 - lean), usually)),
         weighted(weights, innovations),
     )
     moved = plus(params, scaled(jnp.where(present.any(), span, 0), change))
 
+    level = plus(scaled(alpha * (even * back).sum(), usually), weighted(even, innovations))
     apart = plus(
         weighted(report.weights - even, innovations), scaled(alpha**2, minus(wanted, usually))
     )
     means = [weighted(weights * back, table) for table in (new, old)]
     pairs = (means[0], means[1]), (means[1], means[1]), (means[0], means[0])
-    products = [_dot(*pair) for pair in (*pairs, (apart, state.shift), (apart, apart))]
+    products = [_dot(*pair) for pair in pairs] + gathered(level, apart, state.shift, _dot)
     gain = gains(absence, constants.damping).astype(constants.damping.dtype)
     news = jax.tree.map(lambda now, last: along(gain, now) * (now - last), new, old)
     kept = plus(old, news)
-    fresh = jnp.where(present.any(), 1.0 / AVERAGED, 0.0)
+    fresh = jnp.where(present.any(), newest(history), 0.0).astype(alpha.dtype)
     after = state._replace(
         history=learn(history, jnp.stack(products), turn),
         last=put(state.last, members, kept),

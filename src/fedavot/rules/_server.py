@@ -16,7 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
-from fedavot.rules._history import AVERAGED, History, begin, gains, learn, nothing, reach, trust
+from fedavot.rules._history import (
+    History,
+    begin,
+    covered,
+    gains,
+    gathered,
+    learn,
+    newest,
+    nothing,
+    tilt,
+    trust,
+)
 from fedavot.rules._rows import Rows
 
 Array = NDArray[Any]
@@ -44,11 +55,11 @@ class ServerMemory:
     rows : Rows
         y_i, for every client that has a memory, and their sums.
     trust_given : float
-        α; NaN if it is learnt, with the reach.
+        α; NaN if it is learnt, with the tilt.
     correction, damping : float
         κ and c.
     history : History
-        Who was present when, and the evidence for trust and reach.
+        Who was present when, and the evidence for trust and tilt.
     """
 
     importance: Floats
@@ -66,9 +77,9 @@ class ServerMemory:
         """α of the next round."""
         return float(trust(self.history) if np.isnan(self.trust_given) else self.trust_given)
 
-    def reach(self, covered: float) -> float:
-        """Return s of the next round, whose cohort has this importance."""
-        return float(reach(self.history, covered)) if np.isnan(self.trust_given) else 1.0
+    def tilt(self, share: float = 0.0) -> float:
+        """Return s of the next round, whose cohort has this share of the importance known."""
+        return float(tilt(self.history, share)) if np.isnan(self.trust_given) else 1.0
 
     def drift(self, client: int) -> Array | None:
         """Return what a client may add to its gradients, κ (y_i − ŷ); None without a memory."""
@@ -161,13 +172,13 @@ class Round:
         self._expired = np.flatnonzero(self._turn.expired).tolist()
         self._back = self._turn.returning[cohort]
         even, shares = np.full(cohort.size, 1.0 / cohort.size), memory.importance[cohort]
-        far = memory.reach(shares.sum())
-        self.weights = far * weights + (1.0 - far) * even
+        lean = memory.tilt(covered(memory.importance, present, self._turn))
+        self.weights = lean * weights + (1.0 - lean) * even
         trusted, used = memory.trust, self.weights * self._back
         # ŷ by importance and by attendance, as factors of the sums of memories.
         wanted = np.array([1.0 / memory.share(self._turn.remembered), 0.0])
         usual = np.array([0.0, 1.0 / (memory.history.attended @ self._turn.remembered or 1.0)])
-        lean, apart = weights - even, trusted**2 * (wanted - usual)
+        uneven, apart = weights - even, trusted**2 * (wanted - usual)
         gain = gains(self._turn.absence[cohort], memory.damping)
         attended = memory.history.attended[cohort]
         counted = attended + even
@@ -176,8 +187,9 @@ class Round:
             for each in (
                 self.weights,
                 used,
-                used.sum() * (far * wanted + (1.0 - far) * usual),
-                np.concatenate([lean, -trusted * lean, apart]),
+                used.sum() * (lean * wanted + (1.0 - lean) * usual),
+                np.concatenate([uneven, -trusted * uneven, apart]),
+                np.concatenate([even, -trusted * even, trusted * (even @ self._back) * usual]),
                 np.append(shares * gain, -shares * gain),
                 np.append(counted * gain, counted * (1.0 - gain) - attended),
             )
@@ -197,7 +209,7 @@ class Round:
         self._threads = min(os.cpu_count() or 1, MOST_THREADS)
         if size < FEW_PARTS * self._step_size:
             self._threads = 1
-        self._rooms = np.empty((self._threads, 2 * number + 7, self._step_size), self.kind)
+        self._rooms = np.empty((self._threads, 2 * number + 8, self._step_size), self.kind)
         memory.rows.begin([*self._cohort, *SUMS])
 
     def move(
@@ -252,7 +264,7 @@ class Round:
         The updates are the first rows of ``room``; what is computed lies in the others.
         """
         memory, two = self._memory, 2 * len(self._cohort)
-        new, old, (total, usual, shift, mean, stored, change, apart) = np.split(
+        new, old, (total, usual, shift, mean, stored, change, apart, level) = np.split(
             room, [len(self._cohort), two]
         )
         for client, row in zip((*self._cohort, *SUMS), room[len(new) :], strict=False):
@@ -265,7 +277,7 @@ class Round:
             memory.rows.read(client, at, change)
             total -= self.kind.type(memory.importance[client]) * change
             usual -= self.kind.type(memory.history.attended[client]) * change
-        weights, back, means, lean, shares, attended = self._sums
+        weights, back, means, uneven, even, shares, attended = self._sums
         _combine(weights, new, mean)
         _combine(weights, old, stored)
         _combine(means, room[two : two + 2], change)
@@ -275,11 +287,12 @@ class Round:
         change *= self._span
         if not self._back.all():
             _combine(back, new, mean)  # without a memory, rows of old are zero
-        _combine(lean, room[: two + 2], apart)
-        pairs = (mean, stored), (stored, stored), (mean, mean), (apart, shift), (apart, apart)
-        products = [_dot(*pair) for pair in pairs]
+        _combine(uneven, room[: two + 2], apart)
+        _combine(even, room[: two + 2], level)
+        pairs = (mean, stored), (stored, stored), (mean, mean)
+        products = [_dot(*pair) for pair in pairs] + gathered(level, apart, shift, _dot)
         apart -= shift
-        apart *= self.kind.type(1.0 / AVERAGED)
+        apart *= self.kind.type(newest(self._history))
         shift += apart
         _combine(shares, room[:two], mean)
         total += mean

@@ -8,19 +8,20 @@ Y are FedAVOT's weights of the cohort, which average to the importance p over th
 from the cohorts as they come, softly and around the importance, or those of an alignment where a
 law is known. y_i is the last update of client i, and *trust* α says how far memories predict
 updates. Everything with y or ŷ is over clients with a memory; a client without one counts as if it
-had the mean ŷ. *Reach* s says how far the round goes from what is available to what is wanted: 1
-where the importance changes the model's course, 0 where it adds nothing but noise, as where one
-model fits all clients. Both are learnt from the rounds: see `_history`, also for memories that
-expire.
+had the mean ŷ. *Tilt* s says how far the round leans from what is available to what is wanted: 1
+where the importance changes the model's course or averages noise out, 0 where it adds nothing but
+noise, as where one model fits all clients. Both are learnt from the rounds: see `_history`, also
+for memories that expire.
 
 At s = 1 this is the augmented inverse-probability estimator with transport in place of inverse
 probabilities: as Y averages to p, memories change the variance of a step and not its mean, whatever
 they hold; where they are right, the weights do not matter, and the step is that of full
-participation. At any s it is the same rule for the importance s p + (1 − s) q.
+participation. At a constant s < 1 it is the same rule for the importance s p + (1 − s) q, if q is
+how often clients come.
 
 With a correction κ, local steps follow ∇f_i + κ (y_i − ŷ), so that clients drift less; then
 u_i = Δ_i/(H η) + κ (y_i − ŷ), and memories are damped, y_i ← y_i + γ_i (u_i − y_i) with
-γ_i = s_i/(s_i + c) after s_i rounds. This gains where problems are convex and steps constant, and
+γ_i = A_i/(A_i + c) after A_i rounds. This gains where problems are convex and steps constant, and
 loses on networks, so it is off by default.
 
 Clients without importance are not asked. See docs/steady.md for what is proved, and for where it

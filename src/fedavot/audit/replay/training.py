@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats
 from fedavot.audit.replay.problems import DIMENSION, Problems
 from fedavot.audit.replay.scene import Way
-from fedavot.rules._history import AVERAGED, begin, learn, nothing, reach, trust
+from fedavot.rules._history import (
+    begin,
+    covered,
+    gathered,
+    learn,
+    newest,
+    nothing,
+    tilt,
+    trust,
+)
 
 
 class Memory:
@@ -47,12 +56,12 @@ class Memory:
         if not present.any():
             return np.zeros_like(self._total)
         alpha = trust(self._history)
-        far = reach(self._history, self._importance[cohort].sum())
         attended = self._history.attended
         turn, history = begin(self._history, present)
+        lean = tilt(self._history, covered(self._importance, present, turn))
         back, expired = turn.returning[cohort], turn.expired
         even = present[cohort] / present.sum()
-        used = far[..., None] * weights + (1.0 - far[..., None]) * even
+        used = lean[..., None] * weights + (1.0 - lean[..., None]) * even
         old = self._last[..., cohort] * back
         gone = self._last[..., expired]
         self._total -= gone @ self._importance[expired]
@@ -64,19 +73,25 @@ class Memory:
         mean, before = (
             (table * used * each).sum(axis=-1) for table, each in ((updates, back), (old, 1.0))
         )
-        remembered = (used @ back) * (far * wanted + (1.0 - far) * usual)
+        remembered = (used @ back) * (lean * wanted + (1.0 - lean) * usual)
         change: Floats = alpha * (remembered - before) + (updates * used).sum(axis=-1)
 
         apart = updates @ (weights - even) - alpha * (old @ (weights - even))
         apart += alpha**2 * (wanted - usual)
-        pairs = (mean, before), (before, before), (mean, mean), (apart, self._shift), (apart, apart)
-        products = np.stack([(left * right).sum(axis=0) for left, right in pairs])
-        self._history = learn(history, products, turn)
-        self._shift += (apart - self._shift) / AVERAGED
+        level = updates @ even - alpha * (old @ even) + alpha * (even @ back) * usual
+        products = [_dot(*pair) for pair in ((mean, before), (before, before), (mean, mean))]
+        products += gathered(level, apart, self._shift, _dot)
+        self._history = learn(history, np.stack(products), turn)
+        self._shift += newest(history) * (apart - self._shift)
         self._last[..., cohort] = updates
         self._total += (updates - old) @ self._importance[cohort]
         self._usual += (updates - old) @ attended[cohort] + updates @ even
         return change
+
+
+def _dot(left: Floats, right: Floats) -> Floats:
+    """Return the inner products of models."""
+    return np.asarray((left * right).sum(axis=0))
 
 
 def train(

@@ -2,8 +2,8 @@
 
     change = Σ_{i∈S} w_i u_i + α Σ_{i∈S} w_i (ŷ − y_i),   u_i = θ_i − θ
 
-w are the learnt weights Y as far as the rule's reach goes; what is not remembered, metrics and the
-log have Y itself.
+w lie between even weights and those learnt, Y, by the rule's tilt; what is not remembered, metrics
+and the log have Y itself.
 
 All replies get the same arrays, so that their average is θ + change for any weights, and FedAvgM,
 FedAdam and the like take their own step from there. Integers and the running statistics of batch
