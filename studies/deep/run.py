@@ -148,14 +148,12 @@ class Study:
     def _measures(
         self, rule: str, rounds: int, lane: Lane, records: Records, place: int
     ) -> Iterator[dict[str, Any]]:
-        """Yield a lane's rows: its course, then what it ends with."""
+        """Yield a lane's rows."""
         losses, classes = records.losses[place], records.accuracies[place]
         weighted = losses @ self.world.clients.importance(lane.importance)
         groups = np.array_split(np.argsort(self.world.clients.rank), GROUPS)
         last = losses[-1]
-        course = [("loss", at, value) for at, value in zip(records.rounds, weighted, strict=True)]
         found = [
-            *(course if lane.seed != TUNING else []),
             ("tail_loss", rounds, weighted[4 * records.rounds > 3 * rounds].mean()),
             ("test_accuracy", rounds, classes[-1].mean()),
             ("worst_class_accuracy", rounds, classes[-1].min()),
