@@ -15,9 +15,9 @@ from deployment import SUPERLINK, Deployment, write_key
 from flwr.serverapp.strategy import FedAvg
 from grid import LocalGrid, Node, arrays_of, record_of
 from learnt import Learner
-from steady_formula import Steady
 
 from fedavot.flower import Admission, FedAVOT
+from steady_formula import Steady
 
 APP = Path(__file__).parent / "app"
 sys.path.insert(0, str(APP))
