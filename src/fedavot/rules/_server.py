@@ -31,7 +31,7 @@ from fedavot.rules._history import (
 from fedavot.rules._rows import Rows
 
 Array = NDArray[Any]
-PART = 1 << 19
+PART = 1 << 21
 """Numbers that are worked on at a time, over all clients of a round."""
 MOST_THREADS = 4
 """More would wait for the computer's memory."""
