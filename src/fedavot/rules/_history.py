@@ -123,27 +123,27 @@ def trust(history: History) -> Any:
     return xp.clip(xp.where(old > 0, product / xp.where(old > 0, old, 1.0), 0.0), 0.0, 1.0)
 
 
-def tilt(history: History, covered: Any = 0.0) -> Any:
+def tilt(history: History, share: Any = 0.0) -> Any:
     """Return s for a cohort with this share of the importance of all known; 1 without evidence."""
     xp, (product, square) = history.evidence.__array_namespace__(), history.evidence[3:]
     ratio = xp.where(square > 0, product / xp.where(square > 0, square, 1.0), 1.0)
-    return 1.0 - (1.0 - xp.clip(ratio, 0.0, 1.0)) * (1.0 - xp.clip(covered, 0.0, 1.0))
+    return 1.0 - (1.0 - xp.clip(ratio, 0.0, 1.0)) * (1.0 - xp.clip(share, 0.0, 1.0))
 
 
-def covered(importance: Any, present: Any, turn: Turn) -> Any:
+def known_share(importance: Any, present: Any, turn: Turn) -> Any:
     """Return which share of the importance of all clients known is that of those present."""
     xp = present.__array_namespace__()
     known = (importance * (turn.remembered | present)).sum()
     return (importance * present).sum() / xp.where(known > 0, known, 1.0)
 
 
-def gathered(even: Any, shift: Any, mean: Any, dot: Any) -> list[Any]:
+def tilt_evidence(even: Any, shift: Any, mean: Any, dot: Any) -> list[Any]:
     """Return the evidence for the tilt, from e, d, m and an inner product."""
     both = dot(even, mean) - dot(even, shift)
     return [WINDOW * dot(shift, mean) + both, dot(shift, shift)]
 
 
-def newest(history: History) -> Any:
+def newest_weight(history: History) -> Any:
     """Return the weight of the newest d in m, after a round has begun."""
     xp = history.seen.__array_namespace__()
     return 1.0 / xp.clip(history.rounds, 1, WINDOW)

@@ -25,13 +25,13 @@ from fedavot._checks import Floats
 from fedavot.rules._history import (
     History,
     begin,
-    covered,
     gains,
-    gathered,
+    known_share,
     learn,
-    newest,
+    newest_weight,
     nothing,
     tilt,
+    tilt_evidence,
     trust,
 )
 from fedavot.rules._rule import (
@@ -150,7 +150,7 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
     )
     learns = jnp.isnan(constants.trust)
     alpha = jnp.where(learns, trust(state.history), constants.trust)
-    share = covered(state.importance, present, turn)
+    share = known_share(state.importance, present, turn)
     lean = jnp.where(learns, tilt(state.history, share), 1.0)
     even = (there / jnp.maximum(there.sum(), 1)).astype(report.weights.dtype)
     weights = lean * report.weights + (1.0 - lean) * even
@@ -183,11 +183,11 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
     )
     means = [weighted(weights * back, table) for table in (new, old)]
     pairs = (means[0], means[1]), (means[1], means[1]), (means[0], means[0])
-    products = [_dot(*pair) for pair in pairs] + gathered(level, apart, state.shift, _dot)
+    products = [_dot(*pair) for pair in pairs] + tilt_evidence(level, apart, state.shift, _dot)
     gain = gains(absence, constants.damping).astype(constants.damping.dtype)
     news = jax.tree.map(lambda now, last: along(gain, now) * (now - last), new, old)
     kept = plus(old, news)
-    fresh = jnp.where(present.any(), newest(history), 0.0).astype(alpha.dtype)
+    fresh = jnp.where(present.any(), newest_weight(history), 0.0).astype(alpha.dtype)
     after = state._replace(
         history=learn(history, jnp.stack(products), turn),
         last=put(state.last, members, kept),

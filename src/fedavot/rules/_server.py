@@ -19,13 +19,13 @@ from fedavot._checks import Floats, Integers
 from fedavot.rules._history import (
     History,
     begin,
-    covered,
     gains,
-    gathered,
+    known_share,
     learn,
-    newest,
+    newest_weight,
     nothing,
     tilt,
+    tilt_evidence,
     trust,
 )
 from fedavot.rules._rows import Rows
@@ -172,7 +172,7 @@ class Round:
         self._expired = np.flatnonzero(self._turn.expired).tolist()
         self._back = self._turn.returning[cohort]
         even, shares = np.full(cohort.size, 1.0 / cohort.size), memory.importance[cohort]
-        lean = memory.tilt(covered(memory.importance, present, self._turn))
+        lean = memory.tilt(known_share(memory.importance, present, self._turn))
         self.weights = lean * weights + (1.0 - lean) * even
         trusted, used = memory.trust, self.weights * self._back
         # ŷ by importance and by attendance, as factors of the sums of memories.
@@ -290,9 +290,9 @@ class Round:
         _combine(uneven, room[: two + 2], apart)
         _combine(even, room[: two + 2], level)
         pairs = (mean, stored), (stored, stored), (mean, mean)
-        products = [_dot(*pair) for pair in pairs] + gathered(level, apart, shift, _dot)
+        products = [_dot(*pair) for pair in pairs] + tilt_evidence(level, apart, shift, _dot)
         apart -= shift
-        apart *= self.kind.type(newest(self._history))
+        apart *= self.kind.type(newest_weight(self._history))
         shift += apart
         _combine(shares, room[:two], mean)
         total += mean

@@ -17,12 +17,12 @@ from fedavot.audit.replay.problems import DIMENSION, Problems
 from fedavot.audit.replay.scene import Way
 from fedavot.rules._history import (
     begin,
-    covered,
-    gathered,
+    known_share,
     learn,
-    newest,
+    newest_weight,
     nothing,
     tilt,
+    tilt_evidence,
     trust,
 )
 
@@ -58,7 +58,7 @@ class Memory:
         alpha = trust(self._history)
         attended = self._history.attended
         turn, history = begin(self._history, present)
-        lean = tilt(self._history, covered(self._importance, present, turn))
+        lean = tilt(self._history, known_share(self._importance, present, turn))
         back, expired = turn.returning[cohort], turn.expired
         even = present[cohort] / present.sum()
         used = lean[..., None] * weights + (1.0 - lean[..., None]) * even
@@ -80,9 +80,9 @@ class Memory:
         apart += alpha**2 * (wanted - usual)
         level = updates @ even - alpha * (old @ even) + alpha * (even @ back) * usual
         products = [_dot(*pair) for pair in ((mean, before), (before, before), (mean, mean))]
-        products += gathered(level, apart, self._shift, _dot)
+        products += tilt_evidence(level, apart, self._shift, _dot)
         self._history = learn(history, np.stack(products), turn)
-        self._shift += newest(history) * (apart - self._shift)
+        self._shift += newest_weight(history) * (apart - self._shift)
         self._last[..., cohort] = updates
         self._total += (updates - old) @ self._importance[cohort]
         self._usual += (updates - old) @ attended[cohort] + updates @ even
