@@ -142,11 +142,11 @@ def test_memories_of_published_rules_never_expire(make):
 
 @pytest.mark.parametrize("constants", [Constants(), Constants(0.4, 1.0, 4.0, expires=False)])
 def test_a_round_decides_the_same_in_numpy_and_in_jax(constants):
-    ours, theirs, rng = nothing(np, N), nothing(jnp, N), np.random.default_rng(4)
+    ours, theirs, rng = nothing(np, N), nothing(jnp, N), np.random.default_rng(5)
     shown = []
     for cohort in draws(40, 3):
-        products, weights = rng.normal(size=5), np.append(rng.dirichlet(1.0 + cohort), 0.0)
-        products[[1, 2, 4]] *= [1, 1, 30] * products[[1, 2, 4]]
+        products, weights = rng.normal(size=7), np.append(rng.dirichlet(1.0 + cohort), 0.0)
+        products[[1, 2, 6]] *= [1, 1, 300] * products[[1, 2, 6]]
         members, histories = np.append(cohort, N), []  # with a place that nobody takes
         for history, xp in ((ours, np), (theirs, jnp)):
             p, who, y = (xp.asarray(each) for each in (P, members, weights))

@@ -131,28 +131,33 @@ def decide(
     """
     xp, n_clients = members.__array_namespace__(), importance.shape[0]
     there, place = members < n_clients, xp.minimum(members, n_clients - 1)
-    present = xp.isin(xp.arange(n_clients), members)
-    expired, after = begin(history, present, constants.expires)
+    present, count = xp.isin(xp.arange(n_clients), members), xp.maximum(there.sum(), 1)
+    now = history.rounds + there.any()
+    away = xp.where(history.seen != 0, now - abs(history.seen), 0)
+    longest = xp.maximum(history.longest, xp.where(present, away, 0).max())
+    expired = (history.seen > 0) & (away > PATIENCE * longest) & constants.expires
+    seen = xp.where(present, now, xp.where(expired, -history.seen, history.seen))
+    attended = history.attended + (present / count).astype(history.attended.dtype)
+    after = History(now, seen, longest, attended, history.evidence)
+
     remembered = (history.seen > 0) & ~expired
-    returning = there & (history.seen[place] > 0)
-    absence = xp.where(returning, after.rounds - history.seen[place], 0)
-    gains = xp.where(
-        absence > 0, absence / xp.where(absence > 0, absence + constants.damping, 1), 1
-    )
-    gains = gains.astype(weights.dtype)
+    returning = there & remembered[place]
+    absence = xp.where(returning, away[place], 0)
+    damped = absence / xp.where(returning, absence + constants.damping, 1)
+    gains = xp.where(returning, damped, 1).astype(weights.dtype)
 
     known = (importance * (remembered | present)).sum()
     share = (importance * present).sum() / xp.where(known > 0, known, 1.0)
     alpha = trust(history, constants.trust)[..., None]
     s = tilt(history, share, constants.trust)[..., None]
-    even = there / xp.maximum(there.sum(), 1).astype(weights.dtype)
+    even = there / count.astype(weights.dtype)
     used, uneven = s * weights + (1.0 - s) * even, weights - even
     # ŷ_p and ŷ_q are these multiples of T and U.
     wanted = mean_factor(importance, remembered, constants.expires)
     usual = mean_factor(history.attended, remembered)
     some = xp.where(constants.expires, (used * returning).sum(axis=-1, keepdims=True), 1.0)
     part = there.any() * alpha * some
-    newest = there.any() / xp.clip(after.rounds, 1, WINDOW).astype(weights.dtype)
+    newest = there.any() / xp.clip(now, 1, WINDOW).astype(weights.dtype)
     p, a = importance[place] * there * gains, history.attended[place] * there
     back, none, flat = used * returning, 0.0 * used, 0.0 * alpha
     d = (uneven, -alpha * uneven, alpha**2 * wanted, -(alpha**2) * usual)
@@ -170,29 +175,16 @@ def decide(
     return Turn(used, returning, expired, gains, xp.concatenate(columns, axis=-1)), after
 
 
-def begin(history: History, present: Any, expires: Any) -> tuple[Any, History]:
-    """Begin a round: decide whose memory expires, and note who is there."""
-    xp = present.__array_namespace__()
-    now = history.rounds + present.any()
-    away = xp.where(history.seen != 0, now - abs(history.seen), 0)
-    longest = xp.maximum(history.longest, xp.where(present, away, 0).max())
-    expired = (history.seen > 0) & (away > PATIENCE * longest) & expires
-    seen = xp.where(present, now, xp.where(expired, -history.seen, history.seen))
-    even = (present / xp.maximum(present.sum(), 1)).astype(history.attended.dtype)
-    return expired, History(now, seen, longest, history.attended + even, history.evidence)
-
-
-def evidence(rows: Any, m: Any, dot: Any) -> list[Any]:
-    """Return a round's evidence, in the order of `History`, from ū, ȳ, e, d, m and ⟨ , ⟩."""
-    new, old, e, d = rows
-    tilted = WINDOW * dot(d, m) + dot(e, m) - dot(e, d)
-    return [dot(new, old), dot(old, old), dot(new, new), tilted, dot(d, d)]
+PAIRS = ((4, 5), (5, 5), (4, 4), (7, 8), (6, 8), (6, 7), (7, 7))
+"""The rows of C Z, and m after them as the ninth, whose inner products are a round's evidence."""
 
 
 def learn(history: History, products: Any, turn: Turn) -> History:
-    """End a round: add its evidence, if a client with a memory has returned."""
+    """End a round: add its evidence, from the products of `PAIRS`, if a memory was there."""
     xp = products.__array_namespace__()
-    more = FORGETTING * history.evidence + products
+    *trusted, dm, em, ed, dd = products
+    new = xp.stack([*trusted, WINDOW * dm + em - ed, dd])
+    more = FORGETTING * history.evidence + new
     return history._replace(evidence=xp.where(turn.returning.any(), more, history.evidence))
 
 

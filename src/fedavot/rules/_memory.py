@@ -23,11 +23,10 @@ from typing import Any, NamedTuple
 
 from fedavot._checks import Floats
 from fedavot.rules._history import (
-    LEARNT,
+    PAIRS,
     Constants,
     History,
     decide,
-    evidence,
     learn,
     mean_factor,
     nothing,
@@ -42,15 +41,12 @@ from fedavot.rules._rule import (
     minus,
     one_each,
     pick,
-    plus,
     precision,
     put,
     scaled,
     zeros_like,
 )
 from fedavot.rules.names import RuleName
-
-__all__ = ["LEARNT", "Memory", "aggregate", "correct", "empty_memory", "remembering"]
 
 
 class Memory(NamedTuple):
@@ -146,10 +142,10 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
         *_without(state, turn.expired),
         state.shift,
     )
-    change, total, usual, shift, *rest = (
-        jax.tree.map(lambda leaf, k=k: leaf[k], combined) for k in range(turn.matrix.shape[0])
-    )
-    products = jnp.stack(evidence(rest, state.shift, _dot))
+    rows = [jax.tree.map(lambda leaf, k=k: leaf[k], combined) for k in range(len(turn.matrix))]
+    change, total, usual, shift = rows[:4]
+    rows.append(state.shift)
+    products = jnp.stack([_dot(rows[i], rows[j]) for i, j in PAIRS])
     after = state._replace(
         history=learn(history, products, turn),
         last=put(state.last, members, kept),
@@ -157,13 +153,16 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
         usual=usual,
         shift=shift,
     )
-    return plus(params, scaled(span, change)), after
+    return jax.tree.map(lambda leaf, by: leaf + span * by, params, change), after
 
 
 def _mean(state: Memory) -> Params:
     """Return ŷ_p before a round."""
+    import jax
+
     remembered, expires = state.history.seen > 0, state.constants.expires
-    return scaled(mean_factor(state.importance, remembered, expires), state.total)
+    factor = mean_factor(state.importance, remembered, expires)
+    return jax.tree.map(lambda leaf: factor * leaf, state.total)
 
 
 def _without(state: Memory, expired: Any) -> tuple[Params, Params]:

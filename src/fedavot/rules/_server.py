@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats, Integers
 from fedavot.rules._history import (
     LEARNT,
+    PAIRS,
     Constants,
     History,
     decide,
-    evidence,
     learn,
     mean_factor,
     nothing,
@@ -179,7 +179,7 @@ class Round:
             column.astype(self.kind)[:, None] if (column != usual).any() else None
             for column, usual in ((1.0 / spans, 1.0), (path, 0.0), (self._turn.gains, 1.0))
         )
-        self._products = np.zeros(5)
+        self._products = np.zeros(len(PAIRS))
         # Room for what is computed of a part, for each thread, is made once: it would cost more
         # than the work itself to make it for every part.
         number, size = sum(matrix.shape), memory.rows.size
@@ -255,8 +255,16 @@ class Round:
             parts = memory.importance[client], memory.history.attended[client]
             memory.rows.read(client, at, found[0])
             sums[:2] -= np.multiply.outer(np.array(parts, self.kind), found[0])
-        _combine(self._matrix, given, found, self._piece)
-        products = evidence(found[4:], sums[2], _dot)
+        # Threads of BLAS inside ours would wait for one another: it uses none in small products.
+        whole = given.shape[1] // self._piece * self._piece
+        pieces, results = (
+            rows[:, :whole].reshape(len(rows), -1, self._piece).swapaxes(0, 1)
+            for rows in (given, found)
+        )
+        np.matmul(self._matrix, pieces, out=results)
+        np.matmul(self._matrix, given[:, whole:], out=found[:, whole:])
+        rows = (*found, sums[2])
+        products = [_dot(rows[i], rows[j]) for i, j in PAIRS]
         if self._gain is not None:
             new -= old
             new *= self._gain
@@ -273,22 +281,12 @@ class Round:
         self._memory.history = learn(self._history, self._products, self._turn)
 
 
-def _combine(matrix: Array, rows: Array, out: Array, piece: int) -> None:
-    """Write the matrix product into ``out``, a piece at a time.
-
-    Threads of BLAS inside ours would wait for one another; it uses none for small products.
-    """
-    whole = rows.shape[1] // piece * piece
-    many, into = (
-        each[:, :whole].reshape(len(each), -1, piece).swapaxes(0, 1) for each in (rows, out)
-    )
-    np.matmul(matrix, many, out=into)
-    np.matmul(matrix, rows[:, whole:], out=out[:, whole:])
-
-
 def _dot(left: Array, right: Array) -> float:
-    """Return the inner product, in double precision where single would overflow or vanish."""
-    product = np.dot(left, right)
+    """Return the inner product, in double precision where single would overflow or vanish.
+
+    It is no product of BLAS, which would use threads of its own.
+    """
+    product = float(np.einsum("j,j", left, right))
     if math.isfinite(product) and product:
-        return float(product)
-    return float(np.dot(left.astype(np.float64), right.astype(np.float64)))
+        return product
+    return float(np.einsum("j,j", left.astype(np.float64), right.astype(np.float64)))

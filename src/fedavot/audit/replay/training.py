@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats
 from fedavot.audit.replay.problems import DIMENSION, Problems
 from fedavot.audit.replay.scene import Way
-from fedavot.rules._history import Constants, decide, evidence, learn, nothing
+from fedavot.rules._history import PAIRS, Constants, decide, learn, nothing
 
 
 class Memory:
@@ -50,19 +50,13 @@ class Memory:
         self._usual -= gone @ before.attended[turn.expired]
         sums = np.stack([self._total, self._usual, self._shift], axis=-1)
         rows = np.concatenate([updates, old, sums], axis=-1)
-        shift = self._shift
         matrix, table = turn.matrix.transpose(1, 2, 0, 3), rows.transpose(1, 2, 3, 0)
-        combined: Floats = (matrix @ table).transpose(2, 3, 0, 1)
-        self._total, self._usual, self._shift = combined[1:4]
-        products = np.stack(evidence(combined[4:], shift, _dot))
+        found = [*(matrix @ table).transpose(2, 3, 0, 1), self._shift]
+        change, self._total, self._usual, self._shift = found[:4]
+        products = np.stack([(found[i] * found[j]).sum(axis=0) for i, j in PAIRS])
         self._history = learn(history, products, turn)
         self._last[..., cohort] = updates
-        return combined[0]
-
-
-def _dot(left: Floats, right: Floats) -> Floats:
-    """Return the inner products of models."""
-    return np.asarray((left * right).sum(axis=0))
+        return np.asarray(change)
 
 
 def train(
