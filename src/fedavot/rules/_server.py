@@ -36,6 +36,8 @@ PART = 1 << 20
 """Numbers that are worked on at a time, over all rows of a round."""
 PRODUCT = 1 << 18
 """Multiplications in a matrix product up to which BLAS uses no threads of its own."""
+SHORTEST = 1 << 13
+"""Entries of a model that are worked on at a time, at least: calls take time too."""
 MOST_THREADS = 4
 """More would wait for the computer's memory."""
 FEW_PARTS = 8
@@ -184,7 +186,7 @@ class Round:
         # than the work itself to make it for every part.
         number, size = sum(matrix.shape), memory.rows.size
         self._piece = max(PRODUCT // matrix.size, 1)
-        self._step_size = max(min(PART // number, size), 1)
+        self._step_size = max(min(max(PART // number, SHORTEST), size), 1)
         self._threads = min(os.cpu_count() or 1, MOST_THREADS)
         if size < FEW_PARTS * self._step_size:
             self._threads = 1
