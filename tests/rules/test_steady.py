@@ -10,7 +10,7 @@ from points import EXACT, choose, point_task, run_points
 import fedavot as fa
 from fedavot import rules, training
 from fedavot.errors import ImportanceError, OptionError, RuleError
-from fedavot.rules._history import Turn, begin, gains, learn, nothing, tilt, trust
+from fedavot.rules._history import Constants, decide, learn, nothing, tilt, trust
 
 
 @pytest.fixture(autouse=True)
@@ -140,25 +140,24 @@ def test_memories_of_published_rules_never_expire(make):
     assert (np.asarray(player.state.history.seen) > 0).all()
 
 
-def test_a_round_decides_the_same_in_numpy_and_in_jax():
-    ours, theirs, rng = nothing(np, N), nothing(jnp, N), np.random.default_rng(4)
+@pytest.mark.parametrize("constants", [Constants(), Constants(0.4, 1.0, 4.0, expires=False)])
+def test_a_round_decides_the_same_in_numpy_and_in_jax(constants):
+    ours, theirs, rng = nothing(np, N), nothing(jnp, N), np.random.default_rng(5)
     shown = []
     for cohort in draws(40, 3):
-        present, products = np.isin(EVERYBODY, cohort), rng.normal(size=5)
-        products[[1, 2, 4]] *= [1, 1, 30] * products[[1, 2, 4]]
+        products, weights = rng.normal(size=7), np.append(rng.dirichlet(1.0 + cohort), 0.0)
+        products[[1, 2, 6]] *= [1, 1, 300] * products[[1, 2, 6]]
+        members, histories = np.append(cohort, N), []  # with a place that nobody takes
         for history, xp in ((ours, np), (theirs, jnp)):
-            turn, after = begin(history, xp.asarray(present))
-            found = (turn, learn(after, xp.asarray(products), turn))
-            if xp is np:
-                wanted = found
-        ours, theirs = wanted[1], found[1]
-        jax.tree.map(np.testing.assert_allclose, wanted, found)
-        assert isinstance(turn, Turn)
+            p, who, y = (xp.asarray(each) for each in (P, members, weights))
+            turn, after = decide(history, p, who, y, Constants(*map(xp.asarray, constants)))
+            histories.append((turn, learn(after, xp.asarray(products), turn)))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=EXACT), *histories)
+        (_, ours), (_, theirs) = histories
         np.testing.assert_allclose(trust(ours), trust(theirs))
         shown.append(tilt(ours, 0.0))
         for covered in (0.0, P[cohort].sum()):
             np.testing.assert_allclose(tilt(ours, covered), tilt(theirs, covered))
-        np.testing.assert_allclose(gains(wanted[0].absence, 4.0), gains(turn.absence, 4.0))
     assert {0.0, 1.0} < set(shown)
 
 

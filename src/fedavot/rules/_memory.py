@@ -23,16 +23,13 @@ from typing import Any, NamedTuple
 
 from fedavot._checks import Floats
 from fedavot.rules._history import (
+    PAIRS,
+    Constants,
     History,
-    begin,
-    gains,
-    known_share,
+    decide,
     learn,
-    newest_weight,
+    mean_factor,
     nothing,
-    tilt,
-    tilt_evidence,
-    trust,
 )
 from fedavot.rules._rule import (
     Choose,
@@ -44,28 +41,12 @@ from fedavot.rules._rule import (
     minus,
     one_each,
     pick,
-    plus,
     precision,
     put,
     scaled,
-    weighted,
     zeros_like,
 )
 from fedavot.rules.names import RuleName
-
-LEARNT = float("nan")
-"""The trust of a rule that learns it, and its tilt."""
-
-
-class Constants(NamedTuple):
-    """Constants of a member of the family: arrays, so that one compiled program serves them all."""
-
-    trust: Any
-    """α; NaN if it is learnt, with the tilt; given, the tilt is 1."""
-    correction: Any
-    damping: Any
-    expires: Any
-    """Whether memories expire; if not, the memories of clients never seen are zero."""
 
 
 class Memory(NamedTuple):
@@ -127,11 +108,10 @@ def correct(params: Params, state: State, client: Any) -> Params:
     """Return what a client adds to its gradients: κ (y_i − ŷ)."""
     import jax
 
-    remembered = state.history.seen > 0
-    known = remembered[client]
+    known = state.history.seen[client] > 0
     row = jax.tree.map(lambda leaf: jax.numpy.where(known, leaf[client], 0), state.last)
     part = state.constants.correction * (known | ~state.constants.expires)
-    return scaled(part, minus(row, _mean(state, state.total, remembered)))
+    return scaled(part, minus(row, _mean(state)))
 
 
 def aggregate(params: Params, state: State, report: Report) -> tuple[Params, State]:
@@ -139,79 +119,50 @@ def aggregate(params: Params, state: State, report: Report) -> tuple[Params, Sta
     import jax
     import jax.numpy as jnp
 
-    members, constants, n_clients = report.members, state.constants, state.importance.size
-    present = jnp.zeros(n_clients, bool).at[members].set(True, mode="drop")
-    turn, history = begin(state.history, present, expires=constants.expires)
-
-    there = members < n_clients
-    back, absence, shares, attended = (
-        pick(values, members) * there
-        for values in (turn.returning, turn.absence, state.importance, state.history.attended)
-    )
-    learns = jnp.isnan(constants.trust)
-    alpha = jnp.where(learns, trust(state.history), constants.trust)
-    share = known_share(state.importance, present, turn)
-    lean = jnp.where(learns, tilt(state.history, share), 1.0)
-    even = (there / jnp.maximum(there.sum(), 1)).astype(report.weights.dtype)
-    weights = lean * report.weights + (1.0 - lean) * even
-
+    members, constants = report.members, state.constants
+    turn, history = decide(state.history, state.importance, members, report.weights, constants)
     old = jax.tree.map(
-        lambda leaf: jnp.where(along(back, leaf), leaf, 0), pick(state.last, members)
+        lambda leaf: jnp.where(along(turn.returning, leaf), leaf, 0), pick(state.last, members)
     )
     span = report.step * report.local_steps
-    path = constants.correction * (back | ~constants.expires)
+    path = constants.correction * (turn.returning | ~constants.expires)
     new = jax.tree.map(
         lambda update, row, mean: update / span + along(path, row) * (row - mean),
         report.updates,
         old,
-        _mean(state, state.total, state.history.seen > 0),
+        _mean(state),
     )
-    innovations = jax.tree.map(lambda now, last: now - alpha * last, new, old)
-    total, usual = _without(state, turn.expired)
-    wanted = _mean(state, total, turn.remembered)
-    usually = _mean_by(state.history.attended * turn.remembered, usual)
-    part = alpha * jnp.where(constants.expires, (weights * back).sum(), 1.0)
-    change = plus(
-        plus(scaled(part * lean, wanted), scaled(part * (1.0 - lean), usually)),
-        weighted(weights, innovations),
+    kept = jax.tree.map(lambda u, y: y + along(turn.gains, y) * (u - y), new, old)
+    combined = jax.tree.map(
+        lambda u, y, *sums: jnp.tensordot(
+            turn.matrix, jnp.concatenate([u, y, jnp.stack(sums)]), axes=1, precision="highest"
+        ),
+        new,
+        old,
+        *_without(state, turn.expired),
+        state.shift,
     )
-    moved = plus(params, scaled(jnp.where(present.any(), span, 0), change))
-
-    level = plus(scaled(alpha * (even * back).sum(), usually), weighted(even, innovations))
-    apart = plus(
-        weighted(report.weights - even, innovations), scaled(alpha**2, minus(wanted, usually))
-    )
-    means = [weighted(weights * back, table) for table in (new, old)]
-    pairs = (means[0], means[1]), (means[1], means[1]), (means[0], means[0])
-    products = [_dot(*pair) for pair in pairs] + tilt_evidence(level, apart, state.shift, _dot)
-    gain = gains(absence, constants.damping).astype(constants.damping.dtype)
-    news = jax.tree.map(lambda now, last: along(gain, now) * (now - last), new, old)
-    kept = plus(old, news)
-    fresh = jnp.where(present.any(), newest_weight(history), 0.0).astype(alpha.dtype)
+    rows = [jax.tree.map(lambda leaf, k=k: leaf[k], combined) for k in range(len(turn.matrix))]
+    change, total, usual, shift = rows[:4]
+    rows.append(state.shift)
+    products = jnp.stack([_dot(rows[i], rows[j]) for i, j in PAIRS])
     after = state._replace(
-        history=learn(history, jnp.stack(products), turn),
+        history=learn(history, products, turn),
         last=put(state.last, members, kept),
-        total=plus(total, weighted(shares, news)),
-        usual=plus(usual, plus(weighted(attended, news), weighted(even, kept))),
-        shift=plus(state.shift, scaled(fresh, minus(apart, state.shift))),
+        total=total,
+        usual=usual,
+        shift=shift,
     )
-    return moved, after
+    return jax.tree.map(lambda leaf, by: leaf + span * by, params, change), after
 
 
-def _mean(state: Memory, total: Params, remembered: Any) -> Params:
-    """Return ŷ."""
-    import jax.numpy as jnp
+def _mean(state: Memory) -> Params:
+    """Return ŷ_p before a round."""
+    import jax
 
-    counted = state.importance * remembered
-    return _mean_by(jnp.where(state.constants.expires, counted, 1.0 / counted.size), total)
-
-
-def _mean_by(amounts: Any, total: Params) -> Params:
-    """Return a sum of memories by these amounts as a mean."""
-    import jax.numpy as jnp
-
-    share = amounts.sum()
-    return scaled(1.0 / jnp.where(share > 0, share, 1.0), total)
+    remembered, expires = state.history.seen > 0, state.constants.expires
+    factor = mean_factor(state.importance, remembered, expires)
+    return jax.tree.map(lambda leaf: factor * leaf, state.total)
 
 
 def _without(state: Memory, expired: Any) -> tuple[Params, Params]:

@@ -1,11 +1,12 @@
 """The steady rule on a server, in NumPy: rows of numbers in, the model's change out.
 
-The formulas are those of `_memory`; who is remembered, whose memory expires and the trust come from
-`_history`. Models are taken a part at a time, so that what is computed stays in the processor's
-cache: the arrays of a round are read once, and nothing of the size of a model is made but the
-result and new rows. The sums of the memories are rows beside those of the clients.
+What a round does is in `_history.decide`. Models are taken a part at a time, so that what is
+computed stays in the processor's cache: the arrays of a round are read once, and nothing of the
+size of a model is made but the result and new rows. The sums of the memories are rows beside those
+of the clients.
 """
 
+import math
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,22 +18,26 @@ from numpy.typing import NDArray
 
 from fedavot._checks import Floats, Integers
 from fedavot.rules._history import (
+    LEARNT,
+    PAIRS,
+    Constants,
     History,
-    begin,
-    gains,
-    known_share,
+    decide,
     learn,
-    newest_weight,
+    mean_factor,
     nothing,
     tilt,
-    tilt_evidence,
     trust,
 )
 from fedavot.rules._rows import Rows
 
 Array = NDArray[Any]
-PART = 1 << 21
-"""Numbers that are worked on at a time, over all clients of a round."""
+PART = 1 << 20
+"""Numbers that are worked on at a time, over all rows of a round."""
+PRODUCT = 1 << 18
+"""Multiplications in a matrix product up to which BLAS uses no threads of its own."""
+SHORTEST = 1 << 13
+"""Entries of a model that are worked on at a time, at least: calls take time too."""
 MOST_THREADS = 4
 """More would wait for the computer's memory."""
 FEW_PARTS = 8
@@ -64,7 +69,7 @@ class ServerMemory:
 
     importance: Floats
     rows: Rows
-    trust_given: float = float("nan")
+    trust_given: float = LEARNT
     correction: float = 0.0
     damping: float = 0.0
     history: History = field(init=False)
@@ -75,17 +80,17 @@ class ServerMemory:
     @property
     def trust(self) -> float:
         """α of the next round."""
-        return float(trust(self.history) if np.isnan(self.trust_given) else self.trust_given)
+        return float(trust(self.history, self.trust_given))
 
-    def tilt(self, share: float = 0.0) -> float:
-        """Return s of the next round, whose cohort has this share of the importance known."""
-        return float(tilt(self.history, share)) if np.isnan(self.trust_given) else 1.0
+    def tilt(self) -> float:
+        """Return s of the next round, if its cohort has no part of the importance."""
+        return float(tilt(self.history, given=self.trust_given))
 
     def drift(self, client: int) -> Array | None:
         """Return what a client may add to its gradients, κ (y_i − ŷ); None without a memory."""
         if not self.correction or self.history.seen[client] <= 0:
             return None
-        mean = self._row(TOTAL) / self.share(self.history.seen > 0)
+        mean = mean_factor(self.importance, self.history.seen > 0) * self._row(TOTAL)
         return np.asarray(self.correction * (self._row(client) - mean), self.rows.dtype)
 
     def _row(self, client: int) -> Array:
@@ -99,10 +104,6 @@ class ServerMemory:
         for client in clients.tolist():
             total += amounts[client] * self._row(client)
         return total
-
-    def share(self, counts: NDArray[np.bool_]) -> float:
-        """Return the importance of the clients that count; 1 if there are none."""
-        return float(self.importance[counts].sum()) or 1.0
 
     def reweigh(self, importance: Floats) -> None:
         """Set a new importance, also for clients that have joined.
@@ -164,52 +165,32 @@ class Round:
         spans: Floats,
         corrected: NDArray[np.bool_],
     ) -> None:
-        present = np.zeros(memory.importance.size, bool)
-        present[cohort] = True
-        self.kind = memory.rows.dtype
+        constants = Constants(memory.trust_given, memory.correction, memory.damping)
         self._memory, self._cohort = memory, cohort.tolist()
-        self._turn, self._history = begin(memory.history, present)
-        self._expired = np.flatnonzero(self._turn.expired).tolist()
-        self._back = self._turn.returning[cohort]
-        even, shares = np.full(cohort.size, 1.0 / cohort.size), memory.importance[cohort]
-        lean = memory.tilt(known_share(memory.importance, present, self._turn))
-        self.weights = lean * weights + (1.0 - lean) * even
-        trusted, used = memory.trust, self.weights * self._back
-        # ŷ by importance and by attendance, as factors of the sums of memories.
-        wanted = np.array([1.0 / memory.share(self._turn.remembered), 0.0])
-        usual = np.array([0.0, 1.0 / (memory.history.attended @ self._turn.remembered or 1.0)])
-        uneven, apart = weights - even, trusted**2 * (wanted - usual)
-        gain = gains(self._turn.absence[cohort], memory.damping)
-        attended = memory.history.attended[cohort]
-        counted = attended + even
-        self._sums = [
-            each.astype(self.kind)
-            for each in (
-                self.weights,
-                used,
-                used.sum() * (lean * wanted + (1.0 - lean) * usual),
-                np.concatenate([uneven, -trusted * uneven, apart]),
-                np.concatenate([even, -trusted * even, trusted * (even @ self._back) * usual]),
-                np.append(shares * gain, -shares * gain),
-                np.append(counted * gain, counted * (1.0 - gain) - attended),
-            )
-        ]
-        self._trust, self._span = self.kind.type(trusted), self.kind.type(self.weights @ spans)
-        self._before = self.kind.type(1.0 / memory.share(memory.history.seen > 0))
-        columns = 1.0 / spans, memory.correction * (self._back & corrected), gain
-        self._scale, self._path, self._gain = (
-            np.asarray(column, self.kind)[:, None] for column in columns
+        self._turn, self._history = decide(
+            memory.history, memory.importance, cohort, weights, constants
         )
-        self._scaled, self._damped = (self._scale != 1.0).any(), (self._gain != 1.0).any()
-        self._products = np.zeros(5)
+        self.weights, self.kind = self._turn.weights, memory.rows.dtype
+        matrix = self._turn.matrix
+        matrix[0] *= self.weights @ spans
+        self._matrix = matrix.astype(self.kind)
+        self._before = self.kind.type(mean_factor(memory.importance, memory.history.seen > 0))
+        path = memory.correction * (self._turn.returning & corrected)
+        # Columns of ones and zeros change nothing.
+        self._scale, self._path, self._gain = (
+            column.astype(self.kind)[:, None] if (column != usual).any() else None
+            for column, usual in ((1.0 / spans, 1.0), (path, 0.0), (self._turn.gains, 1.0))
+        )
+        self._products = np.zeros(len(PAIRS))
         # Room for what is computed of a part, for each thread, is made once: it would cost more
         # than the work itself to make it for every part.
-        number, size = len(self._cohort), memory.rows.size
-        self._step_size = max(min(PART // number, size), 1)
+        number, size = sum(matrix.shape), memory.rows.size
+        self._piece = max(PRODUCT // matrix.size, 1)
+        self._step_size = max(min(max(PART // number, SHORTEST), size), 1)
         self._threads = min(os.cpu_count() or 1, MOST_THREADS)
         if size < FEW_PARTS * self._step_size:
             self._threads = 1
-        self._rooms = np.empty((self._threads, 2 * number + 8, self._step_size), self.kind)
+        self._rooms = np.empty((self._threads, number, self._step_size), self.kind)
         memory.rows.begin([*self._cohort, *SUMS])
 
     def move(
@@ -263,68 +244,51 @@ class Round:
 
         The updates are the first rows of ``room``; what is computed lies in the others.
         """
-        memory, two = self._memory, 2 * len(self._cohort)
-        new, old, (total, usual, shift, mean, stored, change, apart, level) = np.split(
-            room, [len(self._cohort), two]
-        )
-        for client, row in zip((*self._cohort, *SUMS), room[len(new) :], strict=False):
+        memory, size = self._memory, len(self._cohort)
+        given, found = room[: 2 * size + 3], room[2 * size + 3 :]
+        new, old, sums = given[:size], given[size : 2 * size], given[2 * size :]
+        for client, row in zip((*self._cohort, *SUMS), given[size:], strict=True):
             memory.rows.read(client, at, row)
-        if self._scaled:
+        if self._scale is not None:
             new *= self._scale
-        if self._path.any():
-            new += self._path * (old - self._before * total)
-        for client in self._expired:
-            memory.rows.read(client, at, change)
-            total -= self.kind.type(memory.importance[client]) * change
-            usual -= self.kind.type(memory.history.attended[client]) * change
-        weights, back, means, uneven, even, shares, attended = self._sums
-        _combine(weights, new, mean)
-        _combine(weights, old, stored)
-        _combine(means, room[two : two + 2], change)
-        change -= stored
-        change *= self._trust
-        change += mean
-        change *= self._span
-        if not self._back.all():
-            _combine(back, new, mean)  # without a memory, rows of old are zero
-        _combine(uneven, room[: two + 2], apart)
-        _combine(even, room[: two + 2], level)
-        pairs = (mean, stored), (stored, stored), (mean, mean)
-        products = [_dot(*pair) for pair in pairs] + tilt_evidence(level, apart, shift, _dot)
-        apart -= shift
-        apart *= self.kind.type(newest_weight(self._history))
-        shift += apart
-        _combine(shares, room[:two], mean)
-        total += mean
-        _combine(attended, room[:two], mean)
-        usual += mean
-        if self._damped:
+        if self._path is not None:
+            new += self._path * (old - self._before * sums[0])
+        for client in np.flatnonzero(self._turn.expired).tolist():
+            parts = memory.importance[client], memory.history.attended[client]
+            memory.rows.read(client, at, found[0])
+            sums[:2] -= np.multiply.outer(np.array(parts, self.kind), found[0])
+        # Threads of BLAS inside ours would wait for one another: it uses none in small products.
+        whole = given.shape[1] // self._piece * self._piece
+        pieces, results = (
+            rows[:, :whole].reshape(len(rows), -1, self._piece).swapaxes(0, 1)
+            for rows in (given, found)
+        )
+        np.matmul(self._matrix, pieces, out=results)
+        np.matmul(self._matrix, given[:, whole:], out=found[:, whole:])
+        rows = (*found, sums[2])
+        products = [_dot(rows[i], rows[j]) for i, j in PAIRS]
+        if self._gain is not None:
             new -= old
             new *= self._gain
             new += old
-        for client, row in zip((*SUMS, *self._cohort), (total, usual, shift, *new), strict=True):
+        for client, row in zip((*self._cohort, *SUMS), (*new, *found[1:4]), strict=True):
             memory.rows.write(client, at, row)
-        return change, np.array(products)
+        return found[0], np.array(products)
 
     def end(self) -> None:
         """Keep what the round decided, and the clients' updates."""
         self._memory.rows.end()
-        for client in self._expired:
+        for client in np.flatnonzero(self._turn.expired).tolist():
             self._memory.rows.forget(client)
         self._memory.history = learn(self._history, self._products, self._turn)
 
 
-def _combine(factors: Array, rows: Array, out: Array) -> None:
-    """Write the sum of rows, each times its factor, into ``out``.
-
-    It is no matrix product, as that would use threads of its own.
-    """
-    np.einsum("i,ij->j", factors, rows, out=out)
-
-
 def _dot(left: Array, right: Array) -> float:
-    """Return the inner product, in double precision where single would overflow or vanish."""
-    product = np.einsum("j,j", left, right)
-    if np.isfinite(product) and product:
-        return float(product)
+    """Return the inner product, in double precision where single would overflow or vanish.
+
+    It is no product of BLAS, which would use threads of its own.
+    """
+    product = float(np.einsum("j,j", left, right))
+    if math.isfinite(product) and product:
+        return product
     return float(np.einsum("j,j", left.astype(np.float64), right.astype(np.float64)))

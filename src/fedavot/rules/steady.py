@@ -42,8 +42,9 @@ from fedavot._clients import Clients
 from fedavot.alignment import Alignment
 from fedavot.errors import RuleError
 from fedavot.online import OnlineAligner
+from fedavot.rules._history import LEARNT
 from fedavot.rules._known import as_converged, as_part, as_shares
-from fedavot.rules._memory import LEARNT, remembering
+from fedavot.rules._memory import remembering
 from fedavot.rules._rule import Asked, Cohorts, Rule
 from fedavot.rules.names import RuleName
 from fedavot.soft_online import SOFTNESS, STEP, SoftOnlineAligner

@@ -15,16 +15,7 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats
 from fedavot.audit.replay.problems import DIMENSION, Problems
 from fedavot.audit.replay.scene import Way
-from fedavot.rules._history import (
-    begin,
-    known_share,
-    learn,
-    newest_weight,
-    nothing,
-    tilt,
-    tilt_evidence,
-    trust,
-)
+from fedavot.rules._history import PAIRS, Constants, decide, learn, nothing
 
 
 class Memory:
@@ -51,47 +42,21 @@ class Memory:
         updates : float array, shape (DIMENSION, n_steps, n_problems, size)
             What each of them returned.
         """
-        present = np.zeros(self._importance.size, dtype=bool)
-        present[cohort] = self._importance[cohort] > 0
-        if not present.any():
-            return np.zeros_like(self._total)
-        alpha = trust(self._history)
-        attended = self._history.attended
-        turn, history = begin(self._history, present)
-        lean = tilt(self._history, known_share(self._importance, present, turn))
-        back, expired = turn.returning[cohort], turn.expired
-        even = present[cohort] / present.sum()
-        used = lean[..., None] * weights + (1.0 - lean[..., None]) * even
-        old = self._last[..., cohort] * back
-        gone = self._last[..., expired]
-        self._total -= gone @ self._importance[expired]
-        self._usual -= gone @ attended[expired]
-        wanted, usual = (
-            total / (amounts @ turn.remembered or 1.0)
-            for total, amounts in ((self._total, self._importance), (self._usual, attended))
-        )
-        mean, before = (
-            (table * used * each).sum(axis=-1) for table, each in ((updates, back), (old, 1.0))
-        )
-        remembered = (used @ back) * (lean * wanted + (1.0 - lean) * usual)
-        change: Floats = alpha * (remembered - before) + (updates * used).sum(axis=-1)
-
-        apart = updates @ (weights - even) - alpha * (old @ (weights - even))
-        apart += alpha**2 * (wanted - usual)
-        level = updates @ even - alpha * (old @ even) + alpha * (even @ back) * usual
-        products = [_dot(*pair) for pair in ((mean, before), (before, before), (mean, mean))]
-        products += tilt_evidence(level, apart, self._shift, _dot)
-        self._history = learn(history, np.stack(products), turn)
-        self._shift += newest_weight(history) * (apart - self._shift)
+        members = np.where(self._importance[cohort] > 0, cohort, self._importance.size)
+        before = self._history
+        turn, history = decide(before, self._importance, members, weights, Constants())
+        old, gone = self._last[..., cohort] * turn.returning, self._last[..., turn.expired]
+        self._total -= gone @ self._importance[turn.expired]
+        self._usual -= gone @ before.attended[turn.expired]
+        sums = np.stack([self._total, self._usual, self._shift], axis=-1)
+        rows = np.concatenate([updates, old, sums], axis=-1)
+        matrix, table = turn.matrix.transpose(1, 2, 0, 3), rows.transpose(1, 2, 3, 0)
+        found = [*(matrix @ table).transpose(2, 3, 0, 1), self._shift]
+        change, self._total, self._usual, self._shift = found[:4]
+        products = np.stack([(found[i] * found[j]).sum(axis=0) for i, j in PAIRS])
+        self._history = learn(history, products, turn)
         self._last[..., cohort] = updates
-        self._total += (updates - old) @ self._importance[cohort]
-        self._usual += (updates - old) @ attended[cohort] + updates @ even
-        return change
-
-
-def _dot(left: Floats, right: Floats) -> Floats:
-    """Return the inner products of models."""
-    return np.asarray((left * right).sum(axis=0))
+        return np.asarray(change)
 
 
 def train(
