@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from agreement import close
 from fedavot._incidence import Incidence
-from fedavot.solve.admission import admit
-from fedavot.solve.quadratic import Projections
+from fedavot.solve.quadratic import Projections, admit
 from strategies import enumerate_cohorts, explicit_laws, normalised, potentials
 
 SHARE = 1e-9

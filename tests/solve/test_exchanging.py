@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedavot as fa
-from fedavot.solve.exchanging import exchanged, first_levels
 from fedavot.solve.levels import partition
+from fedavot.solve.softening import exchanged, first_levels
 from strategies import any_law, importances, normalised, permutations
 
 ROUNDING = 1e-12

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from solving import accelerated, ipfp, newton
 
 import fedavot as fa
 from agreement import EXACT, close
 from fedavot import _incidence
-from fedavot.solve import coarse
 from fedavot.solve import ipfp as ipfp_module
-from fedavot.solve._problem import DualProblem
-from fedavot.solve.ipfp import accelerated, ipfp
-from fedavot.solve.newton import newton
+from fedavot.solve import search
+from fedavot.solve.dual import DualProblem
 from strategies import explicit_laws, importances, normalised
 
 SWEEPS = 6
@@ -217,7 +216,7 @@ def test_a_guess_from_types_reaches_the_same_answer_in_fewer_evaluations(monkeyp
     law = fa.IndependentClients(rng.uniform(5e-4, 4e-3, 3_000))
     importance = law.expected_weights(rng.normal(0.0, 1.0, 3_000))
     from_zero = fa.align(importance, law)
-    monkeypatch.setattr(coarse, "_MANY", 500)
+    monkeypatch.setattr(search, "_MANY", 500)
     guessed = fa.align(importance, law)
     assert guessed.status == from_zero.status == "exact"
     assert guessed.iterations < from_zero.iterations
@@ -226,11 +225,11 @@ def test_a_guess_from_types_reaches_the_same_answer_in_fewer_evaluations(monkeyp
 
 @pytest.mark.parametrize("zero", ["importance", "probability"])
 def test_no_guess_is_made_where_a_client_is_never_wanted_or_never_there(monkeypatch, zero):
-    monkeypatch.setattr(coarse, "_MANY", 2)
+    monkeypatch.setattr(search, "_MANY", 2)
     chances = np.array([0.3, 0.2, 0.0 if zero == "probability" else 0.1])
     importance = np.array([0.5, 0.5, 0.0]) if zero == "importance" else np.full(3, 1 / 3)
     law = fa.IndependentClients(chances)
-    guess = coarse.first_guess(importance, law, law.worst_order(importance))
+    guess = search._first_guess(importance, law, law.worst_order(importance))
     assert not guess.any()
 
 
@@ -240,8 +239,8 @@ def test_an_extrapolation_gone_astray_is_taken_back(large, monkeypatch):
     extrapolate = ipfp_module._History.extrapolate
     calls = []
 
-    def astray_once(history, increment):
-        move = extrapolate(history, increment)
+    def astray_once(history, point, increment):
+        move = extrapolate(history, point, increment)
         calls.append(move is increment)
         return move + 20.0 * np.sin(np.arange(move.size)) if len(calls) == 3 else move
 
@@ -259,9 +258,9 @@ def test_accelerated_scaling_returns_the_best_point_it_saw(large, monkeypatch):
     extrapolate = ipfp_module._History.extrapolate
     calls = []
 
-    def astray_at_last(history, increment):
+    def astray_at_last(history, point, increment):
         calls.append(None)
-        move = extrapolate(history, increment)
+        move = extrapolate(history, point, increment)
         return move + 20.0 * np.sin(np.arange(move.size)) if len(calls) == 4 else move
 
     monkeypatch.setattr(ipfp_module._History, "extrapolate", astray_at_last)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 import brute
 import fedavot as fa
 from fedavot.solve import softening
-from fedavot.solve._problem import Iterate
-from fedavot.solve.climbing import Solution, StoppingRule, climb_until, met, within
+from fedavot.solve.climbing import climb_until
+from fedavot.solve.dual import DualProblem, Iterate, Solution, StoppingRule
 from fedavot.solve.least_norm import least_norm_order
 from fedavot.solve.levels import one_level, partition
 from strategies import (
@@ -34,8 +34,9 @@ def check(importance, law, start):
     assert sorted(order.tolist()) == list(range(law.n_clients))
     split = partition(importance, law, order)
     assert np.abs(split.target - base.attained).sum() <= BASE
-    problem = within(importance, law, split)
-    assert met(problem, climb_until(problem, Iterate.zero(split.target), STOP), STOP)
+    problem = DualProblem.within(importance, law, split)
+    start = Iterate.start(np.zeros(law.n_clients))
+    assert problem.met(climb_until(problem, start, STOP), STOP)
 
 
 @settings(max_examples=60)
@@ -68,7 +69,7 @@ def test_where_softening_fails_the_least_norm_has_the_levels(monkeypatch):
 
     def failing(importance, law, stop, evaluations):
         split = one_level(importance, law)
-        return Solution(split, Iterate.zero(split.target, evaluations + 5))
+        return Solution(split, Iterate.start(np.zeros(9), evaluations + 5))
 
     monkeypatch.setattr(softening, "_softening", failing)
     found = fa.align(importance, law)

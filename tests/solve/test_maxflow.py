@@ -10,11 +10,17 @@ from hypothesis import strategies as st
 
 import brute
 import fedavot as fa
+from fedavot._incidence import Incidence
 from fedavot.laws.successive import explicit_cohorts
-from fedavot.solve import decompose, maxflow
-from fedavot.solve._flow import maximum_flow
+from fedavot.solve import maxflow, search
 from fedavot.solve.levels import Partition, one_level, partition
-from fedavot.solve.maxflow import _repaired, _topological, split_by_flow
+from fedavot.solve.maxflow import (
+    UNITS,
+    _repaired,
+    _topological,
+    maximum_flow,
+    split_by_flow,
+)
 from strategies import enumerate_cohorts, explicit_laws, importances, normalised, successive_laws
 
 ATTAINED = 1e-9
@@ -59,7 +65,7 @@ def test_flow_and_search_attain_the_same(n_clients, n_cohorts, skew):
 def test_a_search_that_gives_up_sorting_ends_at_the_same_answer(monkeypatch, n_clients, n_cohorts):
     importance, law = random_problem(n_clients, n_cohorts, 1.0)
     patient = fa.align(importance, law, tol=ATTAINED / 2)
-    monkeypatch.setattr(decompose, "_SORTS", 0)
+    monkeypatch.setattr(search, "_SORTS", 0)
     hasty = fa.align(importance, law, tol=ATTAINED / 2)
     assert hasty.status == patient.status == "nearest"
     assert np.abs(hasty.attained - patient.attained).sum() <= ATTAINED
@@ -69,8 +75,8 @@ def test_a_tight_search_that_gives_up_climbing_ends_at_the_same_answer(monkeypat
     law = fa.Cohorts([[0, 1], [1, 2], [0, 2, 3], [2, 3]], [0.4, 0.3, 0.2, 0.1])
     x, level = np.array([0.5, 0.0, 1.0, 0.2]), np.array([0, 0, 1, 1])
     importance = brute.expected_weights(enumerate_cohorts(law), x, level)
-    monkeypatch.setattr(decompose, "_SORTS", 0)
-    monkeypatch.setattr(decompose, "CLIMBS", (10,))
+    monkeypatch.setattr(search, "_SORTS", 0)
+    monkeypatch.setattr(search, "CLIMBS", (10,))
     alignment = fa.align(importance, law)
     assert alignment.status == "exact"
     assert np.abs(alignment.attained - importance).sum() <= 2 * ATTAINED
@@ -250,3 +256,55 @@ def test_arcs_of_a_random_graph_never_lead_to_a_higher_component(seed):
     # Nodes that reach each other are together, and those one of which reaches the other are not.
     assert np.all((places[:, None] == places)[both])
     assert np.all((places[:, None] > places)[reach & ~both])
+
+
+def assert_maximal(incidence, supply, demand, flow):
+    """Check capacities, conservation, and that the cut is saturated in whole units."""
+    exact = [int(value) for value in flow.sent]
+    assert all(0 <= sent <= int(most) for sent, most in zip(exact, supply, strict=True))
+    carried = [int(value) for value in flow.carried]
+    assert min(carried, default=0) >= 0
+    by_client, by_cohort = [0] * incidence.n_clients, [0] * incidence.n_cohorts
+    rows = incidence.spread_over_members(np.arange(incidence.n_cohorts))
+    for member, row, amount in zip(incidence.members, rows, carried, strict=True):
+        by_client[member] += amount
+        by_cohort[row] += amount
+    assert by_client == exact
+    assert all(taken <= int(most) for taken, most in zip(by_cohort, demand, strict=True))
+    met = {
+        int(row)
+        for member, row in zip(incidence.members, rows, strict=True)
+        if flow.reached[member]
+    }
+    cut = sum(int(supply[client]) for client in np.flatnonzero(~flow.reached))
+    cut += sum(int(demand[row]) for row in met)
+    assert sum(exact) == cut
+
+
+@st.composite
+def networks(draw):
+    n_clients = draw(st.integers(1, 8))
+    cohorts = draw(
+        st.lists(st.sets(st.integers(0, n_clients - 1), min_size=1), min_size=1, max_size=10)
+    )
+    members = np.concatenate([sorted(cohort) for cohort in cohorts]).astype(np.int32)
+    offsets = np.concatenate(([0], np.cumsum([len(cohort) for cohort in cohorts])))
+    powers = st.integers(0, 44).map(lambda bits: float(2**bits))
+    units = st.builds(lambda a, b: float(int(a * b)), powers, st.floats(0, 2**8))
+    supply = draw(st.lists(units, min_size=n_clients, max_size=n_clients))
+    demand = draw(st.lists(units, min_size=len(cohorts), max_size=len(cohorts)))
+    return Incidence(members, offsets, n_clients), np.array(supply), np.array(demand)
+
+
+@given(network=networks())
+def test_a_flow_is_maximal(network):
+    incidence, supply, demand = network
+    assert_maximal(incidence, supply, demand, maximum_flow(*network))
+
+
+def test_units_of_sixty_bits_are_not_rounded():
+    incidence = Incidence(np.array([0, 1], dtype=np.int32), np.array([0, 2]), 2)
+    supply, demand = np.array([UNITS / 2, UNITS / 4 + 512]), np.array([UNITS / 2 + 512])
+    flow = maximum_flow(incidence, supply, demand)
+    assert_maximal(incidence, supply, demand, flow)
+    assert flow.sent.sum() == demand[0]

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from solving import newton
 
 import brute
 import fedavot as fa
 from agreement import close
 from fedavot.solve import climbing
-from fedavot.solve._numeric import conjugate_gradients, solve_dense
-from fedavot.solve._problem import DualProblem, Pull
-from fedavot.solve.newton import newton
+from fedavot.solve.direction import conjugate_gradients, solve_dense
+from fedavot.solve.dual import DualProblem, Pull
 from strategies import explicit_laws, feasible_problems, normalised
 
 TOL = 1e-10

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import brute
 import fedavot as fa
-from fedavot.solve.climbing import StoppingRule, met, within
+from fedavot.solve.dual import DualProblem, StoppingRule
 from fedavot.solve.softening import by_softening
 from strategies import (
     enumerate_cohorts,
@@ -51,11 +51,15 @@ def mixtures(draw):
     return fa.Mixture([first, *others], draw(importances(len(others) + 1, zeros=False)))
 
 
+def is_met(importance, law, solution):
+    return DualProblem.within(importance, law, solution.partition).met(solution.iterate, STOP)
+
+
 def check(importance, law, cohorts):
     """Compare levels, ratios and attained importance with those of all sets."""
     base = brute.lexicographic_base(importance, cohorts)
     found = by_softening(importance, law, STOP, 0)
-    assert met(within(importance, law, found.partition), found.iterate, STOP)
+    assert is_met(importance, law, found)
     assert found.iterate.evaluations <= STOP.max_iter
     assert np.abs(found.partition.target - base.attained).sum() <= BASE
     attained = brute.expected_weights(cohorts, found.iterate.potentials, found.partition.levels)
@@ -86,7 +90,7 @@ def test_levels_of_a_planted_deficient_set_are_those_of_brute_force(problem):
 @given(tight_problems(mixtures()))
 def test_a_tight_set_is_met_without_potentials_that_run_away(problem):
     found = by_softening(problem.importance, problem.law, STOP, 0)
-    assert met(within(problem.importance, problem.law, found.partition), found.iterate, STOP)
+    assert is_met(problem.importance, problem.law, found)
     attained = brute.expected_weights(
         problem.cohorts, found.iterate.potentials, found.partition.levels
     )

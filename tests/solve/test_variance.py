@@ -16,8 +16,7 @@ import fedavot as fa
 from agreement import EXACT, close
 from fedavot._simplex import excess
 from fedavot.solve import quadratic, variance
-from fedavot.solve._problem import Iterate
-from fedavot.solve.climbing import Solution, StoppingRule
+from fedavot.solve.dual import Iterate, Solution, StoppingRule
 from fedavot.solve.levels import Partition
 from strategies import (
     enumerate_cohorts,
@@ -225,7 +224,7 @@ def test_a_tight_problem_taken_for_one_level_has_its_plan_too():
         Partition(np.zeros(6, dtype=np.int64), np.ones(1), target),
         Iterate(np.zeros(6), target, 0.0, 0),
     )
-    found = variance.least_variance(target, law, one, StoppingRule(TOL, BUDGET, "auto"))
+    found = variance.least_variance(target, law, one, StoppingRule(TOL, BUDGET))
     assert found.iterate.residual <= TOL
 
 
@@ -236,7 +235,7 @@ def test_a_target_out_of_reach_ends_with_the_client_that_misses_it():
         Partition(np.zeros(3, dtype=np.int64), np.ones(1), target),
         Iterate(np.zeros(3), target, 0.0, 0),
     )
-    found = variance.least_variance(target, law, wrong, StoppingRule(TOL, 100_000, "auto"))
+    found = variance.least_variance(target, law, wrong, StoppingRule(TOL, 100_000))
     # Client 0 can have a quarter at most; the others keep what they are asked to and no less.
     assert found.iterate.residual == pytest.approx(0.3, abs=0.01)
     assert np.argmax(np.abs(target - found.iterate.marginal)) == 0
@@ -327,7 +326,7 @@ def test_levels_that_are_seen_to_be_wrong_are_not_pursued():
         Partition(np.zeros(3, dtype=np.int64), np.ones(1), target),
         Iterate(np.zeros(3), target, 0.0, 0),
     )
-    stop = StoppingRule(TOL, 100_000, "auto")
+    stop = StoppingRule(TOL, 100_000)
     pursued = variance.least_variance(target, law, wrong, stop)
     left = variance.least_variance(target, law, wrong, stop, sure=False)
     # Client 0 can have 0.3 at most.

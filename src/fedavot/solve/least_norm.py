@@ -9,45 +9,17 @@ goes to the least norm in the flat that they span, and drops those that this poi
 The norm falls from each set of bases to the next, so none comes twice.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot.laws._law import SolvableLaw
 
+# Share of the squared norm by which another base must be nearer to the origin.
 _ROUNDING = 1e-14
-"""Share of the squared norm by which another base must be nearer to the origin."""
+# Relative difference of ratios up to which clients are of one level.
 _EQUAL = 1e-9
-"""Relative difference of ratios up to which clients are of one level."""
+# Operations after which the point reached is used as it is: about ten seconds.
 _MOST_WORK = 1e11
-"""Operations after which the point reached is used as it is: about ten seconds."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Bases:
-    """Bases x/√p as rows, the order of the clients that each was built along, and their shares."""
-
-    rows: Floats
-    orders: Integers
-    shares: Floats
-
-    @property
-    def point(self) -> Floats:
-        """The combination of the bases, shape (n_clients,)."""
-        return np.asarray(self.shares @ self.rows)
-
-    def joined(self, row: Floats, order: Integers) -> "_Bases":
-        """Return these bases and another one, of share zero."""
-        return _Bases(
-            np.vstack((self.rows, row)),
-            np.vstack((self.orders, order)),
-            np.append(self.shares, 0.0),
-        )
-
-    def chosen(self, kept: Integers, shares: Floats) -> "_Bases":
-        """Return some of the bases, with new shares."""
-        return _Bases(self.rows[kept], self.orders[kept], shares[kept] / shares[kept].sum())
 
 
 def least_norm_order(importance: Floats, law: SolvableLaw, start: Integers) -> Integers:
@@ -69,38 +41,44 @@ def least_norm_order(importance: Floats, law: SolvableLaw, start: Integers) -> I
 
     first = place[start]
     first = first[first >= 0]
-    bases = _Bases(base(first)[None], first[None], np.ones(1))
-    work = 0.0
-    while work < _MOST_WORK:
-        point = bases.point
-        order = np.argsort(point / root, kind="stable")
-        row = base(order)
-        if point @ (point - row) <= _ROUNDING * (point @ point):
-            break
-        try:
-            bases, spent = _nearest(bases.joined(row, order))
-        except np.linalg.LinAlgError:
-            break  # up to rounding the new base is a combination of the others
-        work += spent
-    return np.concatenate((wanted[_by_level(bases, root)], rest))
-
-
-def _nearest(bases: _Bases) -> tuple[_Bases, float]:
-    """Return the bases whose flat has its least norm between them, and the operations spent."""
+    # Bases x/√p as rows, the order of the clients that each was built along, and their shares.
+    rows, orders, shares = base(first)[None], first[None], np.ones(1)
     work = 0.0
     while True:
-        aim = _flat_minimum(bases.rows)
-        work += 2.0 * bases.rows.size * len(bases.rows)
-        if aim.min() > 0.0:
-            return _Bases(bases.rows, bases.orders, aim), work
-        # Go towards it until the first base is no longer needed.
-        falling = aim < bases.shares
-        limits = np.full(aim.size, np.inf)
-        np.divide(bases.shares, bases.shares - aim, out=limits, where=falling & (aim <= 0.0))
-        step = min(1.0, float(limits.min()))
-        shares = bases.shares + step * (aim - bases.shares)
-        shares[np.argmin(limits)] = 0.0
-        bases = bases.chosen(np.flatnonzero(shares > 0.0), shares)
+        point = shares @ rows
+        order = np.argsort(point / root, kind="stable")
+        row = base(order)
+        if work >= _MOST_WORK or point @ (point - row) <= _ROUNDING * (point @ point):
+            break
+        before = rows, orders, shares
+        rows, orders = np.vstack((rows, row)), np.vstack((orders, order))
+        shares = np.append(shares, 0.0)
+        try:
+            while (aim := _flat_minimum(rows)).min() <= 0.0:
+                # Go towards it until the first base is no longer needed.
+                work += 2.0 * rows.size * len(rows)
+                falling = aim < shares
+                limits = np.full(aim.size, np.inf)
+                np.divide(shares, shares - aim, out=limits, where=falling & (aim <= 0.0))
+                shares = shares + min(1.0, float(limits.min())) * (aim - shares)
+                shares[np.argmin(limits)] = 0.0
+                needed = shares > 0.0
+                rows, orders, shares = rows[needed], orders[needed], shares[needed]
+                shares = shares / shares.sum()
+        except np.linalg.LinAlgError:
+            rows, orders, shares = before
+            break  # up to rounding the new base is a combination of the others
+        work += 2.0 * rows.size * len(rows)
+        shares = aim
+    # Order clients by the ratio of their level, and within it along one of the bases: sets that
+    # are tight inside a level are so for every base, whose order puts them before those they meet.
+    ratios = (shares @ rows) / root
+    order = np.argsort(ratios, kind="stable")
+    rising = np.diff(ratios[order]) > _EQUAL * ratios[order][1:]
+    level, rank = np.empty_like(order), np.empty_like(order)
+    level[order] = np.append(0, np.cumsum(rising))
+    rank[orders[np.argmax(shares)]] = np.arange(order.size)
+    return np.concatenate((wanted[np.lexsort((rank, level))], rest))
 
 
 def _flat_minimum(rows: Floats) -> Floats:
@@ -113,19 +91,3 @@ def _flat_minimum(rows: Floats) -> Floats:
     inner = solve_triangular(upper, np.ones(len(rows)), trans="T", check_finite=False)
     shares = solve_triangular(upper, inner, check_finite=False)
     return np.asarray(shares / shares.sum())
-
-
-def _by_level(bases: _Bases, root: Floats) -> Integers:
-    """Order clients by the ratio of their level, and within it along one of the bases.
-
-    Sets that are tight inside a level are so for every base, whose order puts them before those
-    they meet.
-    """
-    ratios = bases.point / root
-    order = np.argsort(ratios, kind="stable")
-    rising = np.diff(ratios[order]) > _EQUAL * ratios[order][1:]
-    level = np.empty(order.size, dtype=np.int64)
-    level[order] = np.append(0, np.cumsum(rising))
-    rank = np.empty(order.size, dtype=np.int64)
-    rank[bases.orders[np.argmax(bases.shares)]] = np.arange(order.size)
-    return np.lexsort((rank, level))

@@ -8,9 +8,13 @@ is, tight sets remain to be found: sets I with λ p(I) = f(I), whose cohorts get
 They are the sets closed under "a client's cohorts" and "the clients that feed a cohort", so the
 strongly connected components of that graph, sinks first, are the finest chain of them
 (Picard and Queyranne 1980): one flow finds them all, however many they are.
+
+Flows are counted in whole units up to 2^60, and SciPy's flow in 32 bits. So it solves in units of
+2^-30 of the supply first; then the residual network is solved in finer units, until one unit is 1.
+The residual capacity of the minimum cut bounds what rounding left, so three or four rounds suffice.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +22,15 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats, Integers
 from fedavot._incidence import Incidence, total_by
 from fedavot.laws.cohorts import Cohorts
-from fedavot.solve._flow import UNITS, maximum_flow
 from fedavot.solve.levels import Partition, partition
 
-_UNMET = 1e-12
-"""Share of a level's importance that may stay unmet by rounding."""
-_TRICKLE = 1e-12
-"""Flow below this share of its level's is rounding: a set that takes so little is tight."""
+# Flow out of the source, in whole units: below the 2^63 that capacities may add up to.
+UNITS = 2.0**60
+# Capacities of this many bits add up without overflow in SciPy's 32.
+_BITS = 30
+# Share of a level's importance that may stay unmet by rounding, and share of its flow below which
+# a set takes so little that it counts as tight.
+_UNMET, _TRICKLE = 1e-12, 1e-12
 
 
 def split_by_flow(
@@ -151,3 +157,65 @@ def _topological(tails: Integers, heads: Integers, n_nodes: int) -> Integers:
     )
     labels = connected_components(graph, directed=True, connection="strong")[1]
     return np.asarray(labels, dtype=np.int64)
+
+
+class Flow(NamedTuple):
+    """A maximum flow and its minimum cut.
+
+    ``sent`` is the flow out of each client, ``carried`` that from each member of a cohort to the
+    cohort, and ``reached`` says which clients are on the source side of the minimum cut.
+    """
+
+    sent: Floats
+    carried: Floats
+    reached: NDArray[np.bool_]
+
+
+def maximum_flow(incidence: Incidence, supply: Floats, demand: Floats) -> Flow:
+    """Return a maximum flow from the clients through their cohorts, by Dinic's algorithm.
+
+    Clients may send, in all at most `UNITS`, and cohorts may take whole units.
+    """
+    from scipy import sparse
+    from scipy.sparse.csgraph import breadth_first_order
+    from scipy.sparse.csgraph import maximum_flow as flow_in_32_bits
+
+    clients, cohorts = np.arange(incidence.n_clients), np.arange(incidence.n_cohorts)
+    source = clients.size + cohorts.size
+    rows = incidence.spread_over_members(cohorts) + clients.size
+    # Arcs out of the source, inside, and into the sink.
+    tails = np.concatenate(
+        (np.full(clients.size, source), incidence.members, cohorts + clients.size)
+    )
+    heads = np.concatenate((clients, rows, np.full(cohorts.size, source + 1)))
+    unlimited = np.full(rows.size, 2.0 * UNITS)
+    both_tails, both_heads = np.concatenate((tails, heads)), np.concatenate((heads, tails))
+    order = np.lexsort((both_heads, both_tails))
+    index = both_heads[order].astype(np.int32)
+    starts = np.searchsorted(both_tails[order], np.arange(source + 3)).astype(np.int32)
+    # Residual capacities of the arcs, then of the arcs the other way.
+    residual = np.zeros(both_tails.size, dtype=np.int64)
+    residual[: tails.size] = np.concatenate((supply, unlimited, demand))
+
+    def graph(values: NDArray[Any]) -> Any:
+        # SciPy works in place on what it is given.
+        layout = (values[order], index.copy(), starts.copy())
+        return sparse.csr_array(layout, shape=(source + 2, source + 2))
+
+    bound = int(supply.sum())
+    while True:
+        unit = max(1, -(-bound >> _BITS))
+        coarse = np.minimum(residual // unit, 1 << _BITS).astype(np.int32)
+        moved = np.empty_like(residual)
+        moved[order] = flow_in_32_bits(graph(coarse), source, source + 1, method="dinic").flow.data
+        residual -= moved * unit
+        left = graph((residual >= unit).astype(np.int8))
+        left.eliminate_zeros()
+        inside = np.zeros(source + 2, dtype=bool)
+        inside[breadth_first_order(left, source, return_predecessors=False)] = True
+        bound = int(residual[inside[both_tails] & ~inside[both_heads]].sum())
+        if unit == 1 or bound == 0:
+            sent, carried, _ = np.split(
+                residual[tails.size :].astype(np.float64), [clients.size, clients.size + rows.size]
+            )
+            return Flow(sent, carried, inside[: clients.size])
