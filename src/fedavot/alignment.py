@@ -15,23 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from fedavot._checks import Floats, Integers, as_distribution, one_of
+from fedavot._checks import Floats, Integers, one_of
 from fedavot._clients import Clients, Members
 from fedavot._files import PathLike, read_document, write_document
 from fedavot._incidence import Incidence
 from fedavot._simplex import level_weights, softmax, sparsemax, total_variation
 from fedavot._state import as_state, reading_state, saved_names
-from fedavot.errors import OptionError, UnavailableError
-from fedavot.laws._law import Law, SolvableLaw
-from fedavot.laws.cohorts import Cohorts
+from fedavot.errors import UnavailableError
+from fedavot.laws._law import SolvableLaw
 from fedavot.laws.successive import explicit_cohorts
 
 OBJECTIVES = ("entropy", "variance")
 _FORMAT, _VERSION = "fedavot-alignment", 2
 _ARRAYS = ("importance", "potentials", "levels", "attained")
 _AMOUNTS = ("residual", "softness", "effective_cohort_size")
-_SIZE_SLACK = 1e-6
-"""Relative rounding error allowed in a saved effective cohort size."""
 
 
 class Status(enum.StrEnum):
@@ -145,9 +142,8 @@ class Alignment:
             return self.saved_effective_size
         assert self.law is not None
         if self.objective == "variance":
-            weights, incidence = self._entries()
-            squares = np.add.reduceat(weights**2, incidence.offsets[:-1])
-            return float(1.0 / (_explicit(self.law).probabilities @ squares))
+            weights, incidence, chances = self._entries()
+            return float(1.0 / (chances @ np.add.reduceat(weights**2, incidence.offsets[:-1])))
         levels = self.levels if self.levels.any() else None
         return float(1.0 / self.law.system(levels).curvature(self.potentials).squares.sum())
 
@@ -171,14 +167,29 @@ class Alignment:
 
         Its columns are the law's distinct cohorts, with T[i, A] = q(A) Y[i, A].
         """
-        weights, incidence = self._entries()
-        mass = weights * incidence.spread_over_members(_explicit(self.law).probabilities)
-        return incidence.matrix(mass).T.tocsr()
+        weights, incidence, chances = self._entries()
+        return incidence.matrix(weights * incidence.spread_over_members(chances)).T.tocsr()
 
-    def _entries(self) -> tuple[Floats, Incidence]:
-        """Return weights of the members of every listed cohort's lowest level, and the members."""
-        incidence = _explicit(self.law).incidence.within(self.levels)
-        return self._share(self.potentials[incidence.members], incidence.offsets), incidence
+    def _entries(self) -> tuple[Floats, Incidence, Floats]:
+        """Return weights of the members of the lowest level of every listed cohort.
+
+        With them come those members, and the cohorts' probabilities.
+        """
+        if self.law is None:
+            raise UnavailableError(
+                "an alignment loaded from a file has no law, and hence no plan; align again to get "
+                "it"
+            )
+        cohorts = explicit_cohorts(self.law)
+        if cohorts is None:
+            raise UnavailableError(
+                f"a plan has one column per cohort, and {type(self.law).__name__} does not list "
+                "its cohorts; use weights(cohort), or align with the cohorts listed, as "
+                "fa.Cohorts(cohorts)"
+            )
+        incidence = cohorts.incidence.within(self.levels)
+        weights = self._share(self.potentials[incidence.members], incidence.offsets)
+        return weights, incidence, cohorts.probabilities
 
     def save(self, path: PathLike) -> None:
         """Write a JSON document, whole or not at all; `load` restores it bit for bit.
@@ -203,37 +214,12 @@ class Alignment:
         document = read_document(path, format=_FORMAT, version=_VERSION)
         with reading_state(os.fspath(path)):
             state = as_state(document, counts=("iterations",), amounts=_AMOUNTS, arrays=_ARRAYS)
-            n_clients, size = state["importance"].size, state.pop("effective_cohort_size")
-            for name in ("importance", "attained"):
-                as_distribution(state[name], what=name, item="client", error=OptionError)
-            levels = document["levels"]
-            if {*levels} != {*range(len({*levels}))} or any(type(one) is not int for one in levels):
-                raise OptionError(
-                    f"levels must be numbered from 0 without gaps, found {max(levels)}"
-                )
-            state["levels"] = np.array(levels, dtype=np.int64)
-            if not 1 - _SIZE_SLACK <= size <= n_clients * (1 + _SIZE_SLACK):
-                raise OptionError(
-                    f"effective_cohort_size is {size}; it must be from 1 to {n_clients}"
-                )
+            state["levels"] = np.array(document["levels"], dtype=np.int64)
+            size = state.pop("effective_cohort_size")
             return cls(
                 **state,
                 status=Status(one_of(document["status"], tuple(Status), what="status")),
                 objective=one_of(document["objective"], OBJECTIVES, what="objective"),
-                clients=saved_names(document, n_clients),
+                clients=saved_names(document, state["importance"].size),
                 saved_effective_size=size,
             )
-
-
-def _explicit(law: Law | None) -> Cohorts:
-    cohorts = explicit_cohorts(law)
-    if cohorts is not None:
-        return cohorts
-    if law is None:
-        raise UnavailableError(
-            "an alignment loaded from a file has no law, and hence no plan; align again to get it"
-        )
-    raise UnavailableError(
-        f"a plan has one column per cohort, and {type(law).__name__} does not list its cohorts; "
-        "use weights(cohort), or align with the cohorts listed, as fa.Cohorts(cohorts)"
-    )

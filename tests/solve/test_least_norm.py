@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 import brute
 import fedavot as fa
 from fedavot.solve import softening
-from fedavot.solve.climbing import climb_until
 from fedavot.solve.dual import DualProblem, Iterate, Solution, StoppingRule
-from fedavot.solve.least_norm import least_norm_order
 from fedavot.solve.levels import one_level, partition
+from fedavot.solve.newton import climb_until
+from fedavot.solve.softening import least_norm_order
 from strategies import (
     any_law,
     enumerate_cohorts,

@@ -11,7 +11,7 @@ from solving import newton
 import brute
 import fedavot as fa
 from agreement import close
-from fedavot.solve import climbing
+from fedavot.solve import newton as climbing
 from fedavot.solve.direction import conjugate_gradients, solve_dense
 from fedavot.solve.dual import DualProblem, Pull
 from strategies import explicit_laws, feasible_problems, normalised

@@ -190,17 +190,17 @@ def maximum_flow(incidence: Incidence, supply: Floats, demand: Floats) -> Flow:
     heads = np.concatenate((clients, rows, np.full(cohorts.size, source + 1)))
     unlimited = np.full(rows.size, 2.0 * UNITS)
     both_tails, both_heads = np.concatenate((tails, heads)), np.concatenate((heads, tails))
-    order = np.lexsort((both_heads, both_tails))
-    index = both_heads[order].astype(np.int32)
-    starts = np.searchsorted(both_tails[order], np.arange(source + 3)).astype(np.int32)
+    # The place of every arc in compressed rows.
+    layout = sparse.csr_array((np.arange(both_tails.size), (both_tails, both_heads)))
+    layout.sort_indices()
+    order = layout.data
     # Residual capacities of the arcs, then of the arcs the other way.
     residual = np.zeros(both_tails.size, dtype=np.int64)
     residual[: tails.size] = np.concatenate((supply, unlimited, demand))
 
     def graph(values: NDArray[Any]) -> Any:
         # SciPy works in place on what it is given.
-        layout = (values[order], index.copy(), starts.copy())
-        return sparse.csr_array(layout, shape=(source + 2, source + 2))
+        return sparse.csr_array((values[order], layout.indices.copy(), layout.indptr.copy()))
 
     bound = int(supply.sum())
     while True:

@@ -153,15 +153,6 @@ class Point:
         return solve_dense(dense, right)
 
 
-def linked(first: Point, second: Point) -> Integers:
-    """Return a label for each client, equal for clients linked by supports of either point."""
-    incidence = first.projections.incidence
-    inside = (first.weights > 0) | (second.weights > 0)
-    count = np.add.reduceat(inside, incidence.offsets[:-1], dtype=np.int64)
-    offsets = np.concatenate(([0], np.cumsum(count)))
-    return Incidence(incidence.members[inside], offsets, incidence.n_clients).components()
-
-
 def admit(point: Point, target: Floats, ridge: Floats, centre: Floats) -> Point:
     """Raise clients without weight to where they get the target less ridge ∘ (x − centre).
 

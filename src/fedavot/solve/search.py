@@ -9,21 +9,22 @@ ends the search. Levels that are still wrong are split by max-flow where cohorts
 they are not, by softening and the base of least norm.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot.laws._law import SolvableLaw
+from fedavot.laws._quadrature import place_nodes, scaled_times
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.independent import IndependentClients
 from fedavot.laws.successive import SuccessiveDraws, explicit_cohorts
-from fedavot.solve.climbing import CLIMBS, climb, climb_until
 from fedavot.solve.dual import DualProblem, Iterate, Solution, StoppingRule
 from fedavot.solve.ipfp import accelerated, ipfp
 from fedavot.solve.levels import gathered, one_level, partition, reread
 from fedavot.solve.maxflow import split_by_flow
-from fedavot.solve.newton import newton
+from fedavot.solve.newton import CLIMBS, climb, climb_until, newton
 from fedavot.solve.softening import by_softening
 
 # Sweeps between two readings of the levels, and readings after which max-flow finds them more
@@ -104,8 +105,40 @@ def refine(
 def _has_short_list(law: SolvableLaw) -> bool:
     """Say whether the law has a list of cohorts short enough for a max-flow."""
     if isinstance(law, SuccessiveDraws):
-        return law.size > 2 or law.n_clients <= _LISTED_CLIENTS
+        return law.size > 2 or law.n_clients <= _LISTED_CLIENTS or not law.exact
     return isinstance(law, Cohorts)
+
+
+class _Point(NamedTuple):
+    """Expected weights of types, and expected squared weights, shape (n_types,)."""
+
+    marginal: Floats
+    squares: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class _Types:
+    """Types of clients with their mean numbers in a round, shape (n_types,).
+
+    Of a type with π clients on average a Poisson number takes part, so that its expected weight is
+    ∫ t u π e^{−tu} exp(Σ_k π_k (e^{−t u_k} − 1)) dt/t, as in `laws._quadrature`.
+    """
+
+    numbers: Floats
+
+    def marginal(self, potentials: Floats) -> Floats:
+        marginal: Floats = self.curvature(potentials).marginal
+        return marginal
+
+    def curvature(self, potentials: Floats) -> Any:
+        values = potentials - potentials.max()
+        high = np.log(max(float(np.exp(values) @ self.numbers), 1.0))
+        nodes = place_nodes(float(values.min()), high)
+        scale = scaled_times(values, nodes)
+        weights = nodes.steps * np.exp(self.numbers @ np.expm1(-scale))
+        mass = scale * np.exp(-scale)
+        sums = self.numbers * np.stack((mass @ weights, (mass * scale) @ weights))
+        return _Point(*(sums / sums[0].sum()))
 
 
 def _first_guess(importance: Floats, law: IndependentClients, order: Integers) -> Floats:
@@ -122,16 +155,12 @@ def _first_guess(importance: Floats, law: IndependentClients, order: Integers) -
     # Types are closer together towards both ends, where ratios are sparse.
     angles = np.linspace(0.0, np.pi, _TYPES, endpoint=False)
     starts = np.unique((order.size * (1.0 - np.cos(angles)) / 2).astype(np.int64))
-    copies = np.diff(np.append(starts, order.size)).astype(np.float64)
-    total = np.add.reduceat(chances, starts)
+    numbers = np.add.reduceat(chances, starts)
     target = np.add.reduceat(importance[order], starts)
-    types = IndependentClients.of_types(total / copies, copies)
     free = np.ones(starts.size, dtype=bool)
-    problem = DualProblem(types.system(), target, free, ~free, np.zeros(starts.size, np.int64))
+    problem = DualProblem(_Types(numbers), target, free, ~free, np.zeros(starts.size, np.int64))
     start = Iterate.start(np.zeros(starts.size))
-    potentials = accelerated(problem, start, StoppingRule(1e-10, _GUESSES), budget=_GUESSES)
+    guess = accelerated(problem, start, StoppingRule(1e-10, _GUESSES), budget=_GUESSES).potentials
     # np.interp needs rising abscissae, and the ratios fall along the worst order.
-    ratios, middles = np.log(importance[order] / chances), np.log(target / total)
-    guess = np.empty(order.size)
-    guess[order] = np.interp(ratios, middles[::-1], potentials.potentials[::-1])
-    return guess
+    ratios, middles = np.log(importance[order] / chances), np.log(target / numbers)
+    return np.interp(ratios, middles[::-1], guess[::-1])[np.argsort(order)]

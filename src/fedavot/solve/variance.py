@@ -23,7 +23,7 @@ from fedavot.laws.successive import SuccessiveDraws, explicit_cohorts
 from fedavot.solve.dual import Iterate, Solution, StoppingRule
 from fedavot.solve.levels import one_level
 from fedavot.solve.maxflow import split_by_flow
-from fedavot.solve.quadratic import Point, Projections, admit, linked
+from fedavot.solve.quadratic import Point, Projections, admit
 from fedavot.solve.search import decompose
 
 # Tolerance of an entropic plan that is only used for its levels.
@@ -37,7 +37,7 @@ _INNER_STEPS = 15
 _SETTLED = 0.2
 # Slope, as a share of the first, at which a line search ends.
 _FLAT = 0.3
-_LONGEST_SEARCH, _GROUP_SEARCH = 60, 4
+_LONGEST_SEARCH = 60
 # Newton steps between two checks that the target is attainable, and without a smaller residual
 # after which the solver gives up.
 _LOOK, _PATIENCE = 10, 200
@@ -194,39 +194,27 @@ def _line_search(
 ) -> tuple[Point, int]:
     """Search along the Newton direction, part by part, for where the slope is nearly zero.
 
-    A part whose supports fall into groups, as in a chain, would stop at the first new support of
-    any group. So groups first get step lengths of their own; a search along the resulting direction
-    then corrects for groups that do interact. Along a direction the slope falls and is piecewise
-    linear, so Newton's method within a bracket takes only a few steps.
+    Along a direction the slope falls and is piecewise linear, so Newton's method within a bracket
+    takes only a few steps.
     """
     direction = point.solve(ridge, gradient)
-    moved, spent = choice.projections.at(point.potentials + direction, point), 1
-    first, end = direction * gradient, direction * _inner(choice, moved, ridge, centre)
-    if np.all(np.abs(choice.by_part(end)) <= _FLAT * choice.by_part(first)):
-        return moved, spent
-    groups = linked(point, moved)
-    for labels, budget in ((groups, _GROUP_SEARCH), (choice.parts, _LONGEST_SEARCH)):
-        count = int(labels.max()) + 1
-        if labels is groups and count == choice.parts.max() + 1:
-            continue
-        slope = total_by(labels, direction * gradient, count)
-        length, low, high = np.ones(count), np.zeros(count), np.full(count, np.inf)
-        for _ in range(budget):
-            end = total_by(labels, direction * _inner(choice, moved, ridge, centre), count)
-            done = (np.abs(end) <= _FLAT * slope) | (slope <= 0)
-            if done.all():
-                break
-            low = np.where(~done & (end > 0), length, low)
-            high = np.where(~done & (end < 0), length, high)
-            bend = direction * (moved.product(direction) + ridge * direction)
-            bend = total_by(labels, bend, count)
-            step = length + end / np.where(bend > 0, bend, np.inf)
-            middle = (low + np.minimum(high, LARGEST_POTENTIAL)) / 2
-            middle = np.where(np.isinf(high), 4 * length, middle)
-            length = np.where(done, length, np.where((step > low) & (step < high), step, middle))
-            ahead = point.potentials + length[labels] * direction
-            moved, spent = choice.projections.at(ahead, moved), spent + 1
-        direction = length[labels] * direction
+    slope = choice.by_part(direction * gradient)
+    length, low, high = np.ones_like(slope), np.zeros_like(slope), np.full_like(slope, np.inf)
+    moved, spent = point, 0
+    while spent < _LONGEST_SEARCH:
+        ahead = point.potentials + length[choice.parts] * direction
+        moved, spent = choice.projections.at(ahead, moved), spent + 1
+        end = choice.by_part(direction * _inner(choice, moved, ridge, centre))
+        done = (np.abs(end) <= _FLAT * slope) | (slope <= 0)
+        if done.all():
+            break
+        low = np.where(~done & (end > 0), length, low)
+        high = np.where(~done & (end < 0), length, high)
+        bend = choice.by_part(direction * (moved.product(direction) + ridge * direction))
+        step = length + end / np.where(bend > 0, bend, np.inf)
+        middle = (low + np.minimum(high, LARGEST_POTENTIAL)) / 2
+        middle = np.where(np.isinf(high), 4 * length, middle)
+        length = np.where(done, length, np.where((step > low) & (step < high), step, middle))
     return moved, spent
 
 
