@@ -62,7 +62,9 @@ def certify(
     (False, [0], 0.1)
     """
     law = as_law(law)
-    names = agreed_names(law.n_clients, clients, getattr(law, "clients", None))
+    names = getattr(law, "clients", None)
+    if clients is not None:
+        names = agreed_names(law.n_clients, clients, names)
     wanted = as_importance(in_client_order(importance, names), law.n_clients, names)
     order = None
     clear = isinstance(law, IndependentClients) and law.n_clients >= _MANY and _clear(wanted, law)

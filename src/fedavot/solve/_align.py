@@ -22,7 +22,6 @@ from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.successive import SuccessiveDraws
 from fedavot.solve.dual import DualProblem, Iterate, StoppingRule
 from fedavot.solve.ipfp import ipfp
-from fedavot.solve.levels import Partition
 from fedavot.solve.search import decompose
 from fedavot.solve.soft import align_softly
 from fedavot.solve.variance import align_with_least_variance
@@ -82,7 +81,9 @@ def align(
     ('exact', [0.096, 0.904])
     """
     law = as_law(law)
-    names = agreed_names(law.n_clients, clients, getattr(law, "clients", None))
+    names = getattr(law, "clients", None)
+    if clients is not None:
+        names = agreed_names(law.n_clients, clients, names)
     wanted = as_importance(in_client_order(importance, names), law.n_clients, names)
     one_of(objective, OBJECTIVES, what="objective")
     one_of(method, tuple(_DEFAULT_MAX_ITER), what="method")
@@ -107,8 +108,12 @@ def align(
     else:
         solve = align_with_least_variance if objective == "variance" else decompose
         solution = solve(wanted, law, stop)
-        split, iterate = solution.partition, _centred(solution.iterate, solution.partition)
+        split, iterate = solution.partition, solution.iterate
         levels = split.levels
+        # Shift each level to a weighted mean of zero, so that the answer is unique.
+        weight = np.where(split.target > 0, split.target, 1e-300)
+        mean = np.bincount(levels, weight * iterate.potentials) / np.bincount(levels, weight)
+        iterate = replace(iterate, potentials=iterate.potentials - mean[levels])
         if np.maximum(wanted - split.target, 0.0).sum() > FEASIBLE_SLACK:
             status = Status.NEAREST
         error = np.where(idle, 0.0, split.target - iterate.marginal)
@@ -145,11 +150,3 @@ def _refuse_combinations(objective: str, softness: float, method: str, law: Solv
         raise OptionError(
             "method 'ipfp' solves only exact entropic alignment; use 'auto' or 'newton'"
         )
-
-
-def _centred(iterate: Iterate, split: Partition) -> Iterate:
-    """Shift each level to a weighted mean of zero, so that the answer is unique."""
-    potentials, levels = iterate.potentials, split.levels
-    weight = np.where(split.target > 0, split.target, 1e-300)
-    mean = np.bincount(levels, weight * potentials) / np.bincount(levels, weight)
-    return replace(iterate, potentials=potentials - mean[levels])

@@ -114,7 +114,8 @@ def _by_blocks(step: _Step, hessian: Floats | None) -> Floats:
         part = parts[rows.indices[rows.indptr[:-1]]]
         order = np.argsort(part, kind="stable")
         rows, part = rows[order], part[order]
-    for block in step.problem.blocks:
+    clients, starts = step.problem.grouped
+    for block in np.split(clients, starts[1:]):
         if hessian is None:
             own = slice(*np.searchsorted(part, [parts[block[0]], parts[block[0]] + 1]))
             matrix = as_laplacian(gram(rows[own][:, block]))
@@ -148,7 +149,8 @@ def _by_factors(step: _Step, factors: list[Factor]) -> Floats:
     for factor in factors:
         by_part.setdefault(int(parts[factor.clients[0]]), []).append(factor)
     place = np.full(direction.size, -1)
-    for block in step.problem.blocks:
+    clients, starts = step.problem.grouped
+    for block in np.split(clients, starts[1:]):
         own = by_part.get(int(parts[block[0]]), [])
         signs = np.concatenate([np.empty(0), *(one.signs for one in own)])
         if len(own) == 1 and np.array_equal(own[0].clients, block):
@@ -243,13 +245,8 @@ def solve_sparse(matrix: Any, right: Floats) -> Floats:
     from scipy.sparse.linalg import splu
 
     # Positive definite, so the order may follow the pattern alone and no pivot need be sought.
-    factor = splu(
-        matrix.tocsc(),
-        permc_spec="MMD_AT_PLUS_A",
-        diag_pivot_thresh=0.0,
-        options={"SymmetricMode": True},
-    )
-    return np.asarray(factor.solve(right))
+    how = {"permc_spec": "MMD_AT_PLUS_A", "options": {"SymmetricMode": True}}
+    return np.asarray(splu(matrix.tocsc(), diag_pivot_thresh=0.0, **how).solve(right))
 
 
 def conjugate_gradients(
@@ -263,11 +260,8 @@ def conjugate_gradients(
 
     Returns the solution, and whether it met the aim within ``steps`` steps.
     """
-    solution = np.zeros_like(right)
-    residual = right
-    scaled = residual / diagonal
-    search = scaled
-    energy = inner(residual, scaled)
+    solution, residual, search = np.zeros_like(right), right, right / diagonal
+    energy = inner(residual, search)
     goal = aim * aim * energy
     for _ in range(steps):
         image = product(search)

@@ -109,17 +109,11 @@ class DualProblem:
         return np.isinf(stop.relative) or self.worst_error(iterate) <= stop.relative
 
     @cached_property
-    def _by_part(self) -> tuple[Integers, Integers]:
+    def grouped(self) -> tuple[Integers, Integers]:
         """The free clients sorted by part, and the position where each part begins."""
         clients = np.flatnonzero(self.free)
         clients = clients[np.argsort(self.parts[clients], kind="stable")]
         return clients, np.flatnonzero(np.diff(self.parts[clients], prepend=-1))
-
-    @property
-    def blocks(self) -> list[Integers]:
-        """The free clients of each part."""
-        clients, starts = self._by_part
-        return np.split(clients, starts[1:])
 
     def reach_by_part(self, direction: Floats) -> Floats:
         """Return the largest range of a direction within any cohort of a part, shape (n_parts,).
@@ -127,7 +121,7 @@ class DualProblem:
         The range over the whole part is an upper bound, and is returned where it is small or the
         cohorts are not listed.
         """
-        clients, starts = self._by_part
+        clients, starts = self.grouped
         values = direction[clients]
         high, low = np.maximum.reduceat(values, starts), np.minimum.reduceat(values, starts)
         reach = np.zeros(int(self.parts.max()) + 1)

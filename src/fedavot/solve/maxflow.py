@@ -51,8 +51,12 @@ def split_by_flow(
             found = _repaired(importance, cohorts, found)
             if np.array_equal(found.levels, levels):
                 break
-        settled = attained & _unchanged(levels, found.levels)
-        levels = found.levels
+        # Settled are attained levels that still have the same members.
+        before, levels = levels, found.levels
+        pairs = before * (int(levels.max()) + 1) + levels
+        _, place, counts = np.unique(pairs, return_inverse=True, return_counts=True)
+        settled = attained & (counts[place] == np.bincount(before)[before])
+        settled &= counts[place] == np.bincount(levels)[levels]
     return found
 
 
@@ -100,14 +104,6 @@ def _repaired(importance: Floats, cohorts: Cohorts, parts: Partition) -> Partiti
     return partition(importance, cohorts, np.argsort(moved, kind="stable"))
 
 
-def _unchanged(before: Integers, after: Integers) -> NDArray[np.bool_]:
-    """Say which clients are in a level with the same members as before."""
-    pairs = before * (int(after.max()) + 1) + after
-    together = np.unique(pairs, return_inverse=True, return_counts=True)
-    count = together[2][together[1]]
-    return np.asarray((count == np.bincount(before)[before]) & (count == np.bincount(after)[after]))
-
-
 def _refine(
     importance: Floats, cohorts: Cohorts, levels: Integers, settled: NDArray[np.bool_]
 ) -> tuple[Integers, NDArray[np.bool_]]:
@@ -130,18 +126,14 @@ def _refine(
     unmet = np.bincount(levels, supply - flow.sent, minlength=count)
     sizes = np.bincount(levels, minlength=count)
     wanting = unmet > np.maximum(_UNMET * UNITS / count, sizes)
-    components = _chain(reduced, flow.carried > _TRICKLE * UNITS / count)
-    key = np.where(wanting[levels], np.where(flow.reached, 0, 1), components)
-    return np.where(settled, 0, key), ~wanting[levels]
-
-
-def _chain(reduced: Incidence, fed: NDArray[np.bool_]) -> Integers:
-    """Return the place of each client's component in an order that puts sinks first."""
-    n_clients, n_cohorts = reduced.n_clients, reduced.n_cohorts
-    rows = reduced.spread_over_members(np.arange(n_cohorts)) + n_clients
+    # Clients lead to their cohorts, and cohorts to the clients that feed them.
+    fed = flow.carried > _TRICKLE * UNITS / count
+    rows = reduced.spread_over_members(np.arange(reduced.n_cohorts)) + levels.size
     tails = np.concatenate((reduced.members, rows[fed]))
     heads = np.concatenate((rows, reduced.members[fed]))
-    return _topological(tails, heads, n_clients + n_cohorts)[:n_clients]
+    components = _topological(tails, heads, levels.size + reduced.n_cohorts)[: levels.size]
+    key = np.where(wanting[levels], np.where(flow.reached, 0, 1), components)
+    return np.where(settled, 0, key), ~wanting[levels]
 
 
 def _topological(tails: Integers, heads: Integers, n_nodes: int) -> Integers:
@@ -191,7 +183,8 @@ def maximum_flow(incidence: Incidence, supply: Floats, demand: Floats) -> Flow:
     unlimited = np.full(rows.size, 2.0 * UNITS)
     both_tails, both_heads = np.concatenate((tails, heads)), np.concatenate((heads, tails))
     # The place of every arc in compressed rows.
-    layout = sparse.csr_array((np.arange(both_tails.size), (both_tails, both_heads)))
+    shape = (source + 2, source + 2)
+    layout = sparse.csr_array((np.arange(both_tails.size), (both_tails, both_heads)), shape)
     layout.sort_indices()
     order = layout.data
     # Residual capacities of the arcs, then of the arcs the other way.
@@ -200,7 +193,7 @@ def maximum_flow(incidence: Incidence, supply: Floats, demand: Floats) -> Flow:
 
     def graph(values: NDArray[Any]) -> Any:
         # SciPy works in place on what it is given.
-        return sparse.csr_array((values[order], layout.indices.copy(), layout.indptr.copy()))
+        return sparse.csr_array((values[order], layout.indices.copy(), layout.indptr.copy()), shape)
 
     bound = int(supply.sum())
     while True:

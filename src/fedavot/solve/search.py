@@ -50,8 +50,7 @@ def decompose(importance: Floats, law: SolvableLaw, stop: StoppingRule) -> Solut
     iterate = Iterate.start(np.zeros(importance.size))
     # A client whose target exceeds its inclusion probability shows at once that levels are needed.
     sorting = bool(np.any(split.target > law.inclusion() + 1e-12))
-    flowing = _has_short_list(law)
-    if sorting and not flowing:
+    if sorting and not _has_short_list(law):
         return by_softening(importance, law, stop, 0)
     sorts = climbs = 0
     while True:
@@ -67,7 +66,8 @@ def decompose(importance: Floats, law: SolvableLaw, stop: StoppingRule) -> Solut
             return Solution(split, iterate)
         again = reread(importance, law, split.levels, iterate.potentials)
         sorting = not np.array_equal(again.levels, split.levels)
-        if not (sorts < _SORTS and flowing if sorting else climbs < len(CLIMBS)):
+        sort = sorts < _SORTS and _has_short_list(law)
+        if not (sort if sorting else climbs < len(CLIMBS)):
             return resolve(importance, law, stop, Solution(again, iterate))
         if sorting:
             iterate = replace(iterate, potentials=gathered(iterate.potentials, again.levels))

@@ -55,26 +55,20 @@ def align_softly(
     importance: Floats, law: SolvableLaw, softness: float, stop: StoppingRule
 ) -> SoftSolution:
     """Maximise the soft dual, in one level if a single vector of potentials is accurate enough."""
-    order = law.worst_order(importance)
-    if order is None:
-        start, first = np.zeros(importance.size), min(stop.max_iter, _PATIENCE)
+    start, first = Iterate.start(np.zeros(importance.size)), stop
+    if (order := law.worst_order(importance)) is not None:
+        split = partition(importance, law, order)
+        start = Iterate.start(_first_guess(split, importance, softness))
     else:
-        start = _first_guess(partition(importance, law, order), importance, softness)
-        first = stop.max_iter
-    solution = soften(importance, law, softness, Iterate.start(start), stop, budget=first)
+        first = replace(stop, max_iter=min(stop.max_iter, _PATIENCE))
+    solution = _soften(importance, law, softness, start, first)
     if not solution.iterate.residual <= stop.tol:
         # Levels are too far apart: start from where the exact ones put them.
         exact = decompose(importance, law, stop)
         spent = solution.iterate.evaluations + exact.iterate.evaluations
-        start = _first_guess(exact.partition, importance, softness) + exact.iterate.potentials
-        solution = soften(
-            importance,
-            law,
-            softness,
-            Iterate.start(start, spent),
-            stop,
-            budget=max(1, stop.max_iter - spent),
-        )
+        guess = _first_guess(exact.partition, importance, softness) + exact.iterate.potentials
+        start = Iterate.start(guess, spent)
+        solution = _soften(importance, law, softness, start, stop)
     iterate, idle = solution.iterate, (importance == 0).astype(np.int64)
     marginal = law.system(idle if idle.any() else None).marginal(solution.totals)
     residual = float(np.abs(solution.gradient(importance, marginal, softness)).sum())
@@ -90,19 +84,13 @@ def _first_guess(split: Partition, importance: Floats, softness: float) -> Float
     return np.asarray((1.0 - ratios) / softness)
 
 
-def soften(
-    importance: Floats,
-    law: SolvableLaw,
-    softness: float,
-    start: Iterate,
-    stop: StoppingRule,
-    *,
-    budget: int,
+def _soften(
+    importance: Floats, law: SolvableLaw, softness: float, start: Iterate, stop: StoppingRule
 ) -> SoftSolution:
-    """Maximise the soft dual from a start of any range, for at most ``budget`` evaluations."""
+    """Maximise the soft dual from a start of any range."""
     idle, wanted = importance == 0, importance > 0
     levels, totals = _apart(start.potentials, idle), start.potentials
-    evaluations = 0
+    evaluations = start.evaluations
     while True:
         system = law.system(levels if levels.any() else None)
         covered = np.bincount(levels, system.marginal(np.zeros(importance.size)))
@@ -110,22 +98,19 @@ def soften(
         ratios = np.divide(covered, mass, out=np.zeros(covered.size), where=mass > 0)
         reachable = float(covered[mass > 0].sum())
         problem = DualProblem(system, ratios[levels] * importance, wanted, idle, levels)
-        begin = Iterate.start(_relative(totals, importance, levels))
-        steps = max(1, min(_STEPS, budget - evaluations - 1))
+        begin = Iterate.start(_relative(totals, importance, levels), evaluations + 1)
         pull = Pull(softness, importance, levels)
-        iterate = newton(problem, begin, replace(stop, max_iter=steps), budget=steps, pull=pull)
-        evaluations += 1 + iterate.evaluations
+        iterate = newton(problem, begin, stop, budget=_STEPS, pull=pull)
         inner = _relative(iterate.potentials, importance, levels)
         totals = np.where(idle, 0.0, ((reachable - ratios) / softness)[levels] + inner)
         apart = _apart(totals, idle)
         settled = np.array_equal(apart, levels)
-        if (settled and iterate.residual <= stop.tol) or evaluations >= budget:
+        if (settled and iterate.residual <= stop.tol) or iterate.evaluations >= stop.max_iter:
             # A residual within levels that are still changing means nothing.
             residual = iterate.residual if settled else np.inf
-            spent = start.evaluations + evaluations
-            iterate = Iterate(inner, iterate.marginal, residual, spent)
+            iterate = replace(iterate, potentials=inner, residual=residual)
             return SoftSolution(levels, totals, reachable, iterate)
-        levels = apart
+        levels, evaluations = apart, iterate.evaluations
 
 
 def _apart(potentials: Floats, idle: np.ndarray) -> Integers:
