@@ -224,14 +224,12 @@ def test_a_set_that_names_a_client_twice_does_not_count_it_twice():
         assert not replace(certificate, deficient=np.array(deficient)).verify(importance, law)
 
 
-SENSELESS = {
+SENSELESS: dict[str, list] = {
     "deficient": [np.array([4]), np.array([-1]), np.array([0.0]), np.array([True])],
     "deficiency": [np.nan, np.inf, -np.inf, -0.1, 0.0],
     "hall_ratio": [np.nan, -np.inf, -2.0, 0.0, 0.99],
-    "potentials": [
-        *(None, np.full(4, np.nan), np.full(4, np.inf), np.zeros(3), np.zeros(5), np.zeros((4, 1))),
-    ],
-    "levels": [None, np.zeros(3, int), np.zeros((4, 1), int), 0],
+    "potentials": [None, np.full(4, np.nan), np.full(4, np.inf), np.zeros(3), np.zeros((4, 1))],
+    "levels": [None, np.zeros(3, int), np.zeros((4, 1), int)],
 }
 
 

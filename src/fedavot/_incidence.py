@@ -154,7 +154,7 @@ class Incidence:
         def fill(block: _Block) -> None:
             sums[block.cohorts] = block.matrix @ values
 
-        in_parallel(fill, self._blocks, worthwhile=self.is_large)
+        in_parallel(fill, self._blocks)
         return sums
 
     def sum_by_client(self, values: Floats) -> Floats:
@@ -163,7 +163,7 @@ class Incidence:
         def product(block: _Block) -> NDArray[Any]:
             return np.asarray(block.transposed @ values[block.cohorts])
 
-        return _total(in_parallel(product, self._blocks, worthwhile=self.is_large))
+        return _total(in_parallel(product, self._blocks))
 
     def sum_of_shares(self, values: NDArray[Any], parts: NDArray[Any]) -> NDArray[Any]:
         """Return Σ_{A∋i} values_A / Σ_{k∈A} parts_k for each client, shape (n_clients,).
@@ -178,7 +178,7 @@ class Incidence:
             return np.asarray(block.transposed @ total)
 
         blocks = self._single_blocks if parts.dtype == np.float32 else self._blocks
-        return _total(in_parallel(product, blocks, worthwhile=self.is_large))
+        return _total(in_parallel(product, blocks))
 
     def minimum(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the least value among each cohort's members, shape (n_cohorts,)."""
@@ -256,11 +256,11 @@ def _total(parts: list[NDArray[Any]]) -> NDArray[Any]:
 
 
 def in_parallel(
-    function: Callable[[_Item], _Result], items: Sequence[_Item], *, worthwhile: bool
+    function: Callable[[_Item], _Result], items: Sequence[_Item], *, worthwhile: bool = True
 ) -> list[_Result]:
     """Map a function that releases the interpreter lock, on all cores if that is worthwhile."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    if not worthwhile or cores == 1:
+    if not worthwhile or len(items) == 1 or cores == 1:
         return [*map(function, items)]
     return list(_pool(cores).map(function, items))
 

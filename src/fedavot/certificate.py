@@ -55,14 +55,14 @@ from fedavot.laws._user_law import as_law
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.successive import explicit_cohorts
 
+# Deficiency up to which an importance counts as feasible: it may be rounding in the inputs.
 FEASIBLE_SLACK = 1e-12
-"""Deficiency up to which an importance counts as feasible: it may be rounding in the inputs."""
+# Violation up to which a set proves nothing: it may come from adding up floats, or from dividing
+# the importance and the probabilities by their sums, which rounds them before they are verified. A
+# violation above `FEASIBLE_SLACK` always counts.
 _ROUNDING = 1e-13
-"""Violation up to which a set proves nothing: it may come from adding up floats, or from dividing
-the importance and the probabilities by their sums, which rounds them before they are verified. A
-violation above `FEASIBLE_SLACK` always counts."""
+# Total number of members of all cohorts that exact arithmetic handles in a few seconds.
 _MOST_ENTRIES = 100_000
-"""Total number of members of all cohorts that exact arithmetic handles in a few seconds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +146,7 @@ class Certificate:
         """
         law = as_law(law)
         names = self.clients or getattr(law, "clients", None)
-        wanted = as_importance(in_client_order(importance, names), law.n_clients, names)
+        mass = as_importance(in_client_order(importance, names), law.n_clients, names)
         allowed = as_amount(tol, what="tol", positive=True)
         cohorts = explicit_cohorts(law) if exact else None
         if exact and cohorts is None:
@@ -163,7 +163,7 @@ class Certificate:
             claim = self._in_range(law.n_clients)
         except (TypeError, ValueError, OverflowError):  # its fields are no numbers
             return False
-        return claim is not None and holds(claim, wanted, law, allowed, cohorts)
+        return claim is not None and holds(claim, mass, law, allowed, cohorts)
 
     def _in_range(self, n_clients: int) -> "Certificate | None":
         """Return the claim with its evidence as arrays, or None if it makes no sense."""
@@ -301,9 +301,9 @@ def _scanned(importance: Floats, law: SolvableLaw, deficient: Integers) -> Bound
     order = law.worst_order(importance)
     if order is None:
         return Bounds(*[math.nan] * 5)
-    wanted, covered = np.cumsum(importance[order]), np.cumsum(law.prefix_gains(order))
-    excess = max(0.0, float(np.max(wanted - covered)))
-    share = _least_ratio(covered, wanted)
+    mass, covered = np.cumsum(importance[order]), np.cumsum(law.prefix_gains(order))
+    excess = max(0.0, float(np.max(mass - covered)))
+    share = _least_ratio(covered, mass)
     # The total variation distance to the nearest attainable importance is the deficiency.
     violation = float(importance[deficient].sum()) - law.coverage(deficient)
     return Bounds(violation, excess, 2.0 * excess, share, share)
@@ -319,14 +319,14 @@ def exact_bounds(
     importance: Floats, law: Cohorts, deficient: Integers, potentials: Floats, levels: Integers
 ) -> Bounds:
     """Return a certificate's bounds in exact arithmetic, for explicit cohorts."""
-    wanted, chances = _normalised(importance), _normalised(law.probabilities)
+    mass, chances = _normalised(importance), _normalised(law.probabilities)
     order = np.lexsort((-potentials, levels, importance == 0))
     first = law.incidence.minimum(np.argsort(order)).tolist()
     inside = law.incidence.maximum(np.isin(np.arange(law.n_clients), deficient))
     lowest = law.incidence.within(levels)
     shares = softmax(potentials[lowest.members], lowest.offsets)
     attained, included, gains = ([Fraction(0)] * law.n_clients for _ in range(3))
-    violation = sum((wanted[client] for client in deficient), Fraction(0))
+    violation = sum((mass[client] for client in deficient), Fraction(0))
     for row, chance in enumerate(chances):
         members = lowest.row(row).tolist()
         weights = [*map(Fraction, shares[lowest.offsets[row] : lowest.offsets[row + 1]].tolist())]
@@ -337,9 +337,9 @@ def exact_bounds(
             included[client] += chance
         gains[first[row]] += chance
         violation -= chance if inside[row] else 0
-    short = [p - m for p, m in zip(wanted, attained, strict=True)]
-    prefixes = zip(accumulate(gains), accumulate(wanted[i] for i in order), strict=True)
-    pairs = [(p, m, f) for p, m, f in zip(wanted, attained, included, strict=True) if p]
+    short = [p - m for p, m in zip(mass, attained, strict=True)]
+    prefixes = zip(accumulate(gains), accumulate(mass[i] for i in order), strict=True)
+    pairs = [(p, m, f) for p, m, f in zip(mass, attained, included, strict=True) if p]
     least = Fraction(0)
     if all(f for _, _, f in pairs):
         most = max((p / m for p, m, _ in pairs if m), default=Fraction(0))

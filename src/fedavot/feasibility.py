@@ -23,11 +23,11 @@ from fedavot.solve.dual import Solution, StoppingRule
 from fedavot.solve.levels import Partition, one_level, partition
 from fedavot.solve.search import decompose, refine, resolve
 
+# Number of clients from which on a second method pays that avoids sorting.
 _MANY = 100_000
-"""Number of clients from which on a second method pays that avoids sorting."""
 _FEASIBLE = Certificate(True, np.empty(0, dtype=np.int64), 0.0, 1.0)
+# The ratios of the clients prove a Hall ratio, so every client must be close to its target.
 _STOP = StoppingRule(tol=1e-10, max_iter=2000, method="auto", relative=2e-10)
-"""The ratios of the clients prove a Hall ratio, so every client must be close to its target."""
 _VANISHING, _TOL = 1e-13, 1e-9
 
 
@@ -65,23 +65,23 @@ def certify(
     names = getattr(law, "clients", None)
     if clients is not None:
         names = agreed_names(law.n_clients, clients, names)
-    wanted = as_importance(in_client_order(importance, names), law.n_clients, names)
+    shares = as_importance(in_client_order(importance, names), law.n_clients, names)
     order = None
-    clear = isinstance(law, IndependentClients) and law.n_clients >= _MANY and _clear(wanted, law)
-    if not clear and (order := law.worst_order(wanted)) is not None:
-        slack = np.cumsum(law.prefix_gains(order)) - np.cumsum(wanted[order])
+    clear = isinstance(law, IndependentClients) and law.n_clients >= _MANY and _clear(shares, law)
+    if not clear and (order := law.worst_order(shares)) is not None:
+        slack = np.cumsum(law.prefix_gains(order)) - np.cumsum(shares[order])
         clear = bool(slack.min() >= -FEASIBLE_SLACK)
     if clear:
         return replace(_FEASIBLE, clients=names)
     if order is not None:
-        claims = iter((_claim(wanted, partition(wanted, law, order), None),))
+        claims = iter((_claim(shares, partition(shares, law, order), None),))
     else:
         claims = (
-            _claim(wanted, solution.partition, solution.iterate.potentials)
-            for solution in _solutions(wanted, law)
+            _claim(shares, solution.partition, solution.iterate.potentials)
+            for solution in _solutions(shares, law)
         )
     for claim in claims:
-        if holds(claim, wanted, law, _TOL):
+        if holds(claim, shares, law, _TOL):
             return replace(claim, clients=names)
     return replace(claim, clients=names, proven=False)
 

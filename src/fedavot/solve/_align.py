@@ -84,7 +84,7 @@ def align(
     names = getattr(law, "clients", None)
     if clients is not None:
         names = agreed_names(law.n_clients, clients, names)
-    wanted = as_importance(in_client_order(importance, names), law.n_clients, names)
+    shares = as_importance(in_client_order(importance, names), law.n_clients, names)
     one_of(objective, OBJECTIVES, what="objective")
     one_of(method, tuple(_DEFAULT_MAX_ITER), what="method")
     softness = as_amount(softness, what="softness")
@@ -93,34 +93,34 @@ def align(
     if max_iter is None:
         max_iter = _DEFAULT_MAX_ITER[method]
     stop = StoppingRule(tol, as_size(max_iter, what="max_iter", low=1), method)
-    idle = wanted == 0
+    idle = shares == 0
     status, levels = Status.EXACT, idle.astype(np.int64)
     if softness:
-        soft = align_softly(wanted, law, softness, stop)
+        soft = align_softly(shares, law, softness, stop)
         status, levels, iterate = Status.SOFT, soft.levels, soft.iterate
-        error = soft.gradient(wanted, iterate.marginal, softness)
+        error = soft.gradient(shares, iterate.marginal, softness)
     elif method == "ipfp":
         # The paper's algorithm, with a second level for clients without importance only.
         system = law.system(levels if levels.any() else None)
-        problem = DualProblem(system, wanted, ~idle & (law.inclusion() > 0), idle, levels)
-        iterate = ipfp(problem, Iterate.start(np.zeros(wanted.size)), stop, budget=stop.max_iter)
+        problem = DualProblem(system, shares, ~idle & (law.inclusion() > 0), idle, levels)
+        iterate = ipfp(problem, Iterate.start(np.zeros(shares.size)), stop, budget=stop.max_iter)
         error = problem.error(iterate.marginal)
     else:
         solve = align_with_least_variance if objective == "variance" else decompose
-        solution = solve(wanted, law, stop)
+        solution = solve(shares, law, stop)
         split, iterate = solution.partition, solution.iterate
         levels = split.levels
         # Shift each level to a weighted mean of zero, so that the answer is unique.
         weight = np.where(split.target > 0, split.target, 1e-300)
         mean = np.bincount(levels, weight * iterate.potentials) / np.bincount(levels, weight)
         iterate = replace(iterate, potentials=iterate.potentials - mean[levels])
-        if np.maximum(wanted - split.target, 0.0).sum() > FEASIBLE_SLACK:
+        if np.maximum(shares - split.target, 0.0).sum() > FEASIBLE_SLACK:
             status = Status.NEAREST
         error = np.where(idle, 0.0, split.target - iterate.marginal)
     if not iterate.residual <= tol:
         status = Status.UNCONVERGED
     return Alignment(
-        importance=wanted,
+        importance=shares,
         potentials=iterate.potentials,
         levels=levels,
         attained=iterate.marginal,

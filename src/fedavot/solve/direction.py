@@ -48,7 +48,7 @@ class _Step:
     extra: Floats
     pulled: bool
 
-    def settled(self, direction: Floats, block: Integers, curvature: Floats) -> Floats:
+    def with_sweeps(self, direction: Floats, block: Integers, curvature: Floats) -> Floats:
         """Replace the direction of clients without curvature by a sweep's, log(target/weight).
 
         Such clients are alone wherever they get weight. A linear model would send them to infinity
@@ -129,7 +129,7 @@ def _by_dense_factor(step: _Step, laplacian: Floats, block: Integers) -> Floats:
     """Solve one part densely; the matrix is overwritten."""
     curvature = laplacian.diagonal().copy()
     np.fill_diagonal(laplacian, curvature + step.extra[block])
-    return step.settled(solve_dense(laplacian, step.gradient[block]), block, curvature)
+    return step.with_sweeps(solve_dense(laplacian, step.gradient[block]), block, curvature)
 
 
 def _by_sparse_factor(step: _Step) -> Floats:
@@ -138,7 +138,7 @@ def _by_sparse_factor(step: _Step) -> Floats:
     ridged = matrix + sparse.diags_array(step.extra[clients])
     solution = solve_sparse(ridged, step.gradient[clients])
     direction = np.zeros_like(step.gradient)
-    direction[clients] = step.settled(solution, clients, matrix.diagonal())
+    direction[clients] = step.with_sweeps(solution, clients, matrix.diagonal())
     return direction
 
 
@@ -185,7 +185,7 @@ def _by_low_rank(step: _Step, columns: Floats, signs: Floats, block: Integers) -
     else:
         inner = np.linalg.lstsq(small, columns.T @ right, rcond=1e-15)[0]
     own = np.square(columns) @ signs
-    solution = step.settled(right + scaled @ inner, block, diagonal - step.extra[block] - own)
+    solution = step.with_sweeps(right + scaled @ inner, block, diagonal - step.extra[block] - own)
     # Only differences matter, and the constant is the direction that rounding amplifies.
     return np.asarray(solution - (target @ solution) / max(float(target.sum()), 1e-300))
 

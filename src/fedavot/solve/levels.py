@@ -122,43 +122,43 @@ def _segments(along: Floats, gains: Floats) -> Integers:
 
 
 def _edges(
-    wanted: Floats, gains: Floats, covered: Floats, segments: Integers, segment: Integers
+    demand: Floats, gains: Floats, covered: Floats, segments: Integers, segment: Integers
 ) -> Integers:
     """Return where levels begin and end: segments, split after prefixes that touch the minorant.
 
-    Such a prefix is tight: no weight can cross its end. ``wanted`` has each client's share of its
+    Such a prefix is tight: no weight can cross its end. ``demand`` has each client's share of its
     segment's importance; what is never covered needs no parting.
     """
-    share = np.divide(gains, covered[segment], out=wanted.copy(), where=covered[segment] > 0)
-    above = np.cumsum(share - wanted)
+    share = np.divide(gains, covered[segment], out=demand.copy(), where=covered[segment] > 0)
+    above = np.cumsum(share - demand)
     near = above <= 1e-13 + 2e-15 * (1.0 + np.sqrt(above.size) + segment)
     near[segments[1:] - 1] = False
     near &= covered[segment] > 0
     cuts = [segments]
     for number in np.unique(segment[near]):
         inside = slice(segments[number], segments[number + 1])
-        tight = _tight_prefixes(wanted[inside], share[inside])
+        tight = _tight_prefixes(demand[inside], share[inside])
         cuts.append(
             segments[number]
             + 1
-            + _exact_cuts(np.flatnonzero(near[inside] & tight), wanted[inside], share[inside])
+            + _exact_cuts(np.flatnonzero(near[inside] & tight), demand[inside], share[inside])
         )
     return np.sort(np.concatenate(cuts))
 
 
-def _tight_prefixes(wanted: Floats, had: Floats) -> NDArray[np.bool_]:
+def _tight_prefixes(demand: Floats, supply: Floats) -> NDArray[np.bool_]:
     """Say after which clients of a segment the prefix's coverage equals its importance.
 
     This is judged on the smaller side of the cut, relative to what that side is wanted for, so
     that a share of 1e-16 does not drown in the rounding of the rest.
     """
-    left, right = np.cumsum(wanted), np.append(np.cumsum(wanted[::-1])[::-1][1:], 0.0)
-    before = np.cumsum(had - wanted)
-    after = np.append(np.cumsum((had - wanted)[::-1])[::-1][1:], 0.0)
+    left, right = np.cumsum(demand), np.append(np.cumsum(demand[::-1])[::-1][1:], 0.0)
+    before = np.cumsum(supply - demand)
+    after = np.append(np.cumsum((supply - demand)[::-1])[::-1][1:], 0.0)
     return np.where(left <= right, np.abs(before) <= _TIGHT * left, np.abs(after) <= _TIGHT * right)
 
 
-def _exact_cuts(cuts: Integers, wanted: Floats, had: Floats) -> Integers:
+def _exact_cuts(cuts: Integers, demand: Floats, supply: Floats) -> Integers:
     """Keep the cuts whose pieces are each covered exactly.
 
     A piece of 1e-24 between two others is below the rounding of either side; and a piece that
@@ -167,10 +167,10 @@ def _exact_cuts(cuts: Integers, wanted: Floats, had: Floats) -> Integers:
 
     def exact(first: int, last: int | None) -> bool:
         piece = slice(first, last)
-        return bool(abs((had - wanted)[piece].sum()) <= _ALONE * wanted[piece].sum())
+        return bool(abs((supply - demand)[piece].sum()) <= _ALONE * demand[piece].sum())
 
     chosen = [-1]
-    for cut in cuts[had[cuts + 1] >= wanted[cuts + 1] * (1.0 - _ALONE)].tolist():
+    for cut in cuts[supply[cuts + 1] >= demand[cuts + 1] * (1.0 - _ALONE)].tolist():
         if exact(chosen[-1] + 1, cut + 1):
             chosen.append(cut)
     while len(chosen) > 1 and not exact(chosen[-1] + 1, None):

@@ -41,23 +41,23 @@ def split_by_flow(
     Ties are broken by falling potentials: clients that lack weight tend to have the highest.
     """
     levels = parts.levels
-    settled = np.zeros(importance.size, dtype=bool)
+    done = np.zeros(importance.size, dtype=bool)
     for _ in range(importance.size + 1):
-        key, attained = _refine(importance, cohorts, levels, settled)
-        found = partition(importance, cohorts, np.lexsort((-potentials, key, levels)))
-        found = _served(importance, cohorts, found)
+        key, attained = _refine(importance, cohorts, levels, done)
+        split = partition(importance, cohorts, np.lexsort((-potentials, key, levels)))
+        split = _served(importance, cohorts, split)
         # Only the order is taken from the flow; levels that need not part are joined again.
-        if np.array_equal(found.levels, levels):
-            found = _repaired(importance, cohorts, found)
-            if np.array_equal(found.levels, levels):
+        if np.array_equal(split.levels, levels):
+            split = _repaired(importance, cohorts, split)
+            if np.array_equal(split.levels, levels):
                 break
         # Settled are attained levels that still have the same members.
-        before, levels = levels, found.levels
+        before, levels = levels, split.levels
         pairs = before * (int(levels.max()) + 1) + levels
         _, place, counts = np.unique(pairs, return_inverse=True, return_counts=True)
-        settled = attained & (counts[place] == np.bincount(before)[before])
-        settled &= counts[place] == np.bincount(levels)[levels]
-    return found
+        done = attained & (counts[place] == np.bincount(before)[before])
+        done &= counts[place] == np.bincount(levels)[levels]
+    return split
 
 
 def _served(importance: Floats, cohorts: Cohorts, parts: Partition) -> Partition:
@@ -105,23 +105,23 @@ def _repaired(importance: Floats, cohorts: Cohorts, parts: Partition) -> Partiti
 
 
 def _refine(
-    importance: Floats, cohorts: Cohorts, levels: Integers, settled: NDArray[np.bool_]
+    importance: Floats, cohorts: Cohorts, levels: Integers, done: NDArray[np.bool_]
 ) -> tuple[Integers, NDArray[np.bool_]]:
     """Return a key by which to order clients within levels, and whose level is attained."""
     lowest = cohorts.incidence.minimum(levels)
     count = int(levels.max()) + 1
     covered = np.bincount(lowest, cohorts.probabilities, minlength=count)
-    wanted = np.bincount(levels, importance, minlength=count)
-    open_levels = (covered > 0) & (wanted > 0)
-    open_levels[levels[settled]] = False
-    kept = open_levels[lowest]
-    reduced = cohorts.incidence.within(levels).chosen(kept)
+    mass = np.bincount(levels, importance, minlength=count)
+    open_levels = (covered > 0) & (mass > 0)
+    open_levels[levels[done]] = False
+    active = open_levels[lowest]
+    reduced = cohorts.incidence.within(levels).chosen(active)
     # Levels do not share cohorts, so each has units of its own, as fine as can be: shares of the
     # level's importance and coverage, either of which may be 1e-300.
     shares = np.zeros_like(importance)
-    np.divide(importance, wanted[levels], out=shares, where=open_levels[levels])
+    np.divide(importance, mass[levels], out=shares, where=open_levels[levels])
     supply = np.round(shares * (UNITS / count))
-    demand = np.round(cohorts.probabilities[kept] / covered[lowest[kept]] * (UNITS / count))
+    demand = np.round(cohorts.probabilities[active] / covered[lowest[active]] * (UNITS / count))
     flow = maximum_flow(reduced, supply, demand)
     unmet = np.bincount(levels, supply - flow.sent, minlength=count)
     sizes = np.bincount(levels, minlength=count)
@@ -133,7 +133,7 @@ def _refine(
     heads = np.concatenate((rows, reduced.members[fed]))
     components = _topological(tails, heads, levels.size + reduced.n_cohorts)[: levels.size]
     key = np.where(wanting[levels], np.where(flow.reached, 0, 1), components)
-    return np.where(settled, 0, key), ~wanting[levels]
+    return np.where(done, 0, key), ~wanting[levels]
 
 
 def _topological(tails: Integers, heads: Integers, n_nodes: int) -> Integers:

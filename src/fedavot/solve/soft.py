@@ -88,7 +88,7 @@ def _soften(
     importance: Floats, law: SolvableLaw, softness: float, start: Iterate, stop: StoppingRule
 ) -> SoftSolution:
     """Maximise the soft dual from a start of any range."""
-    idle, wanted = importance == 0, importance > 0
+    idle, active = importance == 0, importance > 0
     levels, totals = _apart(start.potentials, idle), start.potentials
     evaluations = start.evaluations
     while True:
@@ -97,17 +97,17 @@ def _soften(
         mass = np.bincount(levels, importance)
         ratios = np.divide(covered, mass, out=np.zeros(covered.size), where=mass > 0)
         reachable = float(covered[mass > 0].sum())
-        problem = DualProblem(system, ratios[levels] * importance, wanted, idle, levels)
+        problem = DualProblem(system, ratios[levels] * importance, active, idle, levels)
         begin = Iterate.start(_relative(totals, importance, levels), evaluations + 1)
         pull = Pull(softness, importance, levels)
         iterate = newton(problem, begin, stop, budget=_STEPS, pull=pull)
         inner = _relative(iterate.potentials, importance, levels)
         totals = np.where(idle, 0.0, ((reachable - ratios) / softness)[levels] + inner)
         apart = _apart(totals, idle)
-        settled = np.array_equal(apart, levels)
-        if (settled and iterate.residual <= stop.tol) or iterate.evaluations >= stop.max_iter:
+        stable = np.array_equal(apart, levels)
+        if (stable and iterate.residual <= stop.tol) or iterate.evaluations >= stop.max_iter:
             # A residual within levels that are still changing means nothing.
-            residual = iterate.residual if settled else np.inf
+            residual = iterate.residual if stable else np.inf
             iterate = replace(iterate, potentials=inner, residual=residual)
             return SoftSolution(levels, totals, reachable, iterate)
         levels, evaluations = apart, iterate.evaluations

@@ -157,16 +157,16 @@ def least_norm_order(importance: Floats, law: SolvableLaw, start: Integers) -> I
 
     The search starts from the base along ``start``. Clients without importance come last.
     """
-    wanted = np.flatnonzero(importance > 0)
+    clients = np.flatnonzero(importance > 0)
     rest = np.flatnonzero(importance == 0)
     place = np.full(importance.size, -1)
-    place[wanted] = np.arange(wanted.size)
-    root = np.sqrt(importance[wanted])
+    place[clients] = np.arange(clients.size)
+    root = np.sqrt(importance[clients])
 
     def base(order: Integers) -> Floats:
         """Return the greedy base along an order of the clients with importance."""
         row = np.empty(order.size)
-        row[order] = law.prefix_gains(np.concatenate((wanted[order], rest)))[: order.size]
+        row[order] = law.prefix_gains(np.concatenate((clients[order], rest)))[: order.size]
         return row / root
 
     first = place[start]
@@ -208,7 +208,7 @@ def least_norm_order(importance: Floats, law: SolvableLaw, start: Integers) -> I
     level, rank = np.empty_like(order), np.empty_like(order)
     level[order] = np.append(0, np.cumsum(rising))
     rank[orders[np.argmax(shares)]] = np.arange(order.size)
-    return np.concatenate((wanted[np.lexsort((rank, level))], rest))
+    return np.concatenate((clients[np.lexsort((rank, level))], rest))
 
 
 def _flat_minimum(rows: Floats) -> Floats:
