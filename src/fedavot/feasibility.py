@@ -134,8 +134,9 @@ def _clear(importance: Floats, law: IndependentClients) -> bool:
         return False
     # The upper half of a float32's bits: buckets of relative width 1/128, in rising order.
     keys = (importance / exponents).astype(np.float32).view(np.uint32) >> 16
-    used = np.flatnonzero(np.bincount(keys))[::-1]
-    rise, width = np.bincount(keys, importance)[used], np.bincount(keys, exponents)[used]
+    rise, width = np.bincount(keys, importance), np.bincount(keys, exponents)
+    used = np.flatnonzero(rise)[::-1]
+    rise, width = rise[used], width[used]
     low = (used.astype(np.uint32) << 16).view(np.float32).astype(np.float64) * (1 - 1e-7)
     high = ((used + 1).astype(np.uint32) << 16).view(np.float32) * (1 + 1e-7)
     right = np.cumsum(width)
