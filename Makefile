@@ -69,7 +69,7 @@ oldest: .venv/ready-oldest
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c "import sys; v = sys.version_info; sys.exit(v < (3, 11) and f'fedavot needs Python 3.11 or later, and $(PYTHON) is {v.major}.{v.minor}: make PYTHON=python3.12, say')"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,flow,audit,experiments]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,audit,experiments]"
 	touch $@
 
 # Flower for the strategy, PyTorch and Ray for its example; the demonstration needs none of them.
@@ -93,7 +93,7 @@ oldest: .venv/ready-oldest
 	touch $@
 
 .venv/ready-bench: .venv/ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench,flow,audit,experiments]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench,audit,experiments]"
 	touch $@
 
 # Frameworks we are compared with pin other versions than ours: they get an environment of their own.
@@ -112,7 +112,7 @@ oldest: .venv/ready-oldest
 .venv/ready-oldest: pyproject.toml oldest.txt
 	$(PYTHON) -m venv .venv/oldest
 	.venv/oldest/bin/python -m pip install --quiet --disable-pip-version-check -c oldest.txt \
-		-e ".[flow,training,audit,experiments]" clarabel hypothesis pytest pytest-timeout
+		-e ".[training,audit,experiments]" clarabel hypothesis pytest pytest-timeout
 	touch $@
 
 clean:

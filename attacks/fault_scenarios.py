@@ -88,29 +88,6 @@ def aligner():
     return saving(first, second, lambda one: one.state_dict())
 
 
-def columns():
-    """Save an alignment whose arrays are in a file beside it over another such."""
-    import fedavot.alignment as module
-
-    made = alignment()
-
-    def listed(function):
-        def call(folder):
-            most, module._MOST_LISTED = module._MOST_LISTED, 0
-            try:
-                return function(folder)
-            finally:
-                module._MOST_LISTED = most
-
-        return call
-
-    def plain(name, data):
-        # The name of the binary file is drawn, and the document has it.
-        return data if name.endswith(".bin") else len(data)
-
-    return Scenario(listed(made.act), listed(made.prepare), made.sound, plain)
-
-
 def sample():
     """Write a sample log."""
     from fedavot.audit.sample import NAMES as FILES
@@ -262,7 +239,6 @@ def flower():
 
 SCENARIOS = {
     "alignment": alignment,
-    "columns": columns,
     "aligner": aligner,
     "sample-log": sample,
     "audit": audit,

@@ -75,16 +75,6 @@ def named_alignment(place):
     return _document(place, "named-alignment", aligned.save, fa.Alignment.load, sound)
 
 
-def columns(place):
-    """Return the document of an alignment whose arrays are in a binary file beside it."""
-    aligned = fa.align(IMPORTANCE, LAW)
-    listed, fedavot.alignment._MOST_LISTED = fedavot.alignment._MOST_LISTED, 0
-    try:
-        return _document(place, "columns", aligned.save, fa.Alignment.load, _is_alignment)
-    finally:
-        fedavot.alignment._MOST_LISTED = listed
-
-
 def _is_alignment(found):
     size, levels = found.importance.size, found.levels.tolist()
     numbers = (found.residual, found.softness, found.effective_cohort_size)
@@ -248,7 +238,6 @@ def findings(place):
 MAKERS = {
     "alignment": alignment,
     "named-alignment": named_alignment,
-    "columns": columns,
     "online": online,
     "soft-online": soft_online,
     "outcome": outcome,

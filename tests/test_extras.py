@@ -202,12 +202,6 @@ def test_the_extra_training_alone_trains(tmp_path):
     succeeds(folder, "-c", TRAINING)
 
 
-def test_the_extra_flow_alone_uses_its_flow(tmp_path):
-    folder = environment(tmp_path / "packages", "flow")
-    unused = "import fedavot.solve._flow as flow; flow.by_scipy = None\n"
-    succeeds(folder, "-c", unused + CORE)
-
-
 def test_the_extra_flower_alone_imports_the_strategy(tmp_path):
     folder = environment(tmp_path / "packages", "flower")
     succeeds(folder, "-c", "import fedavot.flower; fedavot.flower.FedAVOT")
@@ -220,5 +214,5 @@ def test_the_extra_experiments_alone_reproduces(tmp_path):
 
 def test_everything_is_in_the_extra_all():
     every = set(closure(EXTRAS["all"]))
-    for extra in ("flow", "training", "cli", "audit", "experiments", "flower"):
+    for extra in ("training", "cli", "audit", "experiments", "flower"):
         assert set(closure(EXTRAS[extra])) <= every

@@ -25,14 +25,13 @@ LEFT_TO_RIGHT = (
         "_state",
         "_models",
     ),
-    *("_device", "_columns"),
     *("_simplex", "_incidence", "importance"),
-    *("laws", "_exact"),
+    "laws",
     *("certificate", "alignment", "solve", "feasibility", "_accounts"),
     *("_effective", "online", "soft_online", "selection"),
     *("rules", "aggregator", "training", "audit", "experiments", "flower", "cli"),
 )
-HEAVY = ("matplotlib", "polars", "flwr", "sklearn", "jax", "ortools", "scipy.optimize")
+HEAVY = ("matplotlib", "polars", "flwr", "sklearn", "jax", "scipy.optimize")
 MODULES = {
     ".".join(("fedavot", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
         ".__init__"

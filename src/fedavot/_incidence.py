@@ -21,12 +21,12 @@ from fedavot._checks import Floats, Integers
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+# Entries of a block of cohorts, of which two or more are worth handing to threads.
 _BLOCK_ENTRIES = 1 << 19
-"""Entries of a block of cohorts, of which two or more are worth handing to threads."""
+# Least entries of a block per client, so that adding up the blocks' results costs little.
 _BLOCK_DEGREE = 8
-"""Least entries of a block per client, so that adding up the blocks' results costs little."""
+# Cohorts processed at a time, so that intermediate results stay in the cache.
 _BLOCK_COHORTS = 1 << 14
-"""Cohorts processed at a time, so that intermediate results stay in the cache."""
 
 
 def total_by(labels: NDArray[Any], values: Floats, count: int) -> Floats:
@@ -93,13 +93,24 @@ class Incidence:
         edges = [0, *np.searchsorted(self.offsets, shares).tolist(), self.n_cohorts]
         # All blocks share their entries of one, which then stay in the cache.
         ones = np.ones(int(np.diff(self.offsets[edges]).max(initial=0)))
-        return tuple(_block(self, first, last, ones) for first, last in itertools.pairwise(edges))
+        blocks = []
+        for first, last in itertools.pairwise(edges):
+            cohorts = self.between(first, last)
+            matrix = cohorts.matrix(ones[: cohorts.members.size])
+            # A transposed view is as fast as a second, sorted copy would be.
+            blocks.append(_Block(slice(first, last), matrix, matrix.T))
+        return tuple(blocks)
 
     @cached_property
     def _single_blocks(self) -> "tuple[_Block, ...]":
         """The blocks with entries of one in single precision; they share all else."""
         ones = np.ones(max(block.matrix.nnz for block in self._blocks), dtype=np.float32)
-        return tuple(_in_single(block, ones) for block in self._blocks)
+        blocks = []
+        for cohorts, matrix, _ in self._blocks:
+            entries = (ones[: matrix.nnz], matrix.indices, matrix.indptr)
+            single = sparse.csr_array(entries, shape=matrix.shape)
+            blocks.append(_Block(cohorts, single, single.T))
+        return tuple(blocks)
 
     @property
     def is_large(self) -> bool:
@@ -143,12 +154,16 @@ class Incidence:
         def fill(block: _Block) -> None:
             sums[block.cohorts] = block.matrix @ values
 
-        _each(self._blocks, fill)
+        in_parallel(fill, self._blocks)
         return sums
 
     def sum_by_client(self, values: Floats) -> Floats:
         """Return Σ_{A∋i} values_A for each client, shape (n_clients,)."""
-        return _total(_each(self._blocks, lambda block: block.transposed @ values[block.cohorts]))
+
+        def product(block: _Block) -> NDArray[Any]:
+            return np.asarray(block.transposed @ values[block.cohorts])
+
+        return _total(in_parallel(product, self._blocks))
 
     def sum_of_shares(self, values: NDArray[Any], parts: NDArray[Any]) -> NDArray[Any]:
         """Return Σ_{A∋i} values_A / Σ_{k∈A} parts_k for each client, shape (n_clients,).
@@ -162,8 +177,8 @@ class Incidence:
             np.divide(values[block.cohorts], total, out=total)
             return np.asarray(block.transposed @ total)
 
-        single = parts.dtype == np.float32
-        return _total(_each(self._single_blocks if single else self._blocks, product))
+        blocks = self._single_blocks if parts.dtype == np.float32 else self._blocks
+        return _total(in_parallel(product, blocks))
 
     def minimum(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the least value among each cohort's members, shape (n_cohorts,)."""
@@ -181,11 +196,9 @@ class Incidence:
             return np.asarray(extreme(values.take(firsts), values.take(lasts)))
         result = np.empty(self.n_cohorts, dtype=values.dtype)
         for first in range(0, self.n_cohorts, _BLOCK_COHORTS):
-            within = offsets[first : first + _BLOCK_COHORTS + 1]
-            entries = values.take(members[within[0] : within[-1]])
-            result[first : first + _BLOCK_COHORTS] = extreme.reduceat(
-                entries, within[:-1] - within[0]
-            )
+            ends = offsets[first : first + _BLOCK_COHORTS + 1]
+            entries = values.take(members[ends[0] : ends[-1]])
+            result[first : ends.size - 1 + first] = extreme.reduceat(entries, ends[:-1] - ends[0])
         return result
 
     def spread_over_members(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -236,25 +249,6 @@ class _Block(NamedTuple):
     transposed: Any
 
 
-def _block(incidence: Incidence, first: int, last: int, ones: Floats) -> _Block:
-    cohorts = incidence.between(first, last)
-    matrix = cohorts.matrix(ones[: cohorts.members.size])
-    # A transposed view is as fast as a second, sorted copy would be.
-    return _Block(slice(first, last), matrix, matrix.T)
-
-
-def _in_single(block: _Block, ones: NDArray[np.float32]) -> _Block:
-    kept = block.matrix
-    entries = (ones[: kept.nnz], kept.indices, kept.indptr)
-    matrix = sparse.csr_array(entries, shape=kept.shape)
-    return _Block(block.cohorts, matrix, matrix.T)
-
-
-def _each(blocks: tuple[_Block, ...], product: Callable[[_Block], _Result]) -> list[_Result]:
-    """Apply a product to every block, in parallel: SciPy's releases the interpreter lock."""
-    return in_parallel(product, blocks, worthwhile=len(blocks) > 1)
-
-
 def _total(parts: list[NDArray[Any]]) -> NDArray[Any]:
     for part in parts[1:]:
         parts[0] += part
@@ -262,16 +256,13 @@ def _total(parts: list[NDArray[Any]]) -> NDArray[Any]:
 
 
 def in_parallel(
-    function: Callable[[_Item], _Result], items: Sequence[_Item], *, worthwhile: bool
+    function: Callable[[_Item], _Result], items: Sequence[_Item], *, worthwhile: bool = True
 ) -> list[_Result]:
     """Map a function that releases the interpreter lock, on all cores if that is worthwhile."""
-    if not worthwhile or _cores() == 1:
-        return [function(item) for item in items]
-    return list(_pool(_cores()).map(function, items))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    if not worthwhile or len(items) == 1 or cores == 1:
+        return [*map(function, items)]
+    return list(_pool(cores).map(function, items))
 
 
 @functools.cache

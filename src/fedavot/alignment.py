@@ -15,31 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from fedavot._checks import Floats, Integers, as_distribution, one_of
+from fedavot._checks import Floats, Integers, one_of
 from fedavot._clients import Clients, Members
-from fedavot._columns import read_columns, remove_other_columns, write_columns
-from fedavot._device import DeviceVector
 from fedavot._files import PathLike, read_document, write_document
 from fedavot._incidence import Incidence
 from fedavot._simplex import level_weights, softmax, sparsemax, total_variation
 from fedavot._state import as_state, reading_state, saved_names
-from fedavot.errors import OptionError, UnavailableError
-from fedavot.laws._law import Law, SolvableLaw
-from fedavot.laws.cohorts import Cohorts
+from fedavot.errors import UnavailableError
+from fedavot.laws._law import SolvableLaw
 from fedavot.laws.successive import explicit_cohorts
 
 OBJECTIVES = ("entropy", "variance")
-_FORMAT = "fedavot-alignment"
-_VERSION = 2
-_IN_COLUMNS = 3
-"""The version whose arrays are in a binary file beside the document."""
-_MOST_LISTED = 1_000_000
-"""Largest number of clients whose arrays are lists in the document itself."""
-
+_FORMAT, _VERSION = "fedavot-alignment", 2
 _ARRAYS = ("importance", "potentials", "levels", "attained")
 _AMOUNTS = ("residual", "softness", "effective_cohort_size")
-_SIZE_SLACK = 1e-6
-"""Relative rounding error allowed in a saved effective cohort size."""
 
 
 class Status(enum.StrEnum):
@@ -58,18 +47,12 @@ class Status(enum.StrEnum):
 
 _MESSAGES = {
     Status.EXACT: "the expected weights equal the importance, within the tolerance",
-    Status.NEAREST: (
-        "the importance is not attainable; the expected weights equal the nearest attainable "
-        "importance, within the tolerance"
-    ),
-    Status.SOFT: (
-        "the expected weights are a compromise between the importance and equal weights, as set "
-        "by softness"
-    ),
-    Status.UNCONVERGED: (
-        "the solver stopped before it reached the tolerance; raise max_iter, raise tol, or use "
-        "another method"
-    ),
+    Status.NEAREST: "the importance is not attainable; the expected weights equal the nearest "
+    "attainable importance, within the tolerance",
+    Status.SOFT: "the expected weights are a compromise between the importance and equal weights, "
+    "as set by softness",
+    Status.UNCONVERGED: "the solver stopped before it reached the tolerance; raise max_iter, raise "
+    "tol, or use another method",
 }
 
 
@@ -150,8 +133,6 @@ class Alignment:
     @cached_property
     def gap(self) -> float:
         """Total variation distance between the importance and the attained importance."""
-        if isinstance(self.importance, DeviceVector) and self.status is Status.EXACT:
-            return self.residual / 2
         return float(total_variation(self.importance, self.attained))
 
     @cached_property
@@ -160,15 +141,9 @@ class Alignment:
         if self.saved_effective_size is not None:
             return self.saved_effective_size
         assert self.law is not None
-        if isinstance(self.potentials, DeviceVector) and isinstance(self.attained, DeviceVector):
-            from fedavot.laws._accelerated import expected_square
-
-            attained, potentials = self.attained.values, self.potentials.values
-            return 1.0 / expected_square(self.law, attained, potentials)
         if self.objective == "variance":
-            weights, incidence = self._entries()
-            squares = np.add.reduceat(weights**2, incidence.offsets[:-1])
-            return float(1.0 / (_explicit(self.law).probabilities @ squares))
+            weights, incidence, chances = self._entries()
+            return float(1.0 / (chances @ np.add.reduceat(weights**2, incidence.offsets[:-1])))
         levels = self.levels if self.levels.any() else None
         return float(1.0 / self.law.system(levels).curvature(self.potentials).squares.sum())
 
@@ -181,14 +156,7 @@ class Alignment:
             Distinct clients by index or by name; the law need not have this cohort.
         """
         members = self._clients.cohort(cohort)
-        if self._has_one_level:
-            return self._share(self.potentials[members], None)
         return level_weights(self.potentials[members], self.levels[members], share=self._share)
-
-    @cached_property
-    def _has_one_level(self) -> bool:
-        # Levels of very many clients may be a single number, repeated.
-        return self.levels.strides == (0,) or not self.levels.any()
 
     @property
     def _share(self) -> Callable[[Floats, Integers | None], Floats]:
@@ -199,14 +167,29 @@ class Alignment:
 
         Its columns are the law's distinct cohorts, with T[i, A] = q(A) Y[i, A].
         """
-        weights, incidence = self._entries()
-        mass = weights * incidence.spread_over_members(_explicit(self.law).probabilities)
-        return incidence.matrix(mass).T.tocsr()
+        weights, incidence, chances = self._entries()
+        return incidence.matrix(weights * incidence.spread_over_members(chances)).T.tocsr()
 
-    def _entries(self) -> tuple[Floats, Incidence]:
-        """Return weights of the members of every listed cohort's lowest level, and the members."""
-        incidence = _explicit(self.law).incidence.within(self.levels)
-        return self._share(self.potentials[incidence.members], incidence.offsets), incidence
+    def _entries(self) -> tuple[Floats, Incidence, Floats]:
+        """Return weights of the members of the lowest level of every listed cohort.
+
+        With them come those members, and the cohorts' probabilities.
+        """
+        if self.law is None:
+            raise UnavailableError(
+                "an alignment loaded from a file has no law, and hence no plan; align again to get "
+                "it"
+            )
+        cohorts = explicit_cohorts(self.law)
+        if cohorts is None:
+            raise UnavailableError(
+                f"a plan has one column per cohort, and {type(self.law).__name__} does not list "
+                "its cohorts; use weights(cohort), or align with the cohorts listed, as "
+                "fa.Cohorts(cohorts)"
+            )
+        incidence = cohorts.incidence.within(self.levels)
+        weights = self._share(self.potentials[incidence.members], incidence.offsets)
+        return weights, incidence, cohorts.probabilities
 
     def save(self, path: PathLike) -> None:
         """Write a JSON document, whole or not at all; `load` restores it bit for bit.
@@ -216,85 +199,27 @@ class Alignment:
         ``iterations``, ``status``, ``objective``, ``softness``, ``effective_cohort_size``,
         ``clients`` (if they have names) and ``checksum`` (over all the others). The law is not
         stored; further keys are ignored on reading.
-
-        For more than a million clients the version is 3, and the four arrays are in a binary file
-        beside the document: one after the other, as little-endian 64-bit numbers, without levels
-        if there is one only. The key ``arrays`` has its ``file`` name, ``sha256``, ``length`` (the
-        number of clients) and ``columns`` (names and types, in order).
         """
-        content: dict[str, Any] = {
-            name: getattr(self, name) for name in (*_AMOUNTS, "iterations", "objective")
-        }
+        names = (*_AMOUNTS, "iterations", "objective")
+        content: dict[str, Any] = {name: getattr(self, name) for name in names}
+        content |= {name: getattr(self, name).tolist() for name in _ARRAYS}
         content["status"] = str(self.status)
         if self.clients is not None:
             content["clients"] = list(self.clients)
-        if self.n_clients <= _MOST_LISTED:
-            content |= {name: np.asarray(getattr(self, name)).tolist() for name in _ARRAYS}
-            write_document(path, format=_FORMAT, version=_VERSION, content=content)
-            return
-        one_level = not self.levels.any()
-        names = [name for name in _ARRAYS if name != "levels" or not one_level]
-        content["arrays"] = write_columns(path, {name: getattr(self, name) for name in names})
-        write_document(path, format=_FORMAT, version=_IN_COLUMNS, content=content)
-        remove_other_columns(path, content["arrays"])
+        write_document(path, format=_FORMAT, version=_VERSION, content=content)
 
     @classmethod
     def load(cls, path: PathLike) -> "Alignment":
-        """Read an alignment that `save` wrote; refuse damaged files.
-
-        Arrays in a binary file are checked as a stream and then mapped, not read. A file of version
-        1 has no checksum and is read with a `fedavot.errors.FedavotWarning`.
-        """
-        document = read_document(path, format=_FORMAT, version=_IN_COLUMNS)
+        """Read an alignment that `save` wrote; refuse damaged files."""
+        document = read_document(path, format=_FORMAT, version=_VERSION)
         with reading_state(os.fspath(path)):
-            if document["version"] == _IN_COLUMNS:
-                held = _from_columns(path, document)
-            else:
-                held = as_state(document, counts=("iterations",), amounts=_AMOUNTS, arrays=_ARRAYS)
-                held["levels"] = _as_levels(document["levels"])
-                for name in ("importance", "attained"):
-                    as_distribution(held[name], what=name, item="client", error=OptionError)
-            n_clients = held["importance"].size
-            size = held.pop("effective_cohort_size")
-            if not 1 - _SIZE_SLACK <= size <= n_clients * (1 + _SIZE_SLACK):
-                raise OptionError(
-                    f"effective_cohort_size is {size}; it must be from 1 to {n_clients}"
-                )
+            state = as_state(document, counts=("iterations",), amounts=_AMOUNTS, arrays=_ARRAYS)
+            state["levels"] = np.array(document["levels"], dtype=np.int64)
+            size = state.pop("effective_cohort_size")
             return cls(
-                **held,
+                **state,
                 status=Status(one_of(document["status"], tuple(Status), what="status")),
                 objective=one_of(document["objective"], OBJECTIVES, what="objective"),
-                clients=saved_names(document, n_clients),
+                clients=saved_names(document, state["importance"].size),
                 saved_effective_size=size,
             )
-
-
-def _from_columns(path: PathLike, document: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of an alignment whose arrays are mapped; the checksum vouches for them."""
-    held = as_state(document, counts=("iterations",), amounts=_AMOUNTS, arrays=())
-    held |= read_columns(path, document["arrays"])
-    if missing := {*_ARRAYS, "levels"} - {*held, "levels"}:
-        raise OptionError(f"its columns lack {min(missing)!r}")
-    held.setdefault("levels", np.broadcast_to(np.int64(0), held["importance"].size))
-    return held
-
-
-def _as_levels(levels: list[Any]) -> Integers:
-    """Return levels, which are integers from 0 without gaps."""
-    if set(levels) != set(range(len(set(levels)))) or any(type(one) is not int for one in levels):
-        raise OptionError(f"levels must be numbered from 0 without gaps, found {max(levels)}")
-    return np.array(levels, dtype=np.int64)
-
-
-def _explicit(law: Law | None) -> Cohorts:
-    cohorts = explicit_cohorts(law)
-    if cohorts is not None:
-        return cohorts
-    if law is None:
-        raise UnavailableError(
-            "an alignment loaded from a file has no law, and hence no plan; align again to get it"
-        )
-    raise UnavailableError(
-        f"a plan has one column per cohort, and {type(law).__name__} does not list its cohorts; "
-        "use weights(cohort), or align with the cohorts listed, as fa.Cohorts(cohorts)"
-    )

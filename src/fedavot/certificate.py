@@ -25,32 +25,44 @@ with m_i = 0 < p_i, coverage itself bounds the ratio, because f(J) ≥ f({i}) fo
 Verification evaluates the bounds from the law alone; it imports no solver. If a law has a worst
 order (`SolvableLaw.worst_order`), one of its prefixes attains each maximum, and a scan of the
 prefixes replaces the weights. Tolerances are for rounding: absolute for probabilities, relative for
-the ratio. With ``exact=True`` the bounds are fractions (`_exact`), free of rounding.
+the ratio.
+
+With ``exact=True`` the bounds are fractions, free of rounding. Every float is one, so the
+importance and the cohorts' probabilities are used as they are, divided by their exact sums. The
+weights of a cohort start from a softmax in floating point; the difference of their sum from one is
+added to the largest. They then sum to one exactly, so they are valid weights, and their expectation
+is exactly attainable, whatever the rounding of the softmax.
 """
 
 import math
-import numbers
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, NamedTuple
+from itertools import accumulate
+from numbers import Real
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers, as_amount, as_importance, enumerated
 from fedavot._clients import Clients, in_client_order
-from fedavot._exact import Bounds, exact_bounds, explicit
-from fedavot.laws._law import Law, SolvableLaw
+from fedavot._simplex import softmax
+from fedavot.errors import UnavailableError
+from fedavot.laws._law import Law, SolvableLaw, as_potentials
 from fedavot.laws._user_law import as_law
+from fedavot.laws.cohorts import Cohorts
+from fedavot.laws.successive import explicit_cohorts
 
+# Deficiency up to which an importance counts as feasible: it may be rounding in the inputs.
 FEASIBLE_SLACK = 1e-12
-"""Deficiency up to which an importance counts as feasible: it may be rounding in the inputs."""
+# Violation up to which a set proves nothing: it may come from adding up floats, or from dividing
+# the importance and the probabilities by their sums, which rounds them before they are verified. A
+# violation above `FEASIBLE_SLACK` always counts.
 _ROUNDING = 1e-13
-"""Violation up to which a set proves nothing: it may come from adding up floats, or from dividing
-the importance and the probabilities by their sums, which rounds them before they are verified. A
-violation above `FEASIBLE_SLACK` always counts."""
+# Total number of members of all cohorts that exact arithmetic handles in a few seconds.
+_MOST_ENTRIES = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,10 +108,9 @@ class Certificate:
         doubt = "" if self.proven else ", not proven"
         if self.feasible:
             return f"Certificate(feasible{doubt})"
-        deficiency, ratio = _number(self.deficiency), _number(self.hall_ratio)
         return (
             f"Certificate(infeasible{doubt}, {np.size(self.deficient):,} deficient, "
-            f"deficiency {deficiency:.2%}, Hall ratio {_above_one(ratio)})"
+            f"deficiency {self.deficiency:.2%}, Hall ratio {_above_one(self.hall_ratio)})"
         )
 
     def verify(
@@ -125,7 +136,7 @@ class Certificate:
             Error allowed in the deficiency, or, if feasible, in the attained importance in L1; and
             relative error allowed in the Hall ratio.
         exact : bool
-            Whether to evaluate in integers instead of floating point, free of rounding; only for
+            Whether to evaluate in fractions instead of floating point, free of rounding; only for
             explicit cohorts (`Cohorts`, `SuccessiveDraws`) of up to 100,000 members in all.
 
         Raises
@@ -135,24 +146,46 @@ class Certificate:
         """
         law = as_law(law)
         names = self.clients or getattr(law, "clients", None)
-        wanted = as_importance(in_client_order(importance, names), law.n_clients, names)
+        mass = as_importance(in_client_order(importance, names), law.n_clients, names)
         allowed = as_amount(tol, what="tol", positive=True)
-        cohorts = explicit(law) if exact else None
-        claim = _read_claim(self, law.n_clients)
-        if claim is None:
-            return False
-        if self.potentials is None and self.levels is None:
-            bounds = _scanned(wanted, law, claim)
-        else:
-            evidence = _read_evidence(self, law.n_clients)
-            if evidence is None:
-                return False
-            bounds = (
-                _weighed(wanted, law, claim, *evidence)
-                if cohorts is None
-                else exact_bounds(wanted, cohorts, claim.deficient, *evidence)
+        cohorts = explicit_cohorts(law) if exact else None
+        if exact and cohorts is None:
+            raise UnavailableError(
+                f"exact verification needs an explicit list of cohorts, found {type(law).__name__};"
+                " leave out exact=True, or list the law's cohorts in Cohorts"
             )
-        return bounds is not None and _holds(claim, bounds, Fraction(allowed))
+        if cohorts is not None and (entries := cohorts.incidence.members.size) > _MOST_ENTRIES:
+            raise UnavailableError(
+                f"exact verification needs cohorts of at most {_MOST_ENTRIES:,} members in all, "
+                f"found {entries:,}; leave out exact=True"
+            )
+        try:
+            claim = self._in_range(law.n_clients)
+        except (TypeError, ValueError, OverflowError):  # its fields are no numbers
+            return False
+        return claim is not None and holds(claim, mass, law, allowed, cohorts)
+
+    def _in_range(self, n_clients: int) -> "Certificate | None":
+        """Return the claim with its evidence as arrays, or None if it makes no sense."""
+        members, numbers = np.unique(self.deficient), (self.deficiency, self.hall_ratio)
+        sound = (
+            isinstance(self.feasible, bool | np.bool_)
+            and all(isinstance(number, Real) for number in numbers)
+            and (members.size,) == np.shape(self.deficient)
+        )
+        if self.feasible:
+            sound &= members.size == 0 and numbers == (0.0, 1.0)
+        else:
+            sound &= members.size > 0 and members.dtype.kind in "iu"
+            sound = sound and 0 <= members[0] <= members[-1] < n_clients
+            sound = sound and 0.0 < self.deficiency < math.inf and self.hall_ratio >= 1.0
+        if self.potentials is None and self.levels is None:
+            return self if sound else None
+        potentials, levels = np.asarray(self.potentials), np.asarray(self.levels)
+        sound &= potentials.shape == levels.shape == (n_clients,) and levels.dtype.kind in "iu"
+        if not sound or not np.isfinite(potentials).all():
+            return None
+        return replace(self, potentials=as_potentials(potentials, n_clients))
 
     def __str__(self) -> str:
         """Return the claim as a sentence."""
@@ -172,146 +205,155 @@ class Certificate:
         )
 
 
-class _Claim(NamedTuple):
-    """What a certificate claims, after checking that it makes sense."""
-
-    feasible: bool
-    deficient: Integers
-    deficiency: float
-    hall_ratio: float
-
-
-def _holds(claim: _Claim, bounds: Bounds, tol: Fraction) -> bool:
-    """Compare a claim with its lower and upper bounds, in exact arithmetic."""
-    if claim.feasible:
-        return bounds.distance <= tol
-    deficiency = Fraction(claim.deficiency)
-    return (
-        bounds.violation > _ROUNDING
-        and abs(bounds.violation - deficiency) <= tol
-        and bounds.excess - deficiency <= tol
-        and _attains(claim.hall_ratio, bounds, tol)
-    )
-
-
-def _attains(ratio: float, bounds: Bounds, tol: Fraction) -> bool:
-    if math.isinf(ratio):
-        return bounds.share * Fraction(sys.float_info.max) < 1
-    claimed = Fraction(ratio)
-    met, most = claimed * bounds.share, claimed * bounds.least * (1 + tol)
-    return abs(1 - met) <= tol * met and most >= 1
-
-
-def _weighed(
-    importance: Floats, law: SolvableLaw, claim: _Claim, potentials: Floats, levels: Integers
-) -> Bounds | None:
-    """Return bounds from the weights that the evidence defines, and from its order of clients."""
-    attained = law.expected_weights(potentials, levels)
-    # The empty set and the set of all clients are never deficient; a feasible claim has no other.
-    violation, share = 0.0, 1.0
-    if not claim.feasible:
-        order = np.lexsort((-potentials, levels, importance == 0))
-        violation = _violation(importance, law, claim.deficient)
-        share = _least_ratio(np.cumsum(law.prefix_gains(order)), np.cumsum(importance[order]))
-    return _bounds(
-        violation,
-        np.maximum(importance - attained, 0.0).sum(),
-        np.abs(importance - attained).sum(),
-        share,
-        _least_attained(attained, importance, law),
-    )
-
-
-def _least_attained(attained: Floats, importance: Floats, law: SolvableLaw) -> float:
-    """Return a lower bound on f(J)/p(J) for every set J, from attainable expected weights."""
-    nothing = (importance > 0) & (attained <= 0)
-    if not nothing.any():
-        return _least_ratio(attained, importance)
-    given = attained > 0
-    with np.errstate(over="ignore", divide="ignore"):
-        most = np.max(importance[given] / attained[given], initial=0.0)
-        return float(1.0 / (most + (importance[nothing] / law.inclusion()[nothing]).sum()))
-
-
-def _scanned(importance: Floats, law: SolvableLaw, claim: _Claim) -> Bounds | None:
-    """Return bounds from the prefixes of a worst order, which include the worst of all sets."""
-    order = law.worst_order(importance)
-    if order is None:
-        return None
-    wanted, covered = np.cumsum(importance[order]), np.cumsum(law.prefix_gains(order))
-    excess = max(0.0, float(np.max(wanted - covered)))
-    share = _least_ratio(covered, wanted)
-    # The total variation distance to the nearest attainable importance is the deficiency.
-    violation = _violation(importance, law, claim.deficient)
-    return _bounds(violation, excess, 2.0 * excess, share, share)
-
-
-def _bounds(*evaluated: float) -> Bounds | None:
-    """Return floats as bounds, or None if the law could not be evaluated at this evidence."""
-    return Bounds(*map(Fraction, evaluated)) if np.isfinite(evaluated).all() else None
-
-
-def _violation(importance: Floats, law: SolvableLaw, clients: Integers) -> float:
-    return float(importance[clients].sum()) - law.coverage(clients)
-
-
-def _least_ratio(above: Floats, below: Floats) -> float:
-    some = below > 0
-    with np.errstate(over="ignore"):
-        return float(np.min(above[some] / below[some]))
-
-
-def _read_claim(certificate: Certificate, n_clients: int) -> _Claim | None:
-    """Return what a certificate claims, or None if that makes no sense."""
-    given = _array(certificate.deficient, "iu")
-    deficiency, ratio = _number(certificate.deficiency), _number(certificate.hall_ratio)
-    if given is None or not isinstance(certificate.feasible, bool | np.bool_):
-        return None
-    members = np.unique(given)
-    if members.size != given.size:
-        return None
-    if certificate.feasible:
-        sound = members.size == 0 and deficiency == 0.0 and ratio == 1.0
-    else:
-        known = bool(members.size and members[0] >= 0 and members[-1] < n_clients)
-        sound = known and 0.0 < deficiency < math.inf and ratio >= 1.0
-    claim = _Claim(bool(certificate.feasible), members.astype(np.int64), deficiency, ratio)
-    return claim if sound else None
-
-
-def _read_evidence(certificate: Certificate, n_clients: int) -> tuple[Floats, Integers] | None:
-    """Return a certificate's potentials and levels, or None if they do not define weights."""
-    potentials, levels = _array(certificate.potentials, "fiu"), _array(certificate.levels, "iu")
-    if potentials is None or levels is None or not potentials.size == levels.size == n_clients:
-        return None
-    if not np.isfinite(potentials).all():
-        return None
-    # Only the order of the levels matters.
-    ranks = np.unique(levels, return_inverse=True)[1]
-    return potentials.astype(np.float64), ranks.astype(np.int64)
-
-
-def _array(values: Any, kinds: str) -> NDArray[Any] | None:
-    """Return a flat array with numbers of these kinds, or None if the values are not one."""
-    if isinstance(values, np.ma.MaskedArray):
-        return None
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError):
-        return None
-    return array if array.ndim == 1 and (array.dtype.kind in kinds or not array.size) else None
-
-
 def _above_one(ratio: float) -> str:
     """Return a ratio in so many digits that one just above 1 does not read as 1."""
     return f"{ratio:.{2 - math.floor(math.log10(ratio - 1.0)) if 1.0 < ratio < 2.0 else 3}g}"
 
 
-def _number(value: Any) -> float:
-    """Return a real number as a float, or NaN, which no comparison accepts."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        return math.nan
-    try:
-        return float(value)
-    except OverflowError:
-        return math.nan
+class Bounds(NamedTuple):
+    """Bounds on all sets, from a set I, some other sets and attainable expected weights m.
+
+    Ratios are coverage over importance, the inverse of the Hall ratio: they are finite, and 0 where
+    the Hall ratio is infinite.
+
+    Attributes
+    ----------
+    violation : float or Fraction
+        p(I) − f(I), at most the deficiency.
+    excess : float or Fraction
+        At least the deficiency, such as Σ max(p_i − m_i, 0).
+    distance : float or Fraction
+        At least the L1 distance from p to the nearest attainable importance, such as Σ |p_i − m_i|.
+    share : float or Fraction
+        The least f(J)/p(J) over the sets J that were tried.
+    least : float or Fraction
+        At most f(J)/p(J) for every set J: min m_i/p_i, or what is left of it where some m_i is 0.
+    """
+
+    violation: float | Fraction
+    excess: float | Fraction
+    distance: float | Fraction
+    share: float | Fraction
+    least: float | Fraction
+
+
+def holds(
+    claim: Certificate,
+    importance: Floats,
+    law: SolvableLaw,
+    tol: float,
+    cohorts: Cohorts | None = None,
+) -> bool:
+    """Verify a claim that makes sense; exactly, by the law's ``cohorts`` if they are passed."""
+    if claim.potentials is None or claim.levels is None:
+        evaluated = _scanned(importance, law, claim.deficient)
+    else:
+        levels = np.unique(claim.levels, return_inverse=True)[1]  # only their order matters
+        potentials = np.asarray(claim.potentials, dtype=np.float64)
+        if cohorts is None:
+            evaluated = _weighed(importance, law, claim, potentials, levels)
+        else:
+            evaluated = exact_bounds(importance, cohorts, claim.deficient, potentials, levels)
+    if not all(map(math.isfinite, evaluated)):
+        return False  # the law cannot be evaluated at this evidence
+    violation, excess, distance, share, least = (Fraction(one) for one in evaluated)
+    limit = Fraction(tol)
+    if claim.feasible:
+        return distance <= limit
+    if math.isinf(claim.hall_ratio):
+        attains = share * Fraction(sys.float_info.max) < 1
+    else:
+        ratio = Fraction(claim.hall_ratio)
+        attains = abs(1 - ratio * share) <= limit * ratio * share
+        attains &= ratio * least * (1 + limit) >= 1
+    deficiency = Fraction(claim.deficiency)
+    return (
+        attains
+        and violation > _ROUNDING
+        and abs(violation - deficiency) <= limit
+        and excess - deficiency <= limit
+    )
+
+
+def _weighed(
+    importance: Floats, law: SolvableLaw, claim: Certificate, potentials: Floats, levels: Integers
+) -> Bounds:
+    """Return bounds from the weights that the evidence defines, and from its order of clients."""
+    attained = law.system(levels if levels.any() else None).marginal(potentials)
+    # The empty set and the set of all clients are never deficient; a feasible claim has no other.
+    violation, share = 0.0, 1.0
+    if not claim.feasible:
+        order = np.lexsort((-potentials, levels, importance == 0))
+        violation = float(importance[claim.deficient].sum()) - law.coverage(claim.deficient)
+        share = _least_ratio(np.cumsum(law.prefix_gains(order)), np.cumsum(importance[order]))
+    unserved = (importance > 0) & (attained <= 0)
+    least = _least_ratio(attained, np.where(unserved, 0.0, importance))
+    if unserved.any():
+        with np.errstate(over="ignore", divide="ignore"):
+            rest = (importance[unserved] / law.inclusion()[unserved]).sum()
+            least = float(np.divide(1.0, np.divide(1.0, least) + rest))
+    short = importance - attained
+    return Bounds(violation, np.maximum(short, 0.0).sum(), np.abs(short).sum(), share, least)
+
+
+def _scanned(importance: Floats, law: SolvableLaw, deficient: Integers) -> Bounds:
+    """Return bounds from the prefixes of a worst order, which include the worst of all sets."""
+    order = law.worst_order(importance)
+    if order is None:
+        return Bounds(*[math.nan] * 5)
+    mass, covered = np.cumsum(importance[order]), np.cumsum(law.prefix_gains(order))
+    excess = max(0.0, float(np.max(mass - covered)))
+    share = _least_ratio(covered, mass)
+    # The total variation distance to the nearest attainable importance is the deficiency.
+    violation = float(importance[deficient].sum()) - law.coverage(deficient)
+    return Bounds(violation, excess, 2.0 * excess, share, share)
+
+
+def _least_ratio(above: Floats, below: Floats) -> float:
+    some = below > 0
+    with np.errstate(over="ignore"):
+        return float(np.min(above[some] / below[some], initial=np.inf))
+
+
+def exact_bounds(
+    importance: Floats, law: Cohorts, deficient: Integers, potentials: Floats, levels: Integers
+) -> Bounds:
+    """Return a certificate's bounds in exact arithmetic, for explicit cohorts."""
+    mass, chances = _normalised(importance), _normalised(law.probabilities)
+    order = np.lexsort((-potentials, levels, importance == 0))
+    first = law.incidence.minimum(np.argsort(order)).tolist()
+    inside = law.incidence.maximum(np.isin(np.arange(law.n_clients), deficient))
+    lowest = law.incidence.within(levels)
+    shares = softmax(potentials[lowest.members], lowest.offsets)
+    attained, included, gains = ([Fraction(0)] * law.n_clients for _ in range(3))
+    violation = sum((mass[client] for client in deficient), Fraction(0))
+    for row, chance in enumerate(chances):
+        members = lowest.row(row).tolist()
+        weights = [*map(Fraction, shares[lowest.offsets[row] : lowest.offsets[row + 1]].tolist())]
+        weights[weights.index(max(weights))] += 1 - sum(weights)
+        for client, weight in zip(members, weights, strict=True):
+            attained[client] += chance * weight
+        for client in law.incidence.row(row).tolist():
+            included[client] += chance
+        gains[first[row]] += chance
+        violation -= chance if inside[row] else 0
+    short = [p - m for p, m in zip(mass, attained, strict=True)]
+    prefixes = zip(accumulate(gains), accumulate(mass[i] for i in order), strict=True)
+    pairs = [(p, m, f) for p, m, f in zip(mass, attained, included, strict=True) if p]
+    least = Fraction(0)
+    if all(f for _, _, f in pairs):
+        most = max((p / m for p, m, _ in pairs if m), default=Fraction(0))
+        least = 1 / (most + sum(p / f for p, m, f in pairs if not m))
+    return Bounds(
+        violation,
+        sum((one for one in short if one > 0), Fraction(0)),
+        sum(map(abs, short), Fraction(0)),
+        min(f / p for f, p in prefixes if p),
+        least,
+    )
+
+
+def _normalised(values: Floats) -> list[Fraction]:
+    fractions = [*map(Fraction, values.tolist())]
+    total = sum(fractions)
+    return [one / total for one in fractions]

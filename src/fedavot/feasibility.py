@@ -9,28 +9,26 @@ not depend on potentials to find the levels.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, as_importance
 from fedavot._clients import agreed_names, in_client_order
-from fedavot._device import held_together, pays
-from fedavot.certificate import FEASIBLE_SLACK, Certificate
+from fedavot.certificate import FEASIBLE_SLACK, Certificate, holds
 from fedavot.laws._law import Law, SolvableLaw
 from fedavot.laws._user_law import as_law
 from fedavot.laws.independent import IndependentClients
-from fedavot.solve.climbing import Solution, StoppingRule
-from fedavot.solve.decompose import decompose, refine, resolve
+from fedavot.solve.dual import Solution, StoppingRule
 from fedavot.solve.levels import Partition, one_level, partition
+from fedavot.solve.search import decompose, refine, resolve
 
+# Number of clients from which on a second method pays that avoids sorting.
 _MANY = 100_000
-"""Number of clients from which on a second method pays that avoids sorting."""
 _FEASIBLE = Certificate(True, np.empty(0, dtype=np.int64), 0.0, 1.0)
+# The ratios of the clients prove a Hall ratio, so every client must be close to its target.
 _STOP = StoppingRule(tol=1e-10, max_iter=2000, method="auto", relative=2e-10)
-"""The ratios of the clients prove a Hall ratio, so every client must be close to its target."""
-_VANISHING = 1e-13
+_VANISHING, _TOL = 1e-13, 1e-9
 
 
 def certify(
@@ -64,53 +62,41 @@ def certify(
     (False, [0], 0.1)
     """
     law = as_law(law)
-    names = agreed_names(law.n_clients, clients, getattr(law, "clients", None))
-    held = held_together(importance, law)
-    if (
-        held is not None
-        and isinstance(law, IndependentClients)
-        and _clear_on_device(held.values, law)
-    ):
+    names = getattr(law, "clients", None)
+    if clients is not None:
+        names = agreed_names(law.n_clients, clients, names)
+    shares = as_importance(in_client_order(importance, names), law.n_clients, names)
+    order = None
+    clear = isinstance(law, IndependentClients) and law.n_clients >= _MANY and _clear(shares, law)
+    if not clear and (order := law.worst_order(shares)) is not None:
+        slack = np.cumsum(law.prefix_gains(order)) - np.cumsum(shares[order])
+        clear = bool(slack.min() >= -FEASIBLE_SLACK)
+    if clear:
         return replace(_FEASIBLE, clients=names)
-    given = in_client_order(importance, names) if held is None else np.asarray(held)
-    wanted = as_importance(given, law.n_clients, names)
-    return replace(_certify(wanted, law), clients=names)
-
-
-def _certify(wanted: Floats, law: SolvableLaw) -> Certificate:
-    if isinstance(law, IndependentClients) and law.n_clients >= _MANY:
-        clear = _clear_on_device if pays(law.n_clients) else _clear
-        if clear(wanted, law):
-            return _FEASIBLE
-    order = law.worst_order(wanted)
     if order is not None:
-        slack = np.cumsum(law.prefix_gains(order)) - np.cumsum(wanted[order])
-        if slack.min() >= -FEASIBLE_SLACK:
-            return _FEASIBLE
-        return _checked(_claim(wanted, partition(wanted, law, order), None), wanted, law)
-    for solution in _solutions(wanted, law):
-        certificate = _claim(wanted, solution.partition, solution.iterate.potentials)
-        if certificate.verify(wanted, law):
-            return certificate
-    return replace(certificate, proven=False)
-
-
-def _checked(certificate: Certificate, importance: Floats, law: SolvableLaw) -> Certificate:
-    return replace(certificate, proven=certificate.verify(importance, law))
+        claims = iter((_claim(shares, partition(shares, law, order), None),))
+    else:
+        claims = (
+            _claim(shares, solution.partition, solution.iterate.potentials)
+            for solution in _solutions(shares, law)
+        )
+    for claim in claims:
+        if holds(claim, shares, law, _TOL):
+            return replace(claim, clients=names)
+    return replace(claim, clients=names, proven=False)
 
 
 def _solutions(importance: Floats, law: SolvableLaw) -> Iterator[Solution]:
     """Yield evidence to be checked, the cheapest first."""
     quick = replace(_STOP, relative=np.inf)
     yield refine(importance, law, decompose(importance, law, quick), quick)
-    found = decompose(importance, law, _STOP)
+    solution = decompose(importance, law, _STOP)
     # A deficiency below the solver's tolerance does not show in the residual, but it does in the
     # order of the potentials: read the levels once more.
-    yield refine(importance, law, found, _STOP)
-    yield found
-    begin = replace(found.iterate, evaluations=0)
-    start = Solution(one_level(importance, law), begin)
-    sure = resolve(importance, law, _STOP, start)
+    yield refine(importance, law, solution, _STOP)
+    yield solution
+    begin = replace(solution.iterate, evaluations=0)
+    sure = resolve(importance, law, _STOP, Solution(one_level(importance, law), begin))
     yield refine(importance, law, sure, _STOP)
     yield sure
     # Potentials may be unable to follow importance that vanishes beside the tolerance.
@@ -148,44 +134,16 @@ def _clear(importance: Floats, law: IndependentClients) -> bool:
         return False
     # The upper half of a float32's bits: buckets of relative width 1/128, in rising order.
     keys = (importance / exponents).astype(np.float32).view(np.uint32) >> 16
-    mass = np.bincount(keys, importance)
-    used = np.flatnonzero(mass)[::-1]
+    rise, width = np.bincount(keys, importance), np.bincount(keys, exponents)
+    used = np.flatnonzero(rise)[::-1]
+    rise, width = rise[used], width[used]
     low = (used.astype(np.uint32) << 16).view(np.float32).astype(np.float64) * (1 - 1e-7)
     high = ((used + 1).astype(np.uint32) << 16).view(np.float32) * (1 + 1e-7)
-    return _proves(low, high, np.bincount(keys, exponents)[used], mass[used])
-
-
-def _clear_on_device(importance: Any, law: IndependentClients) -> bool:
-    """Say the same of many independent clients, from sums computed on an accelerator."""
-    import jax
-
-    from fedavot.laws._accelerated import histogram_of, ordinary, place, states_of
-
-    states = states_of(law)
-    assert states is not None
-    with jax.enable_x64(True):
-        clients = place(importance, *states)
-        if not ordinary(clients):
-            return False
-        found = histogram_of(clients)
-    used = np.flatnonzero(found.counts)[::-1]
-    low = np.exp(found.low + used * found.width) * (1 - 1e-7)
-    high = np.exp(found.low + (used + 1) * found.width) * (1 + 1e-7)
-    return _proves(low, high, found.exponents[used], found.importance[used])
-
-
-def _proves(low: Floats, high: Any, width: Any, rise: Any) -> bool:
-    """Say whether buckets prove feasibility: Σ a and Σ p of those with p_i/a_i from low to high.
-
-    Buckets come in falling order. See `_clear`.
-    """
     right = np.cumsum(width)
     covered = -np.expm1(-right) / -np.expm1(-right[-1])
-    wanted = np.cumsum(rise)
+    slack = covered - np.cumsum(rise)
     steps = np.diff(covered, prepend=0.0)
     place = np.clip((rise - low * width) / ((high - low) * width), 0.0, 1.0)
-    left_slack = np.concatenate(([0.0], (covered - wanted)[:-1]))
-    crossing = left_slack + steps * place - high * width * place
-    edges = covered - wanted
+    crossing = np.append(0.0, slack[:-1]) + steps * place - high * width * place
     # Rounding is allowed for as elsewhere; closer cases are left to the exact scan.
-    return bool(min(crossing.min(), edges.min()) >= -FEASIBLE_SLACK)
+    return bool(min(crossing.min(), slack.min()) >= -FEASIBLE_SLACK)

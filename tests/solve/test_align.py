@@ -20,12 +20,12 @@ from strategies import (
     tight_problems,
 )
 
+# The tolerance every alignment here is solved to, in L1.
 TOL = 1e-9
-"""The tolerance every alignment here is solved to, in L1."""
+# L1 distance of an attained importance from brute force: the tolerance, and rounding's share.
 ATTAINED = 2e-9
-"""L1 distance of an attained importance from brute force: the tolerance, and rounding's share."""
+# A gap is half an L1 distance, so the tolerance moves it by half of itself.
 GAP = 1e-9
-"""A gap is half an L1 distance, so the tolerance moves it by half of itself."""
 
 every_law = pytest.mark.parametrize("law", LAWS)
 every_method = pytest.mark.parametrize("method", ["auto", "newton"])

@@ -19,10 +19,10 @@ from strategies import (
     uniform_laws,
 )
 
+# What ratios tied to within 1e-11 leave open in an attained importance, L1.
 BASE = 1e-10
-"""What ratios tied to within 1e-11 leave open in an attained importance, L1."""
+# Relative: a level may cover little, and its coverage is a difference of two probabilities.
 RATIO = 1e-9
-"""Relative: a level may cover little, and its coverage is a difference of two probabilities."""
 
 prefix_laws = uniform_laws() | independent_laws()
 

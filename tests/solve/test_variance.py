@@ -7,18 +7,18 @@ import clarabel
 import numpy as np
 import pytest
 from attacks import convergence as attack
-from hypothesis import HealthCheck, given, settings
+from attacks.convergence import add_up, projection
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
 import brute
 import fedavot as fa
 from agreement import EXACT, close
+from fedavot._incidence import Incidence
 from fedavot._simplex import excess
-from fedavot.solve import quadratic, variance
-from fedavot.solve._problem import Iterate
-from fedavot.solve.climbing import Solution, StoppingRule
-from fedavot.solve.levels import Partition
+from fedavot.solve import quadratic
+from fedavot.solve.quadratic import Projections, admit
 from strategies import (
     enumerate_cohorts,
     explicit_laws,
@@ -31,15 +31,18 @@ from strategies import (
     tight_problems,
 )
 
+# The tolerance plans are solved to, in L1.
 TOL = 1e-9
-"""The tolerance plans are solved to, in L1."""
+# The same against brute force, with rounding's share.
 ATTAINED = 2e-9
-"""The same against brute force, with rounding's share."""
+# How well an interior-point method at 1e-10 knows an expected square between 0 and 1.
 OPTIMUM = 1e-7
-"""How well an interior-point method at 1e-10 knows an expected square between 0 and 1."""
 
+# Evaluations, three times what any of hundreds of random problems took.
 BUDGET = 300
-"""Evaluations, three times what any of hundreds of random problems took."""
+
+# Rounding of a weight, relative to what is wanted.
+SHARE = 1e-9
 
 LISTED = explicit_laws(7) | successive_laws(6)
 PROBLEMS = {
@@ -217,32 +220,6 @@ def test_cohorts_over_many_orders_of_probability_have_their_plan():
     assert abs(found - least_square_by_clarabel(enumerate_cohorts(law), importance)) <= OPTIMUM
 
 
-def test_a_tight_problem_taken_for_one_level_has_its_plan_too():
-    # Pairs (0, 1) and (2, 3) take all of theirs: their cohorts with others leave those nothing.
-    law = fa.Cohorts([[0, 1], [2, 3], [0, 2], [1, 4, 5], [4, 5]], [0.3, 0.2, 0.1, 0.2, 0.2])
-    target = np.array([0.3, 0.3, 0.1, 0.1, 0.1, 0.1])
-    one = Solution(
-        Partition(np.zeros(6, dtype=np.int64), np.ones(1), target),
-        Iterate(np.zeros(6), target, 0.0, 0),
-    )
-    found = variance.least_variance(target, law, one, StoppingRule(TOL, BUDGET, "auto"))
-    assert found.iterate.residual <= TOL
-
-
-def test_a_target_out_of_reach_ends_with_the_client_that_misses_it():
-    law = fa.Cohorts([[0, 1], [1, 2]], [0.25, 0.75])
-    target = np.array([0.4, 0.3, 0.3])
-    wrong = Solution(
-        Partition(np.zeros(3, dtype=np.int64), np.ones(1), target),
-        Iterate(np.zeros(3), target, 0.0, 0),
-    )
-    found = variance.least_variance(target, law, wrong, StoppingRule(TOL, 100_000, "auto"))
-    # Client 0 can have a quarter at most; the others keep what they are asked to and no less.
-    assert found.iterate.residual == pytest.approx(0.3, abs=0.01)
-    assert np.argmax(np.abs(target - found.iterate.marginal)) == 0
-    assert found.iterate.evaluations < 10_000
-
-
 @given(st.data())
 def test_a_projection_does_not_depend_on_where_its_threshold_is_sought(data):
     sizes = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=5))
@@ -320,22 +297,6 @@ def test_a_log_whose_clients_are_mostly_without_weight_has_its_plan():
     assert np.count_nonzero(alignment.plan().toarray()) < law.incidence.members.size / 3
 
 
-def test_levels_that_are_seen_to_be_wrong_are_not_pursued():
-    law = fa.Cohorts([[0, 1], [1, 2], [0, 1, 2]], [0.2, 0.7, 0.1])
-    target = np.array([0.4, 0.3, 0.3])
-    wrong = Solution(
-        Partition(np.zeros(3, dtype=np.int64), np.ones(1), target),
-        Iterate(np.zeros(3), target, 0.0, 0),
-    )
-    stop = StoppingRule(TOL, 100_000, "auto")
-    pursued = variance.least_variance(target, law, wrong, stop)
-    left = variance.least_variance(target, law, wrong, stop, sure=False)
-    # Client 0 can have 0.3 at most.
-    assert pursued.iterate.residual > TOL
-    assert left.iterate.residual > TOL
-    assert left.iterate.evaluations < pursued.iterate.evaluations
-
-
 @pytest.mark.parametrize(
     "law",
     [
@@ -361,3 +322,41 @@ def test_stopping_short_is_said():
     alignment = fa.align(importance, law, objective="variance", max_iter=2)
     assert alignment.status == "unconverged"
     assert alignment.residual > TOL
+
+
+def point_of(cohorts, chances, x):
+    sizes = [len(cohort) for cohort in cohorts]
+    members = np.concatenate([np.asarray(cohort, dtype=np.int32) for cohort in cohorts])
+    incidence = Incidence(members, np.concatenate(([0], np.cumsum(sizes))), x.size)
+    return Projections(incidence, np.asarray(chances)).at(x)
+
+
+def marginal_of(cohorts, chances, x):
+    """Return the mean projection, by code that shares nothing with the library."""
+    level = np.zeros(x.size, dtype=int)
+    cohorts = [np.asarray(cohort) for cohort in cohorts]
+    return add_up(cohorts, chances, [projection(c, x, level) for c in cohorts], x.size)
+
+
+@given(explicit_laws(7), st.data())
+def test_however_many_rise_nobody_gets_more_than_it_is_wanted_for(law, data):
+    x = data.draw(potentials(law.n_clients, (1.0, 5.0)))
+    cohorts = {c: float(q) for c, q in enumerate_cohorts(law).items() if q > 0 and len(c) > 1}
+    assume(cohorts)
+    members, chances = [sorted(cohort) for cohort in cohorts], list(cohorts.values())
+    wanted = data.draw(st.lists(st.floats(1e-9, 1.0), min_size=x.size, max_size=x.size))
+    point = point_of(members, chances, x)
+    # As in an alignment, nobody is wanted for more than the probability of taking part.
+    target = np.minimum(normalised(wanted), point.projections.inclusion)
+    raised = admit(point, target, np.zeros(x.size), x)
+    idle = marginal_of(members, chances, x) <= 0
+    after = marginal_of(members, chances, raised.potentials)
+    assert np.all(after[idle] <= target[idle] * (1 + SHARE) + SHARE**2)
+    assert np.all(raised.potentials[~idle] == x[~idle])
+    assert np.all(raised.potentials >= x)
+
+
+def test_a_probability_beneath_normal_floats_sends_nobody_to_infinity():
+    x, target = np.array([0.0, -3.0]), np.array([0.0, 5e-324])
+    raised = admit(point_of([[0, 1]], [5e-324], x), target, np.zeros(2), x)
+    assert np.all(np.isfinite(raised.potentials))

@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers, as_floats, as_generator, as_size
 from fedavot._clients import Clients, Members
-from fedavot._device import DeviceVector, held_log_absence, held_probabilities, is_held
 from fedavot.errors import LawError
 from fedavot.laws._compiled import can_compile, independent_sums
 from fedavot.laws._factors import Factor, significant
@@ -50,20 +49,12 @@ class IndependentClients(BaseLaw):
     Parameters
     ----------
     probabilities : array-like, shape (n_clients,)
-        P(i ∈ A) before conditioning on A ≠ ∅; 0 and 1 are allowed. A JAX array on an accelerator
-        stays there, and so do the alignments of such a law.
+        P(i ∈ A) before conditioning on A ≠ ∅; 0 and 1 are allowed.
     clients : sequence of str, optional
         The clients' names, in the order of their indices.
     """
 
-    held: DeviceVector | None = None
-    """The probabilities where they lie on an accelerator."""
-
     def __init__(self, probabilities: ArrayLike, *, clients: Sequence[str] | None = None) -> None:
-        if is_held(probabilities):
-            self.held = held_probabilities(probabilities)
-            self._clients = Clients(self.held.size, clients)
-            return
         values = as_floats(probabilities, what="probabilities", error=LawError)
         self._clients = Clients(values.size, clients)
         bad = np.flatnonzero(~((values >= 0) & (values <= 1)))
@@ -75,11 +66,6 @@ class IndependentClients(BaseLaw):
         if not np.any(values > 0):
             raise LawError("no client is ever available: every probability is 0")
         self._probabilities = values.copy()
-
-    @cached_property
-    def _probabilities(self) -> Floats:
-        """The probabilities on the host; copied there once if they lie on an accelerator."""
-        return np.array(self.held)
 
     @cached_property
     def _copies(self) -> Floats:
@@ -97,8 +83,6 @@ class IndependentClients(BaseLaw):
         return law
 
     def _detail(self) -> str:
-        if self.held is not None:
-            return "on an accelerator"
         return f"mean cohort size {self._copies @ self._probabilities / self.nonempty:.3g}"
 
     @property
@@ -115,8 +99,6 @@ class IndependentClients(BaseLaw):
     @cached_property
     def nonempty(self) -> float:
         """Probability that anybody is available."""
-        if self.held is not None:
-            return float(-np.expm1(held_log_absence(self.held)))
         return float(-np.expm1(-self.exponents.sum()))
 
     @cached_property

@@ -4,9 +4,10 @@ The Hessian E[diag(Y) − Y Yᵀ] is the Laplacian of a weighted graph on the cl
 alignment adds to its diagonal. Listed cohorts that overlap little (chains, trees, grids) have a
 sparse factor. Laws of product form have a Hessian of low rank except for its diagonal: factors with
 r columns cost N r², not N³. Small problems are factorised as they are, and all others are solved by
-conjugate gradients.
+conjugate gradients. The linear solvers serve the plan of least variance too.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,25 +19,23 @@ from fedavot.laws._explicit import ExplicitSystem, Listed
 from fedavot.laws._factors import Factor, Factored
 from fedavot.laws._laplacian import as_laplacian, gram
 from fedavot.laws._law import Curvature
-from fedavot.solve._numeric import conjugate_gradients, logarithmic_mean, solve_dense, solve_sparse
-from fedavot.solve._problem import DualProblem, Pull
+from fedavot.solve.dual import DualProblem, Pull
 
-DENSE_CLIENTS = 1500
-"""Number of clients up to which a dense factorisation is cheaper than conjugate gradients."""
-STUBBORN_CLIENTS = 5_000
-"""Number of clients up to which it fits in memory, for badly conditioned problems."""
+# Number of clients up to which a dense factorisation is cheaper than conjugate gradients, and up to
+# which it fits in memory, for badly conditioned problems.
+DENSE_CLIENTS, STUBBORN_CLIENTS = 1500, 5_000
+# Number of clients up to which a dense factorisation is cheaper than any other.
 _FEW_CLIENTS = 200
-"""Number of clients up to which a dense factorisation is cheaper than any other."""
+# Number of columns up to which least squares by singular values cost no more than products.
 _FEW_COLUMNS = 100
-"""Number of columns up to which least squares by singular values cost no more than products."""
+# Number of clients up to which a product law's exact Hessian costs no more than its factors.
 _EXACT_CLIENTS = 40
-"""Number of clients up to which a product law's exact Hessian costs no more than its factors."""
+# Relative ridge: it fixes the free constant of each component, and is far below the gradient.
 _RIDGE = 1e-12
-"""Relative ridge: it fixes the free constant of each component, and is far below the gradient."""
-_FLAT = 1e-16
-"""Share of a client's weight below which its curvature counts as zero."""
-_SWEEP = 8.0
-"""Longest step of a client without curvature."""
+# Share of a client's weight below which its curvature counts as zero, and its longest step.
+_FLAT, _SWEEP = 1e-16, 8.0
+# Steps of conjugate gradients after which a factorisation is cheaper, where one is possible.
+CG_STEPS = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +48,7 @@ class _Step:
     extra: Floats
     pulled: bool
 
-    def solve_block(self, laplacian: Floats, block: Integers) -> Floats:
-        """Solve one part densely; the matrix is overwritten."""
-        curvature = laplacian.diagonal().copy()
-        np.fill_diagonal(laplacian, curvature + self.extra[block])
-        return self.settled(solve_dense(laplacian, self.gradient[block]), block, curvature)
-
-    def settled(self, direction: Floats, block: Integers, curvature: Floats) -> Floats:
+    def with_sweeps(self, direction: Floats, block: Integers, curvature: Floats) -> Floats:
         """Replace the direction of clients without curvature by a sweep's, log(target/weight).
 
         Such clients are alone wherever they get weight. A linear model would send them to infinity
@@ -79,7 +72,7 @@ def newton_direction(
     Problems of up to ``dense`` free clients may be factorised densely, larger ones may not; 0 asks
     for conjugate gradients, unless the law is in closed form.
     """
-    extra = _extra(problem, point, gradient, pull)
+    extra = _extra(problem, point.marginal, gradient, pull)
     step = _Step(problem, point, gradient, extra, pulled=pull is not None)
     count = int(np.count_nonzero(problem.free))
     if isinstance(problem.system, ExplicitSystem):
@@ -89,15 +82,14 @@ def newton_direction(
         factors = point.factors() if count > _EXACT_CLIENTS else None
         if factors is not None:
             return _by_factors(step, factors)
-    at_once = min(dense, DENSE_CLIENTS) if isinstance(point, Listed) else dense
-    if count <= at_once:
-        return _by_blocks(step)
+    if count <= (min(dense, DENSE_CLIENTS) if isinstance(point, Listed) else dense):
+        return _by_blocks(step, point.dense())
     direction, solved = _by_conjugate_gradients(step)
     # Where the problem is badly conditioned, factorising it costs less than any number of steps.
-    return direction if solved or count > dense else _by_large_blocks(step)
+    return direction if solved or count > dense else _by_blocks(step, None)
 
 
-def _extra(problem: DualProblem, point: Curvature, gradient: Floats, pull: Pull | None) -> Floats:
+def _extra(problem: DualProblem, marginal: Floats, gradient: Floats, pull: Pull | None) -> Floats:
     """Return what is added to the Laplacian's diagonal.
 
     A weight m with a gradient g > m grows exponentially: its curvature, about m, promises a step of
@@ -105,101 +97,77 @@ def _extra(problem: DualProblem, point: Curvature, gradient: Floats, pull: Pull 
     step. With a pull this is done for every shortfall, because steps there are long and shorter
     ones that never overshoot need fewer evaluations in all.
     """
-    marginal = point.marginal
     far = gradient > (marginal if pull is None else 0.0)
-    if pull is None and not far.any():
-        return _RIDGE * problem.target
-    mean = logarithmic_mean(np.where(far, marginal + gradient, marginal), marginal)
-    ridge = np.where(far, mean - marginal, 0.0) + _RIDGE * problem.target
-    return ridge if pull is None else ridge + pull.stiffness
+    extra = _RIDGE * problem.target
+    if far.any():
+        mean = logarithmic_mean(np.where(far, marginal + gradient, marginal), marginal)
+        extra = extra + np.where(far, mean - marginal, 0.0)
+    return extra if pull is None else extra + pull.softness * pull.weights
 
 
-def _by_blocks(step: _Step) -> Floats:
-    direction = np.zeros_like(step.gradient)
-    hessian = step.point.dense()
-    for block in step.problem.blocks:
-        matrix = hessian if block.size == direction.size else hessian[np.ix_(block, block)]
-        direction[block] = step.solve_block(matrix, block)
-    return direction
-
-
-def _by_large_blocks(step: _Step) -> Floats:
-    """Solve part by part, without ever forming the whole matrix.
-
-    Parts with fewer cohorts than clients are solved on the cohorts' side.
-    """
-    direction = np.zeros_like(step.gradient)
-    roots, parts = step.point.roots().matrix(), step.problem.parts
-    # Each cohort lies within one part: sorted by part, the cohorts of a part are neighbours.
-    part = parts[roots.indices[roots.indptr[:-1]]]
-    order = np.argsort(part, kind="stable")
-    roots, part = roots[order], part[order]
-    for block in step.problem.blocks:
-        own = parts[block[0]]
-        rows = roots[np.searchsorted(part, own) : np.searchsorted(part, own, side="right")]
-        rows = rows[:, block]
-        if block.size > _FEW_CLIENTS and rows.shape[0] < 0.7 * block.size:
-            direction[block] = _by_cohorts(step, rows, block)
+def _by_blocks(step: _Step, hessian: Floats | None) -> Floats:
+    """Solve part by part densely; without the whole matrix, from the weights of its cohorts."""
+    direction, parts = np.zeros_like(step.gradient), step.problem.parts
+    if hessian is None:
+        rows = step.point.roots().matrix()
+        # Each cohort lies within one part: sorted by part, the cohorts of a part are neighbours.
+        part = parts[rows.indices[rows.indptr[:-1]]]
+        order = np.argsort(part, kind="stable")
+        rows, part = rows[order], part[order]
+    clients, starts = step.problem.grouped
+    for block in np.split(clients, starts[1:]):
+        if hessian is None:
+            own = slice(*np.searchsorted(part, [parts[block[0]], parts[block[0]] + 1]))
+            matrix = as_laplacian(gram(rows[own][:, block]))
         else:
-            direction[block] = step.solve_block(as_laplacian(gram(rows)), block)
+            matrix = hessian if block.size == direction.size else hessian[np.ix_(block, block)]
+        direction[block] = _by_dense_factor(step, matrix, block)
     return direction
 
 
-def _by_cohorts(step: _Step, rows: Any, block: Integers) -> Floats:
-    """Solve (D − Bᵀ B) d = g through the cohorts' matrix 1 − B D⁻¹ Bᵀ, B the rows √q Y."""
-    diagonal = rows.T @ np.asarray(rows.sum(axis=1)).ravel() + step.extra[block]
-    inverse = 1.0 / diagonal
-    scaled = (rows * inverse[None, :]).tocsr()
-    small = np.negative((scaled @ rows.T).toarray())
-    np.fill_diagonal(small, small.diagonal() + 1.0)
-    right = step.gradient[block] * inverse
-    solution = np.asarray(right + scaled.T @ solve_dense(small, rows @ right))
-    own = np.asarray(rows.power(2).sum(axis=0)).ravel()
-    return step.settled(solution, block, diagonal - step.extra[block] - own)
+def _by_dense_factor(step: _Step, laplacian: Floats, block: Integers) -> Floats:
+    """Solve one part densely; the matrix is overwritten."""
+    curvature = laplacian.diagonal().copy()
+    np.fill_diagonal(laplacian, curvature + step.extra[block])
+    return step.with_sweeps(solve_dense(laplacian, step.gradient[block]), block, curvature)
 
 
 def _by_sparse_factor(step: _Step) -> Floats:
     clients = np.flatnonzero(step.problem.free)
     matrix = step.point.roots().sparse_laplacian()[clients][:, clients]
+    ridged = matrix + sparse.diags_array(step.extra[clients])
+    solution = solve_sparse(ridged, step.gradient[clients])
     direction = np.zeros_like(step.gradient)
-    solution = solve_sparse(
-        matrix + sparse.diags_array(step.extra[clients]), step.gradient[clients]
-    )
-    direction[clients] = step.settled(solution, clients, matrix.diagonal())
+    direction[clients] = step.with_sweeps(solution, clients, matrix.diagonal())
     return direction
 
 
 def _by_factors(step: _Step, factors: list[Factor]) -> Floats:
     """Solve part by part with the product law's columns: E[Y_i Y_j] = Σ_k s_k F_ik F_jk."""
-    direction = np.zeros_like(step.gradient)
+    direction, parts = np.zeros_like(step.gradient), step.problem.parts
     by_part: dict[int, list[Factor]] = {}
     for factor in factors:
-        by_part.setdefault(int(step.problem.parts[factor.clients[0]]), []).append(factor)
+        by_part.setdefault(int(parts[factor.clients[0]]), []).append(factor)
     place = np.full(direction.size, -1)
-    for block in step.problem.blocks:
-        place[block] = np.arange(block.size)
-        found = by_part.get(int(step.problem.parts[block[0]]), [])
-        columns, signs = _gather(found, place, block.size)
+    clients, starts = step.problem.grouped
+    for block in np.split(clients, starts[1:]):
+        own = by_part.get(int(parts[block[0]]), [])
+        signs = np.concatenate([np.empty(0), *(one.signs for one in own)])
+        if len(own) == 1 and np.array_equal(own[0].clients, block):
+            columns = own[0].columns
+        else:
+            # Side by side, with one row per client of the block.
+            columns, last = np.zeros((block.size, signs.size)), 0
+            place[block] = np.arange(block.size)
+            for one in own:
+                first, last, rows = last, last + one.signs.size, place[one.clients]
+                columns[rows[rows >= 0], first:last] = one.columns[rows >= 0]
         if block.size <= max(_FEW_CLIENTS, columns.shape[1]):
             matrix = as_laplacian((columns * signs) @ columns.T)
-            direction[block] = step.solve_block(matrix, block)
+            direction[block] = _by_dense_factor(step, matrix, block)
         else:
             direction[block] = _by_low_rank(step, columns, signs, block)
     return direction
-
-
-def _gather(factors: list[Factor], place: Integers, size: int) -> tuple[Floats, Floats]:
-    """Put the factors of one part side by side, one row per client of its block."""
-    if len(factors) == 1 and np.array_equal(place[factors[0].clients], np.arange(size)):
-        return factors[0].columns, factors[0].signs
-    columns = np.zeros((size, sum(factor.signs.size for factor in factors)))
-    first = 0
-    for factor in factors:
-        rows = place[factor.clients]
-        last = first + factor.signs.size
-        columns[rows[rows >= 0], first:last] = factor.columns[rows >= 0]
-        first = last
-    return columns, np.concatenate([np.empty(0), *(factor.signs for factor in factors)])
 
 
 def _by_low_rank(step: _Step, columns: Floats, signs: Floats, block: Integers) -> Floats:
@@ -217,7 +185,7 @@ def _by_low_rank(step: _Step, columns: Floats, signs: Floats, block: Integers) -
     else:
         inner = np.linalg.lstsq(small, columns.T @ right, rcond=1e-15)[0]
     own = np.square(columns) @ signs
-    solution = step.settled(right + scaled @ inner, block, diagonal - step.extra[block] - own)
+    solution = step.with_sweeps(right + scaled @ inner, block, diagonal - step.extra[block] - own)
     # Only differences matter, and the constant is the direction that rounding amplifies.
     return np.asarray(solution - (target @ solution) / max(float(target.sum()), 1e-300))
 
@@ -233,3 +201,78 @@ def _by_conjugate_gradients(step: _Step) -> tuple[Floats, bool]:
     preconditioner = np.where(free, diagonal + step.extra, 1.0)
     aim = min(0.1, float(np.sqrt(np.abs(step.gradient).sum())))
     return conjugate_gradients(product, step.gradient, preconditioner, aim)
+
+
+def logarithmic_mean(left: Floats, right: Floats) -> Floats:
+    """Return (a − b)/log(a/b) of two arrays, entry by entry."""
+    from scipy.special import exprel
+
+    high, low = np.maximum(left, right), np.minimum(left, right)
+    high, low = np.maximum(high, 1e-300), np.maximum(low, 1e-300)
+    return np.asarray(high * exprel(np.log(low / high)))
+
+
+def inner(left: Floats, right: Floats) -> float:
+    """Return the inner product of two vectors.
+
+    BLAS would share it with other threads, and waiting for these takes a hundred times as long as
+    the product when the machine is busy.
+    """
+    return float(np.einsum("i,i->", left, right))
+
+
+def solve_dense(matrix: Floats, right: Floats) -> Floats:
+    """Solve a symmetric positive semidefinite system by Cholesky, or else by least squares.
+
+    Entries may span many orders of magnitude. Cholesky's rounding does not depend on how rows and
+    columns are scaled; for least squares they are scaled to a unit diagonal.
+    """
+    from scipy.linalg import lapack
+
+    # Transposed, the matrix lies in memory as LAPACK expects it.
+    factor, failed = lapack.dpotrf(matrix.T, lower=1, overwrite_a=0, clean=0)
+    if not failed:
+        return np.asarray(lapack.dpotrs(factor, right, lower=1)[0])
+    # Rounding made a singular direction negative: take the least-norm solution.
+    diagonal = matrix.diagonal()
+    scale = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    scaled = matrix * scale[:, None] * scale
+    return np.asarray(scale * np.linalg.lstsq(scaled, scale * right, rcond=1e-14)[0])
+
+
+def solve_sparse(matrix: Any, right: Floats) -> Floats:
+    """Solve a sparse symmetric positive definite system by factorisation."""
+    from scipy.sparse.linalg import splu
+
+    # Positive definite, so the order may follow the pattern alone and no pivot need be sought.
+    how = {"permc_spec": "MMD_AT_PLUS_A", "options": {"SymmetricMode": True}}
+    return np.asarray(splu(matrix.tocsc(), diag_pivot_thresh=0.0, **how).solve(right))
+
+
+def conjugate_gradients(
+    product: Callable[[Floats], Floats],
+    right: Floats,
+    diagonal: Floats,
+    aim: float,
+    steps: int = CG_STEPS,
+) -> tuple[Floats, bool]:
+    """Solve to a relative residual of ``aim`` in the preconditioned norm.
+
+    Returns the solution, and whether it met the aim within ``steps`` steps.
+    """
+    solution, residual, search = np.zeros_like(right), right, right / diagonal
+    energy = inner(residual, search)
+    goal = aim * aim * energy
+    for _ in range(steps):
+        image = product(search)
+        bend = inner(search, image)
+        if not bend > 0.0:
+            break
+        solution = solution + (energy / bend) * search
+        residual = residual - (energy / bend) * image
+        scaled = residual / diagonal
+        previous, energy = energy, inner(residual, scaled)
+        if energy <= goal:
+            return solution, True
+        search = scaled + (energy / previous) * search
+    return solution, False

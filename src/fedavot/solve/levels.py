@@ -10,7 +10,6 @@ wrong order cannot pass; a level that fails the check is ordered again by its ow
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +17,12 @@ from numpy.typing import NDArray
 from fedavot._checks import Floats, Integers
 from fedavot.laws._law import SolvableLaw
 
+# Relative slack below which a set counts as tight: far below any tolerance of a solver.
 _TIGHT = 1e-11
-"""Relative slack below which a set counts as tight: far below any tolerance of a solver."""
+# The same for what lies between two tight sets, whose own slack adds to it.
 _ALONE = 1e-10
-"""The same for what lies between two tight sets, whose own slack adds to it."""
+# Distance from the median of its level at which a potential is clipped by `gathered`.
 _FARTHEST = 20.0
-"""Distance from the median of its level at which a potential is clipped by `gathered`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,41 +39,29 @@ class Partition:
     target: Floats
 
 
-class _Scan(NamedTuple):
-    """Importance of each client along an order, and the coverage it adds to those before it.
-
-    Both may span many orders of magnitude, so sums over a run of clients are always added up
-    afresh, never taken as differences of cumulative sums.
-    """
-
-    importance: Floats
-    gains: Floats
-
-
 def partition(importance: Floats, law: SolvableLaw, order: Integers) -> Partition:
     """Read the levels off an order: the segments of the minorant, split where it is touched.
 
     Clients without importance come last whatever the order: they get weight only in cohorts in
     which nobody has importance, shared equally.
     """
-    along = importance[order]
-    if not along.all():
-        order = np.concatenate((order[along > 0], order[along == 0]))
-        along = importance[order]
-    count = np.count_nonzero(along)
-    wanted, rest = order[:count], order[count:]
-    scan = _Scan(along[:count], law.prefix_gains(order)[:count])
-    segments = _segments(scan)
-    edges = _edges(scan, segments)
-    mass, covered = _totals(scan, segments)
+    order = np.concatenate((order[importance[order] > 0], order[importance[order] == 0]))
+    count = np.count_nonzero(importance)
+    rest = order[count:]
+    # Importance along the order, and the coverage that each client adds to those before it. Both
+    # may span many orders of magnitude, so sums over a run of clients are always added up afresh,
+    # never taken as differences of cumulative sums.
+    along, gains = importance[order[:count]], law.prefix_gains(order)[:count]
+    segments = _segments(along, gains)
+    mass = np.add.reduceat(along, segments[:-1])
+    covered = np.add.reduceat(gains, segments[:-1])
     # Pieces of one segment keep its ratio: where they touch is known only to rounding.
-    segment = np.searchsorted(segments, edges[:-1], side="right") - 1
-    ratios = (covered / mass)[segment]
-    level = np.repeat(np.arange(ratios.size), np.diff(edges))
-    levels = np.empty(order.size, dtype=np.int64)
-    levels[wanted] = level
-    target = np.empty(order.size)
-    target[wanted] = scan.importance / mass[segment[level]] * covered[segment[level]]
+    segment = np.repeat(np.arange(mass.size), np.diff(segments))
+    edges = _edges(along / mass[segment], gains, covered, segments, segment)
+    ratios = (covered / mass)[segment[edges[:-1]]]
+    levels, target = np.empty(order.size, dtype=np.int64), np.empty(order.size)
+    levels[order[:count]] = np.repeat(np.arange(ratios.size), np.diff(edges))
+    target[order[:count]] = along / mass[segment] * covered[segment]
     if rest.size:
         levels[rest] = ratios.size
         ratios = np.append(ratios, np.inf)
@@ -119,14 +106,9 @@ def gathered(potentials: Floats, levels: Integers) -> Floats:
     return np.asarray(np.clip(potentials - middle[levels], -_FARTHEST, _FARTHEST))
 
 
-def _totals(scan: _Scan, cuts: Integers) -> tuple[Floats, Floats]:
-    """Return importance and coverage of each run between two cuts."""
-    return np.add.reduceat(scan.importance, cuts[:-1]), np.add.reduceat(scan.gains, cuts[:-1])
-
-
-def _segments(scan: _Scan) -> Integers:
+def _segments(along: Floats, gains: Floats) -> Integers:
     """Return the positions where segments of the minorant begin and end, both ends included."""
-    slack = np.cumsum(scan.gains) - np.cumsum(scan.importance)
+    slack = np.cumsum(gains) - np.cumsum(along)
     # How far apart rounding may put cumulative sums of this length.
     noise = 2e-15 * (1.0 + np.sqrt(slack.size))
     if slack.min() >= -noise and abs(slack[-1]) <= noise:
@@ -135,58 +117,62 @@ def _segments(scan: _Scan) -> Integers:
     from scipy.optimize import isotonic_regression
 
     # The slopes of the greatest convex minorant are the isotonic regression of those of the points.
-    fit = isotonic_regression(scan.gains / scan.importance, weights=scan.importance)
+    fit = isotonic_regression(gains / along, weights=along)
     return np.asarray(fit.blocks, dtype=np.int64)
 
 
-def _edges(scan: _Scan, segments: Integers) -> Integers:
+def _edges(
+    demand: Floats, gains: Floats, covered: Floats, segments: Integers, segment: Integers
+) -> Integers:
     """Return where levels begin and end: segments, split after prefixes that touch the minorant.
 
-    Such a prefix is tight: no weight can cross its end.
+    Such a prefix is tight: no weight can cross its end. ``demand`` has each client's share of its
+    segment's importance; what is never covered needs no parting.
     """
-    mass, covered = _totals(scan, segments)
-    segment = np.repeat(np.arange(mass.size), np.diff(segments))
-    # Shares of the segment's importance and coverage; what is never covered needs no parting.
-    wanted = scan.importance / mass[segment]
-    had = np.divide(scan.gains, covered[segment], out=wanted.copy(), where=covered[segment] > 0)
-    above = np.cumsum(had - wanted)
+    share = np.divide(gains, covered[segment], out=demand.copy(), where=covered[segment] > 0)
+    above = np.cumsum(share - demand)
     near = above <= 1e-13 + 2e-15 * (1.0 + np.sqrt(above.size) + segment)
     near[segments[1:] - 1] = False
     near &= covered[segment] > 0
     cuts = [segments]
     for number in np.unique(segment[near]):
         inside = slice(segments[number], segments[number + 1])
-        tight = np.flatnonzero(near[inside] & _touches(wanted[inside], had[inside]))
-        cuts.append(segments[number] + 1 + _sound(tight, wanted[inside], had[inside]))
+        tight = _tight_prefixes(demand[inside], share[inside])
+        cuts.append(
+            segments[number]
+            + 1
+            + _exact_cuts(np.flatnonzero(near[inside] & tight), demand[inside], share[inside])
+        )
     return np.sort(np.concatenate(cuts))
 
 
-def _touches(wanted: Floats, had: Floats) -> NDArray[np.bool_]:
-    """Say after which clients of a segment the prefix is tight: it has just what it is wanted for.
+def _tight_prefixes(demand: Floats, supply: Floats) -> NDArray[np.bool_]:
+    """Say after which clients of a segment the prefix's coverage equals its importance.
 
     This is judged on the smaller side of the cut, relative to what that side is wanted for, so
     that a share of 1e-16 does not drown in the rounding of the rest.
     """
-    left, right = np.cumsum(wanted), np.append(np.cumsum(wanted[::-1])[::-1][1:], 0.0)
-    before = np.cumsum(had - wanted)
-    after = np.append(np.cumsum((had - wanted)[::-1])[::-1][1:], 0.0)
+    left, right = np.cumsum(demand), np.append(np.cumsum(demand[::-1])[::-1][1:], 0.0)
+    before = np.cumsum(supply - demand)
+    after = np.append(np.cumsum((supply - demand)[::-1])[::-1][1:], 0.0)
     return np.where(left <= right, np.abs(before) <= _TIGHT * left, np.abs(after) <= _TIGHT * right)
 
 
-def _sound(cuts: Integers, wanted: Floats, had: Floats) -> Integers:
-    """Keep the cuts between which every piece by itself has what it is wanted for.
+def _exact_cuts(cuts: Integers, demand: Floats, supply: Floats) -> Integers:
+    """Keep the cuts whose pieces are each covered exactly.
 
     A piece of 1e-24 between two others is below the rounding of either side; and a piece that
     begins with a client that has less than it is wanted for belongs to the piece before.
     """
-    enough = had[cuts + 1] >= wanted[cuts + 1] * (1.0 - _ALONE)
-    kept: list[int] = []
-    for cut in cuts[enough]:
-        piece = slice(kept[-1] + 1 if kept else 0, cut + 1)
-        if abs((had[piece] - wanted[piece]).sum()) <= _ALONE * wanted[piece].sum():
-            kept.append(int(cut))
-    while (
-        kept and abs((had - wanted)[kept[-1] + 1 :].sum()) > _ALONE * wanted[kept[-1] + 1 :].sum()
-    ):
-        kept.pop()
-    return np.array(kept, dtype=np.int64)
+
+    def exact(first: int, last: int | None) -> bool:
+        piece = slice(first, last)
+        return bool(abs((supply - demand)[piece].sum()) <= _ALONE * demand[piece].sum())
+
+    chosen = [-1]
+    for cut in cuts[supply[cuts + 1] >= demand[cuts + 1] * (1.0 - _ALONE)].tolist():
+        if exact(chosen[-1] + 1, cut + 1):
+            chosen.append(cut)
+    while len(chosen) > 1 and not exact(chosen[-1] + 1, None):
+        chosen.pop()
+    return np.array(chosen[1:], dtype=np.int64)

@@ -9,19 +9,25 @@ known: the total weight of a level is fixed, λ_b p(B), hence x̄_b = x̄ + (1 �
 is soft alignment of every level by itself with target λ_b p.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot.laws._law import LEVEL_GAP, SolvableLaw
-from fedavot.solve._problem import DualProblem, Iterate, Pull
+from fedavot.solve.dual import DualProblem, Iterate, Pull, StoppingRule
+from fedavot.solve.levels import Partition, partition
 from fedavot.solve.newton import newton
+from fedavot.solve.search import decompose
 
+# Range of potentials up to which one level is enough: differences keep twelve decimals.
 _FAR = 1e3
-"""Range of potentials up to which one level is enough: differences keep twelve decimals."""
+# Evaluations between two checks of how far apart the potentials are.
 _STEPS = 12
-"""Evaluations between two checks of how far apart the potentials are."""
+# Evaluations after which soft alignment starts again from the exact levels.
+_PATIENCE = 40
+# Error up to which potentials that are far apart are kept in one vector, without levels.
+_ROUNDING = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,41 +44,73 @@ class SoftSolution:
     reachable: float
     iterate: Iterate
 
+    def gradient(self, importance: Floats, marginal: Floats, softness: float) -> Floats:
+        """Return the gradient of the soft dual, zero for clients without importance."""
+        pulled = importance * (self.totals - importance @ self.totals)
+        gradient = self.reachable * importance - marginal - softness * pulled
+        return np.where(importance > 0, gradient, 0.0)
 
-def soften(
-    importance: Floats,
-    law: SolvableLaw,
-    softness: float,
-    start: Floats,
-    *,
-    tol: float,
-    max_iter: int,
+
+def align_softly(
+    importance: Floats, law: SolvableLaw, softness: float, stop: StoppingRule
 ) -> SoftSolution:
-    """Maximise the soft dual from ``start``, potentials of any range."""
-    idle = importance == 0
-    levels, totals = _apart(start, idle), start
-    evaluations = 0
+    """Maximise the soft dual, in one level if a single vector of potentials is accurate enough."""
+    start, first = Iterate.start(np.zeros(importance.size)), stop
+    if (order := law.worst_order(importance)) is not None:
+        split = partition(importance, law, order)
+        start = Iterate.start(_first_guess(split, importance, softness))
+    else:
+        first = replace(stop, max_iter=min(stop.max_iter, _PATIENCE))
+    solution = _soften(importance, law, softness, start, first)
+    if not solution.iterate.residual <= stop.tol:
+        # Levels are too far apart: start from where the exact ones put them.
+        exact = decompose(importance, law, stop)
+        spent = solution.iterate.evaluations + exact.iterate.evaluations
+        guess = _first_guess(exact.partition, importance, softness) + exact.iterate.potentials
+        start = Iterate.start(guess, spent)
+        solution = _soften(importance, law, softness, start, stop)
+    iterate, idle = solution.iterate, (importance == 0).astype(np.int64)
+    marginal = law.system(idle if idle.any() else None).marginal(solution.totals)
+    residual = float(np.abs(solution.gradient(importance, marginal, softness)).sum())
+    if residual <= max(iterate.residual, min(iterate.residual + _ROUNDING, stop.tol)):
+        joined = Iterate(solution.totals, marginal, residual, iterate.evaluations + 1)
+        return replace(solution, levels=idle, iterate=joined)
+    return solution
+
+
+def _first_guess(split: Partition, importance: Floats, softness: float) -> Floats:
+    """Return a first guess at the potentials of each level: (1 − λ)/ρ."""
+    ratios = np.where(importance > 0, split.ratios[split.levels], 1.0)
+    return np.asarray((1.0 - ratios) / softness)
+
+
+def _soften(
+    importance: Floats, law: SolvableLaw, softness: float, start: Iterate, stop: StoppingRule
+) -> SoftSolution:
+    """Maximise the soft dual from a start of any range."""
+    idle, active = importance == 0, importance > 0
+    levels, totals = _apart(start.potentials, idle), start.potentials
+    evaluations = start.evaluations
     while True:
-        problem, ratios, reachable = _within(importance, law, levels)
-        evaluations += 1
-        iterate = newton(
-            problem,
-            _relative(totals, importance, levels),
-            tol=tol,
-            max_iter=max(1, min(_STEPS, max_iter - evaluations)),
-            pull=Pull(softness, importance, levels),
-        )
-        evaluations += iterate.evaluations
+        system = law.system(levels if levels.any() else None)
+        covered = np.bincount(levels, system.marginal(np.zeros(importance.size)))
+        mass = np.bincount(levels, importance)
+        ratios = np.divide(covered, mass, out=np.zeros(covered.size), where=mass > 0)
+        reachable = float(covered[mass > 0].sum())
+        problem = DualProblem(system, ratios[levels] * importance, active, idle, levels)
+        begin = Iterate.start(_relative(totals, importance, levels), evaluations + 1)
+        pull = Pull(softness, importance, levels)
+        iterate = newton(problem, begin, stop, budget=_STEPS, pull=pull)
         inner = _relative(iterate.potentials, importance, levels)
         totals = np.where(idle, 0.0, ((reachable - ratios) / softness)[levels] + inner)
-        found = _apart(totals, idle)
-        settled = np.array_equal(found, levels)
-        if (settled and iterate.residual <= tol) or evaluations >= max_iter:
+        apart = _apart(totals, idle)
+        stable = np.array_equal(apart, levels)
+        if (stable and iterate.residual <= stop.tol) or iterate.evaluations >= stop.max_iter:
             # A residual within levels that are still changing means nothing.
-            residual = iterate.residual if settled else np.inf
-            iterate = Iterate(inner, iterate.marginal, residual, evaluations)
+            residual = iterate.residual if stable else np.inf
+            iterate = replace(iterate, potentials=inner, residual=residual)
             return SoftSolution(levels, totals, reachable, iterate)
-        levels = found
+        levels, evaluations = apart, iterate.evaluations
 
 
 def _apart(potentials: Floats, idle: np.ndarray) -> Integers:
@@ -94,17 +132,3 @@ def _relative(potentials: Floats, importance: Floats, levels: Integers) -> Float
     # Subtract the largest first: means of numbers near 10^13 are only accurate to 10^-3.
     near = potentials - first[levels]
     return np.asarray(near - (np.bincount(levels, importance * near) / mass)[levels])
-
-
-def _within(
-    importance: Floats, law: SolvableLaw, levels: Integers
-) -> tuple[DualProblem, Floats, float]:
-    """Return the problem within these levels, their ratios, and the coverage of all of them."""
-    idle = importance == 0
-    system = law.system(levels if levels.any() else None)
-    covered = np.bincount(levels, system.marginal(np.zeros(importance.size)))
-    wanted = np.bincount(levels, importance)
-    ratios = np.divide(covered, wanted, out=np.zeros(covered.size), where=wanted > 0)
-    target = ratios[levels] * importance
-    reachable = float(covered[wanted > 0].sum())
-    return DualProblem(system, target, ~idle, idle, levels), ratios, reachable

@@ -6,46 +6,78 @@ concave and piecewise quadratic, with flat pieces next to steep ones. The method
 proximal points: maximise D(x) − Σ π_i (x_i − c_i)²/(2t) with π_i = P(i ∈ A), move the centre c to
 the maximum, and let the reach t grow. In this metric the curvature of D is at most one, whatever
 the probabilities, and each inner problem is strongly concave: Newton's method with an exact line
-search solves it in finitely many steps. Clients without weight are raised by `admission`. Levels
+search solves it in finitely many steps. Clients without weight are raised by `admit`. Levels
 and target are those of the entropic plan: no plan with marginal p̃ puts weight across levels.
 """
 
 import itertools
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedavot._checks import LARGEST_POTENTIAL, Floats, Integers
 from fedavot._incidence import Incidence, total_by
+from fedavot.laws._law import SolvableLaw
 from fedavot.laws.cohorts import Cohorts
-from fedavot.solve._problem import Iterate
-from fedavot.solve.admission import admit
-from fedavot.solve.climbing import Solution, StoppingRule
-from fedavot.solve.quadratic import Point, Projections, linked
+from fedavot.laws.successive import SuccessiveDraws, explicit_cohorts
+from fedavot.solve.dual import Iterate, Solution, StoppingRule
+from fedavot.solve.levels import one_level
+from fedavot.solve.maxflow import split_by_flow
+from fedavot.solve.quadratic import Point, Projections, admit
+from fedavot.solve.search import decompose
 
-_GROWTH = 10.0
-_LONGEST_REACH = 1e10
-"""Largest reach for which the Cholesky factors of a singular Hessian are more than rounding."""
+# Tolerance of an entropic plan that is only used for its levels.
+_ROUGH = 1e-3
+# Factor by which the reach grows, and its largest value for which the Cholesky factors of a
+# singular Hessian are more than rounding.
+_GROWTH, _LONGEST_REACH = 10.0, 1e10
+# Newton steps after which the reach of an inner problem counts as too long.
 _INNER_STEPS = 15
-"""Newton steps after which the reach of an inner problem counts as too long."""
+# Gradient, as a share of the pull towards the centre, at which the centre moves.
 _SETTLED = 0.2
-"""Gradient, as a share of the pull towards the centre, at which the centre moves."""
+# Slope, as a share of the first, at which a line search ends.
 _FLAT = 0.3
-"""Slope, as a share of the first, at which a line search ends."""
 _LONGEST_SEARCH = 60
-_GROUP_SEARCH = 4
-_LOOK = 10
-"""Newton steps between two checks that the target is attainable."""
-_PATIENCE = 200
-"""Newton steps without a smaller residual after which the solver gives up."""
+# Newton steps between two checks that the target is attainable, and without a smaller residual
+# after which the solver gives up.
+_LOOK, _PATIENCE = 10, 200
+
+
+def align_with_least_variance(importance: Floats, law: SolvableLaw, stop: StoppingRule) -> Solution:
+    """Find levels, and the plan of least variance within them.
+
+    Meeting the target proves the levels right, whatever the weights. So a rough entropic plan is
+    enough to guess them, because softmaxes may need infinite potentials for what projections meet
+    easily. Levels that turn out wrong are found again by a method that does not fail.
+    """
+    cohorts = explicit_cohorts(law)
+    assert cohorts is not None  # which `align` has checked
+    rough = replace(stop, tol=max(stop.tol, _ROUGH), max_iter=max(1, stop.max_iter // 4))
+    guess = decompose(importance, law, rough)
+    first = least_variance(importance, cohorts, guess, stop, sure=False)
+    spent = first.iterate.evaluations
+    if first.iterate.residual <= stop.tol or spent >= stop.max_iter:
+        return first
+    rest = replace(stop, max_iter=stop.max_iter - spent)
+    if isinstance(law, SuccessiveDraws) and law.size == 2:
+        # The list of pairs is too long for a max-flow.
+        half = replace(rest, max_iter=max(1, rest.max_iter // 2))
+        levels = decompose(importance, law, half)
+    else:
+        start, zeros = one_level(importance, cohorts), np.zeros(importance.size)
+        split = split_by_flow(importance, cohorts, start, zeros)
+        levels = Solution(split, Iterate.start(zeros))
+    again = least_variance(importance, cohorts, levels, rest)
+    best = min(again, first, key=lambda solution: solution.iterate.residual)
+    spent += again.iterate.evaluations
+    return replace(best, iterate=replace(best.iterate, evaluations=spent))
 
 
 @dataclass(frozen=True, eq=False)
 class _Choice:
     """The cohorts that leave a choice: those with several members of their lowest level.
 
-    All attributes number the ``clients`` in such cohorts from 0. ``target`` has the expected
+    ``clients`` are those in such cohorts; all else numbers them from 0. ``target`` has the expected
     weights to reach in these cohorts, ``parts`` the part of each client, from 0: no chain of
     cohorts links clients of different parts.
     """
@@ -55,57 +87,19 @@ class _Choice:
     target: Floats
     parts: Integers
 
-    @cached_property
-    def n_parts(self) -> int:
-        """Number of parts."""
-        return int(self.parts.max(initial=-1)) + 1
-
     def by_part(self, values: Floats) -> Floats:
         """Sum values over each part, shape (n_parts,)."""
-        return total_by(self.parts, values, self.n_parts)
+        return total_by(self.parts, values, 1)
 
     def out_of_reach(self, point: Point) -> float:
         """Return the largest target less coverage of any set of clients above some potential.
 
         Where it is positive, no weights attain the target.
         """
-        incidence, count = self.projections.incidence, self.target.size
         order = np.argsort(-point.potentials)
-        place = np.empty(count, dtype=np.int64)
-        place[order] = np.arange(count)
-        covered = total_by(incidence.minimum(place), self.projections.probabilities, count)
+        first = self.projections.incidence.minimum(np.argsort(order))
+        covered = total_by(first, self.projections.probabilities, order.size)
         return float(np.cumsum(self.target[order] - covered).max())
-
-
-@dataclass(frozen=True, eq=False)
-class _Inner:
-    """One proximal problem: maximise D(x) − ½ Σ ridge_i (x_i − centre_i)²."""
-
-    choice: _Choice
-    ridge: Floats
-    centre: Floats
-
-    def gradient(self, point: Point) -> Floats:
-        """Return target − marginal − ridge ∘ (x − centre)."""
-        pull = self.ridge * (point.potentials - self.centre)
-        return np.asarray(self.choice.target - point.marginal - pull)
-
-    def bend(self, point: Point, direction: Floats) -> Floats:
-        """Return the Hessian times a direction, shape (n_members,)."""
-        return np.asarray(point.product(direction) + self.ridge * direction)
-
-
-@dataclass(frozen=True, eq=False)
-class _Course:
-    """State of the proximal points: centre of each client, reach and Newton steps of each part."""
-
-    centre: Floats
-    reach: Floats
-    steps: Integers
-
-    def ridge(self, choice: _Choice) -> Floats:
-        """Return the strength of the pull towards the centre, shape (n_members,)."""
-        return np.asarray(choice.projections.inclusion / self.reach[choice.parts])
 
 
 def least_variance(
@@ -115,14 +109,12 @@ def least_variance(
 
     If the levels are not ``sure`` to be right, stop as soon as they are found to be wrong.
     """
+    target, potentials = solution.partition.target, np.zeros(importance.size)
     choice, marginal = _reduce(importance, law, solution)
-    wanted = importance > 0
-    target = solution.partition.target
-    potentials = np.zeros(importance.size)
     evaluations = solution.iterate.evaluations
     error = target - marginal
     error[choice.clients] -= choice.target
-    elsewhere = float(np.abs(error[wanted]).sum())
+    elsewhere = float(np.abs(error[importance > 0]).sum())
     if choice.clients.size and (sure or elsewhere <= stop.tol):
         # The error that no choice can reduce counts towards the tolerance.
         tol = max(stop.tol - elsewhere, stop.tol / 2)
@@ -130,7 +122,7 @@ def least_variance(
         potentials[choice.clients] = point.potentials
         marginal[choice.clients] += point.marginal
         evaluations += spent
-    residual = float(np.abs(target - marginal)[wanted].sum())
+    residual = float(np.abs(target - marginal)[importance > 0].sum())
     return Solution(solution.partition, Iterate(potentials, marginal, residual, evaluations))
 
 
@@ -143,12 +135,11 @@ def _reduce(importance: Floats, law: Cohorts, solution: Solution) -> tuple[_Choi
     sizes, probabilities = incidence.sizes, law.probabilities
     first = incidence.members[incidence.offsets[:-1]]
     several = (sizes > 1) & (probabilities > 0) & (importance[first] > 0)
-    kept = np.repeat(several, sizes)
-    shares = np.repeat(probabilities / sizes, sizes)
-    fixed = total_by(incidence.members[~kept], shares[~kept], incidence.n_clients)
-    clients, members = np.unique(incidence.members[kept], return_inverse=True)
-    offsets = np.concatenate(([0], np.cumsum(sizes[several])))
-    reduced = Incidence(members.astype(np.int32), offsets, clients.size)
+    others = np.repeat(np.where(several, 0.0, probabilities / sizes), sizes)
+    fixed = total_by(incidence.members, others, incidence.n_clients)
+    open_ = incidence.chosen(several)
+    clients, members = np.unique(open_.members, return_inverse=True)
+    reduced = Incidence(members.astype(np.int32), open_.offsets, clients.size)
     projections = Projections(reduced, probabilities[several])
     # After rounding elsewhere the target may exceed what a rare cohort has: potentials would
     # diverge for an error that they cannot reduce.
@@ -158,108 +149,75 @@ def _reduce(importance: Floats, law: Cohorts, solution: Solution) -> tuple[_Choi
 
 def _climb(choice: _Choice, tol: float, budget: int, sure: bool) -> tuple[Point, int]:
     """Return the best point found, and the number of evaluations."""
+    target, parts, inclusion = choice.target, choice.parts, choice.projections.inclusion
     # A client's mean weight when it takes part: the right scale for cohorts of every size.
-    centre = choice.target / choice.projections.inclusion
-    course = _Course(centre, np.ones(choice.n_parts), np.zeros(choice.n_parts, dtype=np.int64))
+    centre = target / inclusion
+    # The reach of each part, and the Newton steps since its centre moved.
+    reach = np.ones(int(parts.max(initial=-1)) + 1)
+    steps = np.zeros(reach.size, dtype=np.int64)
     point = best = choice.projections.at(centre)
     least, evaluations, idle = np.inf, 1, 0
     for step in itertools.count(1):
-        residual, idle = float(np.abs(choice.target - point.marginal).sum()), idle + 1
+        residual, idle = float(np.abs(target - point.marginal).sum()), idle + 1
         if residual < least:
             best, least, idle = point, residual, 0
         if least <= tol or evaluations >= budget or idle > _PATIENCE:
             break
         if not sure and step % _LOOK == 0 and choice.out_of_reach(point) > tol:
             break
-        moved, course = _onward(choice, point, course)
+        # Move the centres of parts whose inner problem is solved or failed, and admit idle clients.
+        # While its centre moves, a client is not pulled and may rise as far as it has to.
+        ridge = inclusion / reach[parts]
+        pull = ridge * (point.potentials - centre)
+        left = choice.by_part(np.abs(target - point.marginal - pull))
+        over = left <= _SETTLED * choice.by_part(np.abs(pull))
+        lost = ~over & (steps >= _INNER_STEPS)
+        reach = np.where(over, np.minimum(_GROWTH * reach, _LONGEST_REACH), reach)
+        reach = np.where(lost, reach / _GROWTH, reach)
+        steps = np.where(over | lost, 0, steps + 1)
+        moving = (over | lost)[parts]
+        centre = np.where(moving, point.potentials, centre)
+        moved = admit(point, target, np.where(moving, 0.0, ridge), centre)
         evaluations += moved is not point
-        inner = _Inner(choice, course.ridge(choice), course.centre)
-        gradient = inner.gradient(moved)
+        centre, ridge = np.where(moving, moved.potentials, centre), inclusion / reach[parts]
+        gradient = _inner(choice, moved, ridge, centre)
         # Parts that are done do not move: a long reach would amplify the rounding of the gradient.
-        open_ = choice.by_part(np.abs(gradient)) > 1e-2 * tol / choice.n_parts
-        gradient = np.where(open_[choice.parts], gradient, 0.0)
-        direction = moved.solve(inner.ridge, gradient)
-        point, spent = _line_search(inner, moved, direction, gradient)
+        open_ = choice.by_part(np.abs(gradient)) > 1e-2 * tol / reach.size
+        gradient = np.where(open_[parts], gradient, 0.0)
+        point, spent = _line_search(choice, moved, gradient, ridge, centre)
         evaluations += spent
     return best, evaluations
 
 
-def _onward(choice: _Choice, point: Point, course: _Course) -> tuple[Point, _Course]:
-    """Move the centres of parts whose inner problem is solved or failed, and admit idle clients.
-
-    While its centre moves, a client is not pulled and may rise as far as it has to.
-    """
-    ridge, parts = course.ridge(choice), choice.parts
-    pull = ridge * (point.potentials - course.centre)
-    left = choice.by_part(np.abs(choice.target - point.marginal - pull))
-    over = left <= _SETTLED * choice.by_part(np.abs(pull))
-    lost = ~over & (course.steps >= _INNER_STEPS)
-    longer = np.minimum(_GROWTH * course.reach, _LONGEST_REACH)
-    reach = np.where(over, longer, np.where(lost, course.reach / _GROWTH, course.reach))
-    steps = np.where(over | lost, 0, course.steps + 1)
-    moving = (over | lost)[parts]
-    centre = np.where(moving, point.potentials, course.centre)
-    ridge = np.where(moving, 0.0, ridge)
-    moved = admit(point, choice.target, ridge, centre)
-    return moved, _Course(np.where(moving, moved.potentials, centre), reach, steps)
-
-
 def _line_search(
-    inner: _Inner, point: Point, direction: Floats, gradient: Floats
+    choice: _Choice, point: Point, gradient: Floats, ridge: Floats, centre: Floats
 ) -> tuple[Point, int]:
-    """Search along the direction, part by part, for where the slope is nearly zero.
-
-    A part whose supports fall into groups, as in a chain, would stop at the first new support of
-    any group. So groups first get step lengths of their own; a search along the resulting direction
-    then corrects for groups that do interact.
-    """
-    parts = inner.choice.parts
-    moved = point.projections.at(point.potentials + direction, point)
-    slope, end = (inner.choice.by_part(direction * at) for at in (gradient, inner.gradient(moved)))
-    spent = 1
-    if np.all(np.abs(end) <= _FLAT * slope):
-        return moved, spent
-    groups = linked(point, moved)
-    if groups.max() >= inner.choice.n_parts:
-        moved, lengths, tried = _lengths(
-            inner, (point, moved), direction, gradient, groups, _GROUP_SEARCH
-        )
-        direction = lengths * direction
-        spent += tried
-    moved, _, tried = _lengths(inner, (point, moved), direction, gradient, parts, _LONGEST_SEARCH)
-    return moved, spent + tried
-
-
-def _lengths(
-    inner: _Inner,
-    ends: tuple[Point, Point],
-    direction: Floats,
-    gradient: Floats,
-    labels: Integers,
-    budget: int,
-) -> tuple[Point, Floats, int]:
-    """Search for one step length per label, starting from the second of the ends, of length one.
+    """Search along the Newton direction, part by part, for where the slope is nearly zero.
 
     Along a direction the slope falls and is piecewise linear, so Newton's method within a bracket
     takes only a few steps.
     """
-    count = int(labels.max()) + 1
-    start, moved = ends
-    slope = total_by(labels, direction * gradient, count)
-    length, low, high = np.ones(count), np.zeros(count), np.full(count, np.inf)
-    for spent in range(budget + 1):
-        end = total_by(labels, direction * inner.gradient(moved), count)
+    direction = point.solve(ridge, gradient)
+    slope = choice.by_part(direction * gradient)
+    length, low, high = np.ones_like(slope), np.zeros_like(slope), np.full_like(slope, np.inf)
+    moved, spent = point, 0
+    while spent < _LONGEST_SEARCH:
+        ahead = point.potentials + length[choice.parts] * direction
+        moved, spent = choice.projections.at(ahead, moved), spent + 1
+        end = choice.by_part(direction * _inner(choice, moved, ridge, centre))
         done = (np.abs(end) <= _FLAT * slope) | (slope <= 0)
-        if done.all() or spent == budget:
+        if done.all():
             break
         low = np.where(~done & (end > 0), length, low)
         high = np.where(~done & (end < 0), length, high)
-        bend = total_by(labels, direction * inner.bend(moved, direction), count)
+        bend = choice.by_part(direction * (moved.product(direction) + ridge * direction))
         step = length + end / np.where(bend > 0, bend, np.inf)
-        middle = np.where(
-            np.isinf(high), 4 * length, (low + np.minimum(high, LARGEST_POTENTIAL)) / 2
-        )
-        within = (step > low) & (step < high)
-        length = np.where(done, length, np.where(within, step, middle))
-        moved = start.projections.at(start.potentials + length[labels] * direction, moved)
-    return moved, length[labels], spent
+        middle = (low + np.minimum(high, LARGEST_POTENTIAL)) / 2
+        middle = np.where(np.isinf(high), 4 * length, middle)
+        length = np.where(done, length, np.where((step > low) & (step < high), step, middle))
+    return moved, spent
+
+
+def _inner(choice: _Choice, point: Point, ridge: Floats, centre: Floats) -> Floats:
+    """Return the gradient of the inner problem: target − marginal − ridge ∘ (x − centre)."""
+    return np.asarray(choice.target - point.marginal - ridge * (point.potentials - centre))
