@@ -28,8 +28,8 @@ LEFT_TO_RIGHT = (
     *("_device", "_columns"),
     *("_simplex", "_incidence", "importance"),
     *("laws", "_exact"),
-    *("certificate", "alignment", "solve", "feasibility", "_accounts"),
-    *("_effective", "online", "soft_online", "selection"),
+    *("certificate", "alignment", "solve", "feasibility"),
+    *("online", "selection"),
     *("rules", "aggregator", "training", "audit", "experiments", "flower", "cli"),
 )
 HEAVY = ("matplotlib", "polars", "flwr", "sklearn", "jax", "ortools", "scipy.optimize")

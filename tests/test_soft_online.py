@@ -1,7 +1,7 @@
-"""The soft online aligner rests at soft alignment's optimum, and resumes exactly."""
+"""With softness the online aligner rests at soft alignment's optimum, for all floats."""
 
-import json
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,21 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedavot as fa
-from fedavot.errors import FileFormatError, OptionError
-from fedavot.soft_online import SoftOnlineAligner
-from sealing import sealed
+from fedavot.errors import OptionError
 from strategies import importances
 
 LAW = fa.IndependentClients([0.9, 0.7, 0.5, 0.3])
 IMPORTANCE = np.array([0.1, 0.2, 0.3, 0.4])
+softly = partial(fa.OnlineAligner, around="equal")
 ROUNDING = 1e-12
 """A few units in the last place of numbers of order one, over some hundred rounds."""
 
 
 def at(potentials, softness, step, importance=IMPORTANCE):
     """Return an aligner that stands at these potentials."""
-    state = SoftOnlineAligner(importance, softness=softness, step=step).state_dict()
-    return SoftOnlineAligner.from_state(state | {"potentials": list(potentials)})
+    return softly(importance, softness=softness, step=step, potentials=potentials)
 
 
 def literal(importance, softness, step, cohorts, plain=None):
@@ -53,7 +51,7 @@ def drawn(seed, n_rounds):
 @pytest.mark.parametrize("around", ["equal", "importance"])
 @pytest.mark.parametrize(("softness", "step"), [(0.1, 2.0), (1.0, 0.3), (50.0, 5.0)])
 def test_the_aligner_takes_the_penaltys_step_implicitly(softness, step, around):
-    aligner = SoftOnlineAligner(IMPORTANCE, softness=softness, step=step, around=around)
+    aligner = softly(IMPORTANCE, softness=softness, step=step, around=around)
     plain = IMPORTANCE if around == "importance" else np.ones(4)
     cohorts = drawn(0, 200)
     found = [aligner.observe(cohort) for cohort in cohorts]
@@ -95,7 +93,7 @@ def test_only_the_optimum_is_at_rest():
 @pytest.mark.parametrize("softness", [0.05, 0.5, 5.0])
 def test_small_steps_approach_the_soft_alignment(softness):
     exact = fa.align(IMPORTANCE, LAW, softness=softness)
-    aligner = SoftOnlineAligner(IMPORTANCE, softness=softness, step=0.02)
+    aligner = softly(IMPORTANCE, softness=softness, step=0.02)
     cohorts = drawn(1, 8000)
     for cohort in cohorts[:2000]:
         aligner.observe(cohort)
@@ -111,7 +109,7 @@ def test_small_steps_approach_the_soft_alignment(softness):
 
 @pytest.mark.parametrize(("around", "plain"), [("equal", np.ones(4)), ("importance", IMPORTANCE)])
 def test_great_softness_tends_to_plain_weights(around, plain):
-    aligner = SoftOnlineAligner(IMPORTANCE, softness=1e6, step=2.0, around=around)
+    aligner = softly(IMPORTANCE, softness=1e6, step=2.0, around=around)
     for cohort in drawn(2, 100):
         weights = aligner.observe(cohort)
         np.testing.assert_allclose(weights, plain[cohort] / plain[cohort].sum(), atol=1e-3)
@@ -119,7 +117,7 @@ def test_great_softness_tends_to_plain_weights(around, plain):
 
 def test_around_the_importance_no_absence_weighs_more_than_the_softness_says():
     softness = 2.0
-    aligner = SoftOnlineAligner([0.5, 0.3, 0.2], softness=softness, step=1.0, around="importance")
+    aligner = softly([0.5, 0.3, 0.2], softness=softness, step=1.0, around="importance")
     for _ in range(500):
         aligner.observe([0, 1])
     ratio = aligner.weights([0, 1, 2]) / [0.5, 0.3, 0.2]
@@ -127,20 +125,9 @@ def test_around_the_importance_no_absence_weighs_more_than_the_softness_says():
     assert np.log(ratio[2] / ratio[0]) == pytest.approx(1 / softness / 0.8, rel=1e-6)
 
 
-def test_a_state_of_an_earlier_version_learns_around_equal_weights(tmp_path):
-    aligner = SoftOnlineAligner(IMPORTANCE, softness=0.5, step=1.0)
-    aligner.observe([0, 2])
-    path = tmp_path / "aligner.json"
-    aligner.save(path)
-    document = json.loads(path.read_text()) | {"version": 2}
-    del document["around"]
-    path.write_text(sealed(document))
-    assert SoftOnlineAligner.load(path).state_dict() == aligner.state_dict()
-
-
 def test_weights_that_are_not_known_are_refused():
     with pytest.raises(OptionError, match="around is 'median'; .*'importance'"):
-        SoftOnlineAligner([0.5, 0.5], softness=1.0, step=1.0, around="median")
+        softly([0.5, 0.5], softness=1.0, step=1.0, around="median")
 
 
 @settings(max_examples=50)
@@ -167,7 +154,7 @@ def test_an_absence_takes_a_potential_towards_the_mean_plus_one_over_the_softnes
 def test_no_absence_by_itself_takes_a_potential_past_the_mean_plus_one_over_the_softness():
     # Among equals the mean of all potentials stands still, whoever is absent.
     softness, step, n_rounds = 0.5, 3.0, 500
-    aligner = SoftOnlineAligner(np.full(3, 1 / 3), softness=softness, step=step)
+    aligner = softly(np.full(3, 1 / 3), softness=softness, step=step)
     found = []
     for _ in range(n_rounds):
         aligner.observe([1, 2])
@@ -183,7 +170,7 @@ EXTREMES = [5e-324, 1e-300, 1e-150, 1.0, 1e100, 1e200, 1.7e308]
 @pytest.mark.parametrize("step", EXTREMES)
 @pytest.mark.parametrize("softness", EXTREMES)
 def test_weights_are_finite_and_saved_for_every_step_and_softness(tmp_path, softness, step):
-    aligner = SoftOnlineAligner(
+    aligner = softly(
         [0.5, 0.3, 0.2 - 1e-12, 1e-12, 0.0],
         softness=softness,
         step=step,
@@ -197,7 +184,7 @@ def test_weights_are_finite_and_saved_for_every_step_and_softness(tmp_path, soft
         if at == 10:
             aligner.join(0.1)
     aligner.save(tmp_path / "aligner.json")
-    loaded = SoftOnlineAligner.load(tmp_path / "aligner.json")
+    loaded = fa.OnlineAligner.load(tmp_path / "aligner.json")
     assert loaded.state_dict() == aligner.state_dict()
 
 
@@ -229,7 +216,7 @@ def exactly(importance, softness, step, cohorts):
 def test_differences_survive_steps_that_dwarf_them(softness, step):
     importance = [0.125, 0.25, 0.25, 0.375]  # binary fractions: their sum is exactly one
     cohorts = [[0, 1], [1, 2, 3], [0], [2, 3], [0, 1, 2, 3]]
-    aligner = SoftOnlineAligner(importance, softness=softness, step=step)
+    aligner = softly(importance, softness=softness, step=step)
     for cohort in cohorts:
         aligner.observe(cohort)
     wanted = exactly(importance, softness, step, cohorts)
@@ -238,10 +225,7 @@ def test_differences_survive_steps_that_dwarf_them(softness, step):
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-11 * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("softness", [0, -1, np.nan])
-def test_softness_that_is_not_positive_is_refused(softness):
-    with pytest.raises(OptionError, match=f"softness is {float(softness)}; .* above 0"):
-        SoftOnlineAligner([0.5, 0.5], softness=softness, step=1.0)
-    state = SoftOnlineAligner([0.5, 0.5], softness=0.1, step=1.0).state_dict()
-    with pytest.raises(FileFormatError, match=f"softness is {float(softness)}"):
-        SoftOnlineAligner.from_state(state | {"softness": softness})
+@pytest.mark.parametrize("softness", [-1, np.nan])
+def test_softness_below_zero_is_refused(softness):
+    with pytest.raises(OptionError, match=f"softness is {float(softness)}; .* at least 0"):
+        fa.OnlineAligner([0.5, 0.5], softness=softness)

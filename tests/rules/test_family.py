@@ -101,8 +101,8 @@ def test_whose_memory_expired_is_new(constants):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: fa.OnlineAligner(cases.P, step=0.7),
-        lambda: fa.SoftOnlineAligner(cases.P, step=0.7, softness=0.5),
+        lambda: fa.OnlineAligner(cases.P, softness=0, step=0.7),
+        lambda: fa.OnlineAligner(cases.P, step=0.7, softness=0.5),
     ],
     ids=["online", "soft"],
 )

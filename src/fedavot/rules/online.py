@@ -13,7 +13,7 @@ Source: docs/theory.md, section 8; `OnlineAligner`.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot.online import STEP, OnlineAligner
+from fedavot.online import EXACT_STEP, OnlineAligner
 from fedavot.rules._known import as_shares
 from fedavot.rules._rule import Asked, Cohorts, Rule, add_updates, trained
 from fedavot.rules.names import RuleName
@@ -22,7 +22,7 @@ from fedavot.rules.names import RuleName
 def fedavot_online(
     importance: ArrayLike,
     *,
-    step: float = STEP,
+    step: float = EXACT_STEP,
     potentials: ArrayLike | None = None,
     bound: float | None = 3.0,
 ) -> Rule:
@@ -38,7 +38,9 @@ def fedavot_online(
     shares = as_shares(importance)
 
     def fresh() -> OnlineAligner:
-        return OnlineAligner(shares, step=step, potentials=potentials, bound=bound)
+        return OnlineAligner(
+            shares, softness=0, step=step, around="equal", potentials=potentials, bound=bound
+        )
 
     fresh()  # bad options are refused here, not when training starts
 

@@ -46,9 +46,8 @@ from fedavot.rules._known import as_converged, as_part, as_shares
 from fedavot.rules._memory import LEARNT, remembering
 from fedavot.rules._rule import Asked, Cohorts, Rule
 from fedavot.rules.names import RuleName
-from fedavot.soft_online import SOFTNESS, STEP, SoftOnlineAligner
 
-Aligner = Alignment | OnlineAligner | SoftOnlineAligner
+Aligner = Alignment | OnlineAligner
 
 DAMPING = 10.0
 """Damping c of a rule that corrects, in rounds."""
@@ -68,7 +67,7 @@ def steady(
     ----------
     importance : array-like of shape (n_clients,), or mapping from name to float
         A distribution over the clients. A mapping needs an alignment with the clients' names.
-    alignment : Alignment, OnlineAligner or SoftOnlineAligner, optional
+    alignment : Alignment or OnlineAligner, optional
         Gives the weights Y of a cohort; learnt as `learner` does if not given. An online aligner
         learns during training, and every seed starts with its own copy. Its importance must be
         this one.
@@ -92,9 +91,9 @@ def steady(
     return remembering(RuleName.STEADY, knows, choose, shares, expires=True, **constants)
 
 
-def learner(importance: Floats) -> SoftOnlineAligner:
+def learner(importance: Floats) -> OnlineAligner:
     """Return the aligner that learns the weights of cohorts as they come."""
-    return SoftOnlineAligner(importance, softness=SOFTNESS, step=STEP, around="importance")
+    return OnlineAligner(importance)
 
 
 def constants_of(
@@ -111,7 +110,7 @@ def constants_of(
 
 def _weighing(alignment: Aligner, importance: Floats) -> Callable[[], Callable[[Integers], Floats]]:
     """Return a function that starts a run: it returns the weights of cohorts as they come."""
-    if not isinstance(alignment, OnlineAligner | SoftOnlineAligner):
+    if not isinstance(alignment, OnlineAligner):
         as_converged(RuleName.STEADY, alignment, allow_unconverged=None)
     if alignment.n_clients != importance.size:
         raise RuleError(
@@ -129,5 +128,5 @@ def _weighing(alignment: Aligner, importance: Floats) -> Callable[[], Callable[[
         )
     if isinstance(alignment, Alignment):
         return lambda: alignment.weights
-    kind, state = type(alignment), alignment.state_dict()
-    return lambda: kind.from_state(state).observe
+    state = alignment.state_dict()
+    return lambda: OnlineAligner.from_state(state).observe
