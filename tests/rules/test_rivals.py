@@ -9,9 +9,7 @@ from points import EXACT, choose, run_points, start_at_zero
 
 import fedavot as fa
 from fedavot import rules, training
-from fedavot.rules.afl import onto_simplex
-from fedavot.rules.f3ast import most_owed
-from fedavot.rules.fedau import Intervals
+from fedavot.rules.fairness import onto_simplex
 
 UNEVEN = np.array([0.3, 0.1, 0.25, 0.2, 0.15])
 
@@ -44,22 +42,23 @@ def test_fedau_weights_a_short_history_as_worked_by_hand():
 @pytest.mark.parametrize("cutoff", [None, 4])
 def test_fedau_estimates_the_inverse_of_the_inclusion_probability(cutoff):
     chances, rounds = np.array([0.15, 0.5, 0.9, 1.0]), 20_000
-    rng, intervals = np.random.default_rng(5), Intervals(4, cutoff)
-    for present in rng.random((rounds, 4)) < chances:
-        intervals.observe(np.flatnonzero(present))
+    present = np.random.default_rng(5).random((rounds, 4)) < chances
+    cohorts = [np.flatnonzero(row) for row in present]
+    *_, last = choose(rules.fedau(np.full(4, 0.25), cutoff=cutoff), *cohorts, range(4))
     missed = 0.0 if cutoff is None else (1 - chances) ** cutoff
     # A mean of at least π·rounds intervals, each of deviation below 1/π: four of its deviations.
     room = 4 / np.sqrt(chances * rounds) / chances
-    assert (np.abs(intervals.mean - (1 - missed) / chances) <= room).all()
+    assert (np.abs(4 * last.weights - (1 - missed) / chances) <= room).all()
 
 
 @given(st.lists(st.sets(st.integers(0, 3)), max_size=40), st.integers(1, 8))
 def test_fedau_intervals_are_means_of_a_list_kept_by_hand(sets, cutoff):
-    intervals, kept = Intervals(4, cutoff), formulas.FedAU(np.ones(4), cutoff)
-    for cohort in sets:
-        np.testing.assert_allclose(intervals.mean, kept.weights(range(4)), rtol=EXACT)
-        intervals.observe(np.array(sorted(cohort), dtype=np.int64))
-        kept.observe(cohort)
+    by_hand, cohorts = formulas.FedAU(np.full(4, 0.25), cutoff), [sorted(each) for each in sets]
+    asked = choose(rules.fedau(np.full(4, 0.25), cutoff=cutoff), *cohorts)
+    for cohort, (members, weights) in zip(cohorts, asked, strict=True):
+        assert members.tolist() == cohort
+        np.testing.assert_allclose(weights, np.array(by_hand.weights(cohort)), rtol=EXACT)
+        by_hand.observe(cohort)
 
 
 def test_f3ast_asks_and_weighs_as_worked_by_hand():
@@ -75,18 +74,21 @@ def test_f3ast_asks_and_weighs_as_worked_by_hand():
     np.testing.assert_allclose(third.weights, [0.1 / 0.5625])
 
 
-def test_f3ast_asks_the_one_most_owed():
+def test_f3ast_asks_the_one_furthest_behind():
     rule = rules.f3ast([0.4, 0.3, 0.2, 0.1], cohort_size=1, smoothing=0.5)
     asked = choose(rule, *[[0, 1, 2, 3]] * 3)
     assert [int(one.members[0]) for one in asked] == [0, 1, 2]
 
 
-@given(st.lists(st.floats(0, 10), min_size=1, max_size=8), st.integers(1, 9))
-def test_f3ast_leaves_out_nobody_who_is_owed_more(ratios, size):
-    places = most_owed(np.array(ratios), size)
-    assert places.size == min(size, len(ratios))
-    left = np.delete(np.array(ratios), places)
-    assert not left.size or left.max() <= np.array(ratios)[places].min()
+@given(st.lists(st.integers(0, 10), min_size=1, max_size=8).filter(any), st.data())
+def test_f3ast_leaves_out_nobody_who_is_further_behind(amounts, data):
+    shares, size = np.array(amounts) / sum(amounts), data.draw(st.integers(1, len(amounts)))
+    rule = rules.f3ast(shares, cohort_size=size)
+    # All rates are alike in the first round, so that those with the most importance are asked.
+    (asked,) = choose(rule, range(len(amounts)))
+    left = np.delete(shares, asked.members)
+    assert asked.members.size <= size
+    assert not left.size or left.max() <= shares[asked.members].min()
 
 
 def test_f3ast_weights_are_bounded_by_importance_over_smoothing():

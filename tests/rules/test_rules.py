@@ -229,7 +229,7 @@ def test_rules_refuse_what_they_cannot_use():
         rules.fedau(EVEN, cutoff=0)
     with pytest.raises(OptionError, match="size is 0; it must be at least 1"):
         rules.f3ast(EVEN, cohort_size=0)
-    with pytest.raises(OptionError, match="smoothing is 1.5; it must be above 0 and at most 1"):
+    with pytest.raises(OptionError, match="smoothing is 1.5; it must be from 0 to 1"):
         rules.f3ast(EVEN, smoothing=1.5)
     with pytest.raises(OptionError, match="smoothing is 0.0; it must be finite and above 0"):
         rules.f3ast(EVEN, smoothing=0.0)

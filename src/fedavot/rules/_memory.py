@@ -34,12 +34,9 @@ from fedavot.rules._history import (
     tilt_evidence,
     trust,
 )
-from fedavot.rules._rule import (
-    Choose,
+from fedavot.rules._rule import Choose, Report, Rule, State
+from fedavot.rules._trees import (
     Params,
-    Report,
-    Rule,
-    State,
     along,
     minus,
     one_each,
@@ -51,7 +48,6 @@ from fedavot.rules._rule import (
     weighted,
     zeros_like,
 )
-from fedavot.rules.names import RuleName
 
 LEARNT = float("nan")
 """The trust of a rule that learns it, and its tilt."""
@@ -86,7 +82,7 @@ class Memory(NamedTuple):
 
 
 def remembering(
-    name: RuleName, knows: str, choose: Choose, importance: Floats, **constants: Any
+    name: str, knows: str, choose: Choose, importance: Floats, **constants: Any
 ) -> Rule:
     """Return a rule of the family, with the constants of `empty_memory`."""
     corrects = constants.get("correction", 0.0) != 0.0

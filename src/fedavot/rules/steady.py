@@ -42,10 +42,9 @@ from fedavot._clients import Clients
 from fedavot.alignment import Alignment
 from fedavot.errors import RuleError
 from fedavot.online import OnlineAligner
-from fedavot.rules._known import as_converged, as_part, as_shares
+from fedavot.rules._inputs import as_converged, as_part, as_shares
 from fedavot.rules._memory import LEARNT, remembering
 from fedavot.rules._rule import Asked, Cohorts, Rule
-from fedavot.rules.names import RuleName
 
 Aligner = Alignment | OnlineAligner
 
@@ -88,7 +87,7 @@ def steady(
         return [Asked(cohort, weigh(cohort) if cohort.size else np.zeros(0)) for cohort in counted]
 
     knows = "importance, availability law" if isinstance(alignment, Alignment) else "importance"
-    return remembering(RuleName.STEADY, knows, choose, shares, expires=True, **constants)
+    return remembering("fedavot-steady", knows, choose, shares, expires=True, **constants)
 
 
 def learner(importance: Floats) -> OnlineAligner:
@@ -111,7 +110,7 @@ def constants_of(
 def _weighing(alignment: Aligner, importance: Floats) -> Callable[[], Callable[[Integers], Floats]]:
     """Return a function that starts a run: it returns the weights of cohorts as they come."""
     if not isinstance(alignment, OnlineAligner):
-        as_converged(RuleName.STEADY, alignment, allow_unconverged=None)
+        as_converged("fedavot-steady", alignment, allow_unconverged=None)
     if alignment.n_clients != importance.size:
         raise RuleError(
             f"the alignment has {alignment.n_clients} clients, but importance has "
