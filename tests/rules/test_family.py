@@ -15,7 +15,7 @@ import fedavot as fa
 from fedavot import rules, training
 from fedavot.rules import RuleName
 from fedavot.rules._memory import remembering
-from fedavot.rules._rule import by_cohort
+from fedavot.rules._weights import by_cohort
 
 AGREE = 1e-10
 """Room for the rounding of thirty rounds; models are of order one."""

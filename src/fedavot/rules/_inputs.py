@@ -85,7 +85,7 @@ def as_converged(
             "or use fedavot-online, which needs no law"
         )
     if alignment.status is Status.UNCONVERGED and not allow_unconverged:
-        times = "1 iteration" if alignment.iterations == 1 else f"{alignment.iterations} iterations"
+        times = f"{alignment.iterations} iteration{'s' * (alignment.iterations != 1)}"
         allow = "" if allow_unconverged is None else "; or pass allow_unconverged=True"
         raise RuleError(
             f"rule {rule!r} was given an alignment that did not converge (residual "

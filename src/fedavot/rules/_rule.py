@@ -151,67 +151,9 @@ class Rule:
         return not (self.needs_losses or self.remembers)
 
 
-REMEMBERED = 1 << 20
-"""Number of entries of cohorts whose weights a rule caches, if all are as large as the last."""
-
-
-def by_cohort(weigh: Callable[[Integers], Floats]) -> Choose:
-    """Return a choice that asks the members of positive weight, independently of earlier rounds.
-
-    Parameters
-    ----------
-    weigh : function of a cohort
-        Returns its members' weights, in order. Weights of repeated cohorts, also in another run,
-        are not recomputed, unless more than `REMEMBERED` came in between.
-    """
-    asked: dict[bytes, Asked] = {}
-
-    def ask(cohort: Integers) -> Asked:
-        key = cohort.tobytes()
-        if key not in asked:
-            if len(asked) * cohort.size >= REMEMBERED:
-                asked.clear()
-            asked[key] = trained(cohort, weigh(cohort) if cohort.size else np.zeros(0))
-        return asked[key]
-
-    return lambda cohorts, rng: [ask(cohort) for cohort in cohorts]
-
-
-def equal_weights(cohort: Integers) -> Floats:
-    """Return 1/|S| for every member, shape (n_members,)."""
-    return np.full(cohort.size, 1.0 / cohort.size)
-
-
-def scaled_importance(shares: Floats) -> Callable[[Integers], Floats]:
-    """Return weights N p_i/|S|: p on average, if clients take part equally often."""
-    return lambda cohort: shares.size / cohort.size * shares[cohort]
-
-
-def trained(members: Integers, weights: Floats) -> Asked:
-    """Leave out the members whose weight is zero, as their updates would not be used."""
-    counted = weights != 0
-    return Asked(members[counted], weights[counted])
-
-
 def add_updates(params: Params, state: State, report: Report) -> tuple[Params, State]:
     """Aggregate without memory: θ ← θ + Σ w_i Δ_i.
 
     If the weights sum to one, this is Σ w_i θ_i.
     """
     return plus(params, weighted(report.weights, report.updates)), state
-
-
-def weighing(
-    name: str,
-    shares: Floats,
-    weigh: Callable[[Integers], Floats] | None = None,
-    aggregate: Aggregate = add_updates,
-    init: Callable[[Params, int], State] = no_state,
-    *,
-    knows: str = "importance",
-    stores: str = "nothing",
-    **parts: Any,
-) -> Rule:
-    """Return a rule that weights every cohort by itself, by the clients' shares by default."""
-    choose = by_cohort(weigh or shares.take)
-    return Rule(name, knows, stores, choose, aggregate, init, n_clients=shares.size, **parts)

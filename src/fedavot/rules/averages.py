@@ -54,18 +54,9 @@ from numpy.typing import ArrayLike
 import fedavot.rules._trees as tree
 from fedavot._checks import Floats, as_amount
 from fedavot.rules._inputs import as_shares
-from fedavot.rules._rule import (
-    Report,
-    Rule,
-    State,
-    add_updates,
-    by_cohort,
-    equal_weights,
-    scaled_importance,
-    trained,
-    weighing,
-)
+from fedavot.rules._rule import Report, Rule, State, add_updates
 from fedavot.rules._trees import Params, jnp
+from fedavot.rules._weights import by_cohort, equal_weights, scaled_importance, trained, weighing
 
 
 def full(importance: ArrayLike) -> Rule:

@@ -44,8 +44,9 @@ from numpy.typing import ArrayLike
 import fedavot.rules._trees as tree
 from fedavot._checks import as_amount
 from fedavot.rules._inputs import as_shares
-from fedavot.rules._rule import Report, Rule, State, by_cohort, equal_weights, weighing
+from fedavot.rules._rule import Report, Rule, State
 from fedavot.rules._trees import Params, jax, jnp
+from fedavot.rules._weights import by_cohort, equal_weights, weighing
 
 LEAST_LOSS = 1e-10
 """Replaces a loss of zero, for which f^{q−1} is infinite if q < 1."""

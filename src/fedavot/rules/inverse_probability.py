@@ -60,7 +60,8 @@ from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers, as_amount, as_size
 from fedavot.rules._inputs import as_part, as_shares, inverse_inclusion
-from fedavot.rules._rule import Asked, Cohorts, Rule, trained, weighing
+from fedavot.rules._rule import Asked, Cohorts, Rule
+from fedavot.rules._weights import trained, weighing
 from fedavot.rules.averages import normalised
 
 KNOWN = "importance, inclusion probabilities"

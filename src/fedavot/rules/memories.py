@@ -93,10 +93,9 @@ from numpy.typing import ArrayLike
 import fedavot.rules._trees as tree
 from fedavot.rules._inputs import as_part, as_shares, inverse_inclusion
 from fedavot.rules._memory import aggregate, remembering
-from fedavot.rules._rule import Report, Rule, State, by_cohort, scaled_importance, weighing
+from fedavot.rules._rule import Report, Rule, State
 from fedavot.rules._trees import Params, jnp
-
-ON_CLIENTS = "one model per client, on the client"
+from fedavot.rules._weights import ON_CLIENTS, by_cohort, scaled_importance, weighing
 
 
 def mifa(importance: ArrayLike) -> Rule:

@@ -88,11 +88,7 @@ class Known:
         return align(self.shares, self.law, **options) if options else self.entropic
 
 
-_TAKES: dict[str, Callable[[Known], Any]] = {
-    "known": lambda known: known,
-    "importance": lambda known: known.shares,
-    "inclusion": lambda known: known.chances,
-}
+_PARTS = {"importance": "shares", "inclusion": "chances"}
 """What functions take from what is known, by the names of their parameters, in order."""
 
 
@@ -228,7 +224,8 @@ def build(name: str, known: Known, **options: Any) -> Rule:
             "rules.Known(importance) where the law is not known"
         )
     own = dict(inspect.signature(rule.make).parameters)
-    takes = [part for name, part in _TAKES.items() if own.pop(name, None)]
+    taken = [known] if own.pop("known", None) else []
+    parts = [part for name, part in _PARTS.items() if own.pop(name, None)]
     names = list(dict.fromkeys([*own, *_SERVER]))
     for option in options:
         if option not in names:
@@ -242,7 +239,7 @@ def build(name: str, known: Known, **options: Any) -> Rule:
             raise RuleError(f"rule {rule.value!r} needs the option {option!r}; add {option}=...")
     used = [name for name in _SERVER if name in options and name not in own]
     server = {_SERVER[name]: options.pop(name) for name in used}
-    made = rule.make(*(part(known) for part in takes), **options)
+    made = rule.make(*taken, *(getattr(known, part) for part in parts), **options)
     return with_server(made, **server) if server else made
 
 

@@ -62,7 +62,6 @@ class Adam(NamedTuple):
 
 
 Optimise = Callable[[Params, Params, Any], tuple[Params, Any]]
-"""A function of the model, its change and the optimiser, to the next model and optimiser."""
 
 
 def with_server(rule: Rule, *, step: float = 1.0, momentum: float = 0.0) -> Rule:

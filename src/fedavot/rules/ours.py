@@ -41,7 +41,8 @@ from fedavot._checks import Integers, as_size
 from fedavot.alignment import Alignment
 from fedavot.online import EXACT_STEP, OnlineAligner
 from fedavot.rules._inputs import as_converged, as_shares
-from fedavot.rules._rule import Asked, Cohorts, Rule, trained, weighing
+from fedavot.rules._rule import Asked, Cohorts, Rule
+from fedavot.rules._weights import trained, weighing
 from fedavot.selection import select
 
 LAW = "importance, availability law"

@@ -76,6 +76,7 @@ Source: Xiang, Ioannidis, Yeh, Joe-Wong & Su, *Efficient federated learning agai
 and non-stationary client unavailability*, NeurIPS 2024, Algorithm 1, and its program.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -85,17 +86,9 @@ from numpy.typing import ArrayLike
 import fedavot.rules._trees as tree
 from fedavot._checks import as_amount, as_size
 from fedavot.rules._inputs import as_shares
-from fedavot.rules._rule import (
-    Report,
-    Rule,
-    State,
-    add_updates,
-    by_cohort,
-    equal_weights,
-    scaled_importance,
-    weighing,
-)
+from fedavot.rules._rule import Report, Rule, State, add_updates
 from fedavot.rules._trees import Params, jax, jnp
+from fedavot.rules._weights import ON_CLIENTS, by_cohort, equal_weights, scaled_importance, weighing
 
 
 class Period(NamedTuple):
@@ -191,16 +184,9 @@ def amplified_scaffold(
         own, first = tree.one_each(params, n_clients), begin(params, n_clients)
         return PeriodControls(amounts, own, first.change, own, counts, first)
 
-    return weighing(
-        "amplified-scaffold",
-        shares,
-        scaled_importance(shares),
-        renew_period,
-        init,
-        stores="two models per client, on the client",
-        correct=common_less_own,
-        remembers=True,
-    )
+    stores, weigh = "two models per client, on the client", scaled_importance(shares)
+    rule = weighing("amplified-scaffold", shares, weigh, renew_period, init, stores=stores)
+    return dataclasses.replace(rule, correct=common_less_own, remembers=True)
 
 
 def common_less_own(params: Params, state: State, client: Any) -> Params:
@@ -362,17 +348,9 @@ def fedawe(*, clip: float | None = None, mean: bool = False, server_step: float 
         constants = tree.arrays(params, size, most)
         return Clocks(_repeated(params, n_clients), waited, nobody, *constants)
 
-    return Rule(
-        "fedawe",
-        "nothing",
-        "one model per client, on the client",
-        by_cohort(equal_weights),
-        mean_of_all if mean else average_echoes,
-        init,
-        start_from_own if mean else start,
-        remembers=True,
-        moves=False,
-    )
+    aggregate, begin = (mean_of_all, start_from_own) if mean else (average_echoes, start)
+    parts = (by_cohort(equal_weights), aggregate, init, begin)
+    return Rule("fedawe", "nothing", ON_CLIENTS, *parts, remembers=True, moves=False)
 
 
 def start(params: Params, state: State, client: Any) -> Params:
