@@ -5,13 +5,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from points import EXACT, choose, run_points, start_at_zero
+from points import EXACT, UNEVEN, choose, run_points, start_at_zero
 
 import fedavot as fa
 from fedavot import rules, training
 from fedavot.rules.fairness import onto_simplex
-
-UNEVEN = np.array([0.3, 0.1, 0.25, 0.2, 0.15])
 
 
 def test_fedau_weights_a_short_history_as_worked_by_hand():
