@@ -290,6 +290,8 @@ def test_a_bad_call_is_refused_and_changes_nothing(make, method, arguments, erro
     [
         ({"totals": "absent"}, "the checkpoint has no 'totals'"),
         ({"totals": [0.5]}, "totals has 1 entries, but there are 2 clients"),
+        ({"rounds": 2}, "owed must be at least 0 and sum to the number of rounds"),
+        ({"totals": [-0.5, 0.5]}, "totals must be at least 0"),
         ({"totals": [0.0, "high"]}, "totals must be a sequence of numbers"),
         ({"importance": [0.5, 0.6]}, "the checkpoint was not written by save: importance sums to"),
         ({"step": "high"}, "step must be a number, found 'high'"),

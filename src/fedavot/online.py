@@ -52,6 +52,7 @@ from numpy.typing import ArrayLike
 
 from fedavot._checks import (
     LARGEST_POTENTIAL,
+    SUM_SLACK,
     Floats,
     Integers,
     as_amount,
@@ -406,10 +407,14 @@ class OnlineAligner:
             options = {name: content[name] for name in names}
             aligner = cls(content["importance"], clients=content.get("clients"), **options)
             aligner._rounds = as_size(content["rounds"], what="rounds", low=0)
-            aligner._reports = content.get("reports", 0)
+            aligner._reports = as_size(content.get("reports", 0), what="reports", low=0)
             for name in _SOFT if aligner._softness else _EXACT:
                 array = _as_finite(content[name], aligner.n_clients, what=name)
                 setattr(aligner, f"_{name}", array.astype(bool) if name == "aside" else array)
+            for name, sums in (("owed", aligner._owed), ("totals", aligner._totals)):
+                off = abs(sums.sum() - aligner._rounds)
+                if not ((sums >= 0).all() and off <= SUM_SLACK * aligner._rounds):
+                    raise OptionError(f"{name} must be at least 0 and sum to the number of rounds")
         except KeyError as cause:
             raise FileFormatError(f"{source} has no {cause}; it was not written by save") from None
         except InputError as cause:
