@@ -62,7 +62,11 @@ def test_what_it_hands_out_cannot_change_it(make):
     aligner = make([0.5, 0.5])
     aligner.observe([0])
     before, state = text_of(aligner), aligner.state_dict(arrays=True)
-    for array in (*(getattr(aligner, name) for name in HISTORY), state["totals"], state["learnt"]):
+    for array in (
+        *(getattr(aligner, name) for name in HISTORY),
+        state["totals"],
+        state["potentials"],
+    ):
         array[:] = 7.0
     assert text_of(aligner) == before
 

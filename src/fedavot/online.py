@@ -79,8 +79,8 @@ LEAST_ACTIVE = 1e-6
 """Least importance that counts as not set aside: others are owed at most a million times theirs."""
 
 _FORMAT, _VERSION = "fedavot-online-aligner", 3
-_SOFT = ("importance", "learnt", "owed", "totals")
-_EXACT = (*_SOFT, "start", "credit", "aside")
+_SOFT = ("importance", "potentials", "owed", "totals")
+_EXACT = (*_SOFT, "start", "credit", "absentees")
 
 
 class OnlineAligner:
@@ -146,9 +146,9 @@ class OnlineAligner:
         self._bound = min(max(limit, least), LARGEST_POTENTIAL) if limit < np.inf else limit
         first = np.zeros(count) if potentials is None else potentials
         self._start = _within_reach(_as_finite(first, count, what="potentials"))
-        # The potentials are what was learnt and what the present absence has added to that.
-        self._learnt, self._credit = self._start.copy(), np.zeros(count)
-        self._aside = np.zeros(count, dtype=bool)
+        # Effective potentials are these and what the present absence has added, the credit.
+        self._potentials, self._credit = self._start.copy(), np.zeros(count)
+        self._absentees = np.zeros(count, dtype=bool)
         # Number of rounds, and of reports since clients at the bound were last set aside.
         self._rounds, self._reports = 0, 0
         self._owed, self._totals = np.zeros(count), np.zeros(count)
@@ -208,7 +208,7 @@ class OnlineAligner:
         They are then initial + step · (owed − rounds · realised).
         """
         if self._softness:
-            return self._learnt.copy()
+            return self._potentials.copy()
         with np.errstate(over="ignore"):
             return _within_reach(self._start + self._step * (self._owed - self._totals))
 
@@ -259,13 +259,13 @@ class OnlineAligner:
         self._rounds += 1
         self._owed += self._importance
         self._totals[members] += shares
-        self._aside[members] = False
-        active = self._importance[~self._aside].sum() if self._aside.any() else 1.0
+        self._absentees[members] = False
+        active = self._importance[~self._absentees].sum() if self._absentees.any() else 1.0
         excess = self._importance / max(active, LEAST_ACTIVE)
         excess[members] -= shares
         with np.errstate(over="ignore", divide="ignore"):
             if self._softness:
-                self._learnt = self._softly_moved(excess)
+                self._potentials = self._softly_moved(excess)
             else:
                 self._move(members, self._step * excess)
         return shares
@@ -294,8 +294,8 @@ class OnlineAligner:
         ndarray of int64, shape (n_new,)
             Indices of the new clients.
         """
-        several = np.array([importance]) if np.isscalar(importance) else importance
-        shares = as_floats(several, what="importance", error=ImportanceError)
+        amounts = np.array([importance]) if np.isscalar(importance) else importance
+        shares = as_floats(amounts, what="importance", error=ImportanceError)
         total = float(shares.sum())
         if not (total < 1.0 and (shares >= 0).all()):
             raise ImportanceError(
@@ -304,14 +304,14 @@ class OnlineAligner:
             )
         everyone = self._clients.joined(shares.size, clients)
         if potentials is None:
-            mean = _dot(self._importance, self._learnt + self._credit)
+            mean = _dot(self._importance, self._potentials + self._credit)
             start = np.full(shares.size, _within_reach(mean))
         else:
             start = _within_reach(_as_finite(potentials, shares.size, what="potentials"))
         self._clients = everyone
         self._importance = np.concatenate([self._importance * (1.0 - total), shares])
-        self._start, self._learnt = (
-            np.concatenate([array, start]) for array in (self._start, self._learnt)
+        self._start, self._potentials = (
+            np.concatenate([array, start]) for array in (self._start, self._potentials)
         )
         self._credit, self._owed, self._totals = (
             np.pad(array, (0, shares.size)) for array in (self._credit, self._owed, self._totals)
@@ -338,7 +338,7 @@ class OnlineAligner:
         change = _as_finite(change, self.n_clients, what="added")
         self._importance = shares
         self._start = _within_reach(self._start + change)
-        self._learnt = _within_reach(self._learnt + change)
+        self._potentials = _within_reach(self._potentials + change)
         self._set_aside()
 
     def leave(self, clients: Members) -> None:
@@ -410,7 +410,7 @@ class OnlineAligner:
             aligner._reports = as_size(content.get("reports", 0), what="reports", low=0)
             for name in _SOFT if aligner._softness else _EXACT:
                 array = _as_finite(content[name], aligner.n_clients, what=name)
-                setattr(aligner, f"_{name}", array.astype(bool) if name == "aside" else array)
+                setattr(aligner, f"_{name}", array.astype(bool) if name == "absentees" else array)
             for name, sums in (("owed", aligner._owed), ("totals", aligner._totals)):
                 off = abs(sums.sum() - aligner._rounds)
                 if not ((sums >= 0).all() and off <= SUM_SLACK * aligner._rounds):
@@ -423,7 +423,7 @@ class OnlineAligner:
 
     def _effective(self, members: Integers) -> Floats:
         """Return the potentials that determine the weights of some clients."""
-        potentials = _within_reach(self._learnt[members] + self._credit[members])
+        potentials = _within_reach(self._potentials[members] + self._credit[members])
         if self._around == "equal":
             return potentials
         # 0 for clients of importance 0, whose potential is never used.
@@ -437,8 +437,8 @@ class OnlineAligner:
 
     def _move(self, members: Integers, rise: Floats) -> None:
         """Move the members' potentials, and add to the absences of the others up to the bound."""
-        here = self._learnt[members] + self._credit[members]
-        self._learnt[members] = _within_reach(here + rise[members])
+        here = self._potentials[members] + self._credit[members]
+        self._potentials[members] = _within_reach(here + rise[members])
         self._credit = np.minimum(self._credit + rise, min(self._bound, LARGEST_POTENTIAL))
         self._credit[members] = 0.0
         self._reports += members.size
@@ -447,11 +447,11 @@ class OnlineAligner:
 
     def _set_aside(self) -> None:
         """Set aside the clients whose absence has reached the bound."""
-        self._aside, self._reports = self._credit >= self._bound, 0
+        self._absentees, self._reports = self._credit >= self._bound, 0
 
     def _softly_moved(self, excess: Floats) -> Floats:
         """Return the potentials after a soft step along importance minus weights given."""
-        importance, x = self._importance, self._learnt
+        importance, x = self._importance, self._potentials
         # In this order, an importance of 0 is not multiplied by infinity.
         drag = 1.0 + self._step * importance * self._softness
         gain = 1.0 / (1.0 / self._step + self._softness * importance)

@@ -66,6 +66,6 @@ def weighing(
 
     It knows the importance and stores nothing, unless ``parts`` say otherwise.
     """
-    given = {"knows": "importance", "stores": "nothing", "n_clients": shares.size, **parts}
+    fields = {"knows": "importance", "stores": "nothing", "n_clients": shares.size, **parts}
     choose = by_cohort(weigh or shares.take)
-    return Rule(name, choose=choose, aggregate=aggregate, init=init, **given)
+    return Rule(name, choose=choose, aggregate=aggregate, init=init, **fields)

@@ -224,8 +224,8 @@ def build(name: str, known: Known, **options: Any) -> Rule:
             "rules.Known(importance) where the law is not known"
         )
     own = dict(inspect.signature(rule.make).parameters)
-    taken = [known] if own.pop("known", None) else []
-    parts = [part for name, part in _PARTS.items() if own.pop(name, None)]
+    inputs: list[Any] = [known] if own.pop("known", None) else []
+    inputs += [getattr(known, part) for name, part in _PARTS.items() if own.pop(name, None)]
     names = list(dict.fromkeys([*own, *_SERVER]))
     for option in options:
         if option not in names:
@@ -237,10 +237,10 @@ def build(name: str, known: Known, **options: Any) -> Rule:
     for option, parameter in own.items():
         if parameter.default is parameter.empty and option not in options:
             raise RuleError(f"rule {rule.value!r} needs the option {option!r}; add {option}=...")
-    used = [name for name in _SERVER if name in options and name not in own]
-    server = {_SERVER[name]: options.pop(name) for name in used}
-    made = rule.make(*taken, *(getattr(known, part) for part in parts), **options)
-    return with_server(made, **server) if server else made
+    outer = [name for name in _SERVER if name in options and name not in own]
+    server = {_SERVER[name]: options.pop(name) for name in outer}
+    inner = rule.make(*inputs, **options)
+    return with_server(inner, **server) if server else inner
 
 
 def as_rule_name(name: Any) -> RuleName:
