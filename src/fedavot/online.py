@@ -65,7 +65,8 @@ from fedavot._checks import (
 from fedavot._clients import Clients, Members, in_client_order
 from fedavot._files import PathLike, read_document, write_document
 from fedavot._simplex import level_weights
-from fedavot.errors import CohortError, FileFormatError, ImportanceError, InputError, OptionError
+from fedavot._state import as_finite, reading_state
+from fedavot.errors import CohortError, ImportanceError, OptionError
 
 SOFTNESS, STEP = 2.0, 1.0
 """Default softness ρ, and step η with softness: the smallest softness that trained worse than the
@@ -145,7 +146,7 @@ class OnlineAligner:
         limit = np.inf if bound is None else as_amount(bound, what="bound", positive=True)
         self._bound = min(max(limit, least), LARGEST_POTENTIAL) if limit < np.inf else limit
         first = np.zeros(count) if potentials is None else potentials
-        self._start = _within_reach(_as_finite(first, count, what="potentials"))
+        self._start = _within_reach(as_finite(first, count, what="potentials"))
         # Effective potentials are these and what the present absence has added, the credit.
         self._potentials, self._credit = self._start.copy(), np.zeros(count)
         self._absentees = np.zeros(count, dtype=bool)
@@ -307,7 +308,7 @@ class OnlineAligner:
             mean = _dot(self._importance, self._potentials + self._credit)
             start = np.full(shares.size, _within_reach(mean))
         else:
-            start = _within_reach(_as_finite(potentials, shares.size, what="potentials"))
+            start = _within_reach(as_finite(potentials, shares.size, what="potentials"))
         self._clients = everyone
         self._importance = np.concatenate([self._importance * (1.0 - total), shares])
         self._start, self._potentials = (
@@ -335,7 +336,7 @@ class OnlineAligner:
                 f"importance has {shares.size} entries, but there are {self.n_clients} clients"
             )
         change = np.zeros(shares.size) if added is None else added
-        change = _as_finite(change, self.n_clients, what="added")
+        change = as_finite(change, self.n_clients, what="added")
         self._importance = shares
         self._start = _within_reach(self._start + change)
         self._potentials = _within_reach(self._potentials + change)
@@ -400,25 +401,21 @@ class OnlineAligner:
         source : str
             Where the state comes from, for messages.
         """
-        if not isinstance(content, Mapping):
-            raise FileFormatError(f"{source} must be a mapping, found {shown(content)}")
-        try:
+        with reading_state(source):
+            if not isinstance(content, Mapping):
+                raise OptionError(f"it must be a mapping, found {shown(content)}")
             names = ("softness", "step", "around", *([] if content["softness"] else ["bound"]))
             options = {name: content[name] for name in names}
             aligner = cls(content["importance"], clients=content.get("clients"), **options)
             aligner._rounds = as_size(content["rounds"], what="rounds", low=0)
             aligner._reports = as_size(content.get("reports", 0), what="reports", low=0)
             for name in _SOFT if aligner._softness else _EXACT:
-                array = _as_finite(content[name], aligner.n_clients, what=name)
+                array = as_finite(content[name], aligner.n_clients, what=name)
                 setattr(aligner, f"_{name}", array.astype(bool) if name == "absentees" else array)
             for name, sums in (("owed", aligner._owed), ("totals", aligner._totals)):
                 off = abs(sums.sum() - aligner._rounds)
                 if not ((sums >= 0).all() and off <= SUM_SLACK * aligner._rounds):
                     raise OptionError(f"{name} must be at least 0 and sum to the number of rounds")
-        except KeyError as cause:
-            raise FileFormatError(f"{source} has no {cause}; it was not written by save") from None
-        except InputError as cause:
-            raise FileFormatError(f"{source} was not written by save: {cause}") from None
         return aligner
 
     def _effective(self, members: Integers) -> Floats:
@@ -469,17 +466,6 @@ class OnlineAligner:
 
 def _as_importance(importance: ArrayLike) -> Floats:
     return as_distribution(importance, what="importance", item="client", error=ImportanceError)
-
-
-def _as_finite(values: ArrayLike, n_clients: int, *, what: str) -> Floats:
-    """Return one finite number per client."""
-    array = as_floats(values, what=what, error=OptionError)
-    if array.size != n_clients:
-        raise OptionError(f"{what} has {array.size} entries, but there are {n_clients} clients")
-    bad = np.flatnonzero(~np.isfinite(array))
-    if bad.size:
-        raise OptionError(f"{what} of client {bad[0]} is {array[bad[0]]}; it must be finite")
-    return array.copy()
 
 
 def _within_reach(potentials: ArrayLike) -> Floats:

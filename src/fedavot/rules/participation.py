@@ -200,7 +200,7 @@ def renew_period(params: Params, state: State, report: Report) -> tuple[Params, 
     raw = tree.scaled(-1.0 / (report.local_steps * report.step), report.updates)
     gradients = tree.plus(raw, tree.minus(tree.pick(state.own, members), state.common))
     sums = tree.each(
-        lambda all, rows: all.at[members].add(rows, mode="drop"), state.sums, gradients
+        lambda rows, new: rows.at[members].add(new, mode="drop"), state.sums, gradients
     )
     counts = state.counts.at[members].add(1.0, mode="drop")
     moved, period, ended = _amplified(params, add_updates(params, (), report)[0], state.period)
