@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from points import EXACT, TARGETS, run_points, start_at_zero
+from points import EXACT, TARGETS, curved_task, run_points
 from points import UNEVEN as P
 
 from fedavot import rules, training
@@ -52,13 +52,8 @@ def test_a_period_ends_at_its_start_plus_its_amplified_changes():
 
 def test_control_variates_of_periods_remove_client_drift():
     # Unequal curvatures and many local steps, the clients in turns: periods of two rounds.
-    def curved(params, batch):
-        return (batch[..., 0] * (params - batch[..., 1]) ** 2).mean()
-
-    data = np.array([[[1.0, 0.0]], [[4.0, 1.0]]])
-    task = training.Task("curved", data, curved, start_at_zero)
     turns = [np.array([number % 2]) for number in range(1000)]
-    problem = training.Problem(task, [0.5, 0.5], lambda rng, rounds: turns)
+    problem = training.Problem(curved_task(), [0.5, 0.5], lambda rng, rounds: turns)
     plan = training.Training(1000, training.constant(0.01), local_steps=8, record_every=1000)
     ends = {
         build: training.train(problem, build([0.5, 0.5], period=2), plan).params[0]
