@@ -290,7 +290,9 @@ if INSIDE:
         return stats["total"]
 
     def test_pfl_gives_the_weights_of_the_online_aligner_from_one_number_per_user():
-        weighting = FedAVOTWeighting(fa.OnlineAligner(SHARES, step=0.7, clients=NAMES))
+        weighting = FedAVOTWeighting(
+            fa.OnlineAligner(SHARES, softness=0, around="equal", step=0.7, clients=NAMES)
+        )
         given = [round_of(weighting, cohort) for cohort in COHORTS]
         np.testing.assert_allclose(
             given,
@@ -299,7 +301,7 @@ if INSIDE:
         )
 
     def test_pfl_counts_a_user_as_often_as_it_was_drawn():
-        aligner = fa.OnlineAligner(SHARES, step=0.7, clients=NAMES)
+        aligner = fa.OnlineAligner(SHARES, softness=0, around="equal", step=0.7, clients=NAMES)
         given = [round_of(FedAVOTWeighting(aligner), cohort) for cohort in [[0, 0, 1]] * 5]
         np.testing.assert_allclose(aligner.realised, np.mean(given, axis=0), atol=1e-12)
 
