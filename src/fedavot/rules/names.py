@@ -135,13 +135,11 @@ class RuleName(enum.StrEnum):
     make: Callable[..., Rule]
     source: str
 
-    def __new__(
-        cls, value: str, label: str = "", make: Callable[..., Rule] = full, source: str = ""
-    ) -> "RuleName":
+    def __new__(cls, value: str, *line: Any) -> "RuleName":
         """Make a member from a line of the table."""
         member = str.__new__(cls, value)
         member._value_ = value
-        member.label, member.make, member.source = label, make, source
+        member.label, member.make, member.source = line
         return member
 
     def __repr__(self) -> str:
