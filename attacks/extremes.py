@@ -161,8 +161,8 @@ def _wrong_online(importance, law, rng):
     """Learn for some rounds; return what is wrong with the weights, "" if nothing is."""
     sampled = law.sample(rng, ROUNDS)
     for aligner in (
-        fa.OnlineAligner(importance, step=0.5),
-        fa.SoftOnlineAligner(importance, softness=0.1, step=0.5),
+        fa.OnlineAligner(importance, softness=0, step=0.5),
+        fa.OnlineAligner(importance, softness=0.1, step=0.5),
     ):
         for cohort in sampled:
             if not _is_distribution(aligner.observe(cohort)):

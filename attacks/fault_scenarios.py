@@ -82,8 +82,8 @@ def alignment():
 
 def aligner():
     """Save an online aligner over an earlier state of it."""
-    first = fa.OnlineAligner(IMPORTANCE, step=0.3)
-    second = fa.OnlineAligner(IMPORTANCE, step=0.3)
+    first = fa.OnlineAligner(IMPORTANCE, softness=0, step=0.3)
+    second = fa.OnlineAligner(IMPORTANCE, softness=0, step=0.3)
     second.observe([0, 1])
     return saving(first, second, lambda one: one.state_dict())
 

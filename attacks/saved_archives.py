@@ -76,7 +76,7 @@ def flower(place):
     """Return a checkpoint of a Flower run."""
     from fedavot.flower.kept import checkpoint
 
-    aligner = fa.OnlineAligner(IMPORTANCE, step=2.0)
+    aligner = fa.OnlineAligner(IMPORTANCE, softness=0)
     aligner.observe([0, 3])
     meta = {
         "round": 3,

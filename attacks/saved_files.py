@@ -94,14 +94,14 @@ def _is_alignment(found):
 
 def online(place):
     """Return an online aligner's file."""
-    aligner = fa.OnlineAligner(IMPORTANCE, step=0.3)
+    aligner = fa.OnlineAligner(IMPORTANCE, softness=0, step=0.3)
     return _aligner(place, "online", aligner, fa.OnlineAligner)
 
 
 def soft_online(place):
     """Return a soft online aligner's file."""
-    aligner = fa.SoftOnlineAligner(IMPORTANCE, softness=0.2, step=0.3)
-    return _aligner(place, "soft-online", aligner, fa.SoftOnlineAligner)
+    aligner = fa.OnlineAligner(IMPORTANCE, softness=0.2, step=0.3)
+    return _aligner(place, "soft-online", aligner, fa.OnlineAligner)
 
 
 def _aligner(place, name, aligner, kind):

@@ -133,7 +133,7 @@ def weigh_large(size: int) -> Prepared:
 
 def online(size: int) -> Prepared:
     """Observe a round of a hundred."""
-    aligner = fa.OnlineAligner(skewed(size), step=2.0)
+    aligner = fa.OnlineAligner(skewed(size))
     rng = np.random.default_rng(2)
     cohorts = iter([np.sort(rng.choice(size, 100, replace=False)) for _ in range(20_000)])
 

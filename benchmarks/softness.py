@@ -4,7 +4,7 @@
     PYTHONPATH=src python -m benchmarks.softness --seeds 1000 1001 1002 1003 1004
 
 Federations of softmax regression on digits, rounds in order, constant steps. Weights are those of
-`SoftOnlineAligner` around the importance at the step that `fedavot.flower` has by default. The loss
+`OnlineAligner` around the importance at the step that `fedavot.flower` has by default. The loss
 is the objective over the last fifth of the rounds; printed is its ratio to the plain average's at
 the same steps, with the standard error of the paired ratio over seeds. The default was chosen on
 the seeds of the second line, and is reported on those of the first. Needs the extra experiments.
@@ -21,9 +21,9 @@ import numpy as np
 from fedavot._checks import Floats, Integers
 from fedavot.experiments import rivals
 from fedavot.experiments.phones import read
+from fedavot.online import STEP, OnlineAligner
 from fedavot.rules import Known, Rule, build
 from fedavot.rules._rule import Asked, Cohorts, add_updates
-from fedavot.soft_online import STEP, SoftOnlineAligner
 from fedavot.training import Problem, Task, Training, constant
 from fedavot.training.mnist import load, standardised
 from fedavot.training.partition import dirichlet
@@ -54,7 +54,7 @@ def soft(importance: Floats, softness: float) -> Rule:
     """Return weights that are learnt softly around the importance."""
 
     def choose(cohorts: Cohorts, rng: np.random.Generator) -> list[Asked]:
-        aligner = SoftOnlineAligner(importance, softness=softness, step=STEP, around="importance")
+        aligner = OnlineAligner(importance, softness=softness)
         return [
             Asked(cohort, aligner.observe(cohort) if cohort.size else np.zeros(0))
             for cohort in cohorts

@@ -9,6 +9,7 @@ potentials count by the weights that follow from them, and cohorts are those tha
 import json
 import math
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -287,24 +288,26 @@ def drawn_cohorts(n_clients, rounds, seed):
     return [[*each.tolist(), *[n_clients - 1] * (t in (2, 40))] for t, each in enumerate(cohorts)]
 
 
+exact = partial(fa.OnlineAligner, softness=0, around="equal")
+
 ONLINE = {
-    "bounded": lambda: fa.OnlineAligner([0.3, 0.25, 0.2, 0.15, 0.1], step=0.8),
-    "tightly bounded": lambda: fa.OnlineAligner([0.1, 0.1, 0.2, 0.2, 0.4], step=0.1, bound=0.5),
-    "unbounded": lambda: fa.OnlineAligner(
+    "bounded": lambda: exact([0.3, 0.25, 0.2, 0.15, 0.1], step=0.8),
+    "tightly bounded": lambda: exact([0.1, 0.1, 0.2, 0.2, 0.4], step=0.1, bound=0.5),
+    "unbounded": lambda: exact(
         dict(zip(NAMES, [0.5, 0.2, 0.1, 0.15, 0.05], strict=False)), step=0.5, bound=None
     ),
-    "from potentials": lambda: fa.OnlineAligner(
+    "from potentials": lambda: exact(
         [0.4, 0.0, 0.2, 0.3, 0.1], step=0.5, potentials=[1.0, -1.0, 0.5, 0.0, -0.5]
     ),
-    "soft, around equal weights": lambda: fa.SoftOnlineAligner(
-        [0.3, 0.25, 0.2, 0.15, 0.1], softness=1.0, step=0.25, potentials=[0.5, 0.0, 0.0, 0.0, -0.5]
+    "soft, around equal weights": lambda: fa.OnlineAligner(
+        [0.3, 0.25, 0.2, 0.15, 0.1],
+        softness=1.0,
+        step=0.25,
+        around="equal",
+        potentials=[0.5, 0.0, 0.0, 0.0, -0.5],
     ),
-    "soft, around the importance": lambda: fa.SoftOnlineAligner(
-        [0.4, 0.3, 0.2, 0.1, 0.0],
-        softness=2.0,
-        step=1.0,
-        around="importance",
-        clients=NAMES[:5],
+    "soft, around the importance": lambda: fa.OnlineAligner(
+        [0.4, 0.3, 0.2, 0.1, 0.0], clients=NAMES[:5]
     ),
 }
 
@@ -334,10 +337,10 @@ def changed(aligner, cohorts):
         aligner.observe(cohort)
     joined = aligner.join([0.1, 0.2], clients=names)
     aligner.observe(["pine", "ash"] if names else [5, 0])
-    aligner.observe([1, 2, 6], given=[0.5, 0.25, 0.25])
+    aligner.observe([1, 2, 6], weights=[0.5, 0.25, 0.25])
     alone = aligner.join(0.05, potentials=[0.7], clients=names and ["maple"])
     aligner.reweigh(np.roll(aligner.importance, 1), added=np.linspace(-0.2, 0.2, 8))
-    if isinstance(aligner, fa.OnlineAligner):
+    if not aligner.softness:
         aligner.leave(["oak"] if names else [6])
     for cohort in cohorts[10:30]:
         aligner.observe(cohort)
@@ -349,9 +352,12 @@ def changed(aligner, cohorts):
 def standing(aligner):
     """Return what an online aligner says of itself."""
     names = ("n_clients", "clients", "importance", "rounds", "realised", "owed")
-    more = ("bound", "initial_potentials", "potentials", "effective_potentials", "forgiven")
     found = {name.replace("_", " "): getattr(aligner, name) for name in names}
-    found |= {name.replace("_", " "): getattr(aligner, name, None) for name in more}
+    effective, soft = aligner.effective_potentials, aligner.softness > 0
+    found |= {"bound": aligner.bound, "effective potentials": effective}
+    found["initial potentials"] = None if soft else aligner.initial_potentials
+    found["potentials"] = None if soft else aligner.potentials
+    found["forgiven"] = None if soft else aligner.potentials - effective
     everybody = np.arange(aligner.n_clients)
     return found | {"repr": repr(aligner), "weights now": aligner.weights(everybody)}
 
@@ -385,32 +391,32 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
     },
     "online aligner": {
         "format": "fedavot-online-aligner",
-        "version": 2,
+        "version": 3,
+        "softness": 0.0,
         "step": 0.5,
+        "around": "equal",
         "bound": 3.0,
         "rounds": 2,
-        "settled": 2,
-        "touches": 0,
-        "clock": 0.0,
-        "active": 1.0,
+        "reports": 1,
         "importance": [0.5, 0.25, 0.25],
         "start": [0.0, 0.0, 0.0],
+        "potentials": [0.125, -0.125, 0.0],
+        "credit": [0.0, 0.0, 0.0],
+        "absentees": [False, False, False],
         "owed": [1.0, 0.5, 0.5],
-        "given": [0.75, 0.75, 0.5],
-        "standing": [0.125, -0.125, 0.0],
-        "credit": [0.0, 0.0, 0.125],
-        "clock_at": [0.0, 0.0, 0.0],
+        "totals": [0.75, 0.75, 0.5],
     },
     "soft online aligner": {
-        "format": "fedavot-soft-online-aligner",
-        "version": 2,
-        "step": 0.5,
+        "format": "fedavot-online-aligner",
+        "version": 3,
         "softness": 1.0,
+        "step": 0.5,
+        "around": "equal",
         "rounds": 2,
         "importance": [0.5, 0.25, 0.25],
         "potentials": [0.25, 0.5, -0.75],
         "owed": [1.0, 0.5, 0.5],
-        "given": [0.75, 0.25, 1.0],
+        "totals": [0.75, 0.25, 1.0],
     },
 }
 
@@ -420,7 +426,7 @@ def files():
     readers: dict[str, Any] = {
         "alignment": fa.Alignment,
         "online aligner": fa.OnlineAligner,
-        "soft online aligner": fa.SoftOnlineAligner,
+        "soft online aligner": fa.OnlineAligner,
     }
     fresh: dict[str, Any] = {
         "alignment": fa.align([0.5, 0.25, 0.25], PAIRS),
@@ -657,10 +663,10 @@ REFUSALS = {
     "weights of nobody": lambda: fa.align([0.4, 0.3, 0.3], PAIRS).weights([]),
     "weights of an unknown name": lambda: EXPLICIT["named cohorts"].law.coverage(["yew"]),
     "names and indices mixed": lambda: EXPLICIT["named cohorts"].law.coverage(["ash", 1]),
-    "a step of zero": lambda: fa.OnlineAligner([0.5, 0.5], step=0.0),
-    "joining with everything": lambda: fa.OnlineAligner([0.5, 0.5], step=0.1).join(1.0),
-    "everybody leaves": lambda: fa.OnlineAligner([0.5, 0.5], step=0.1).leave([0, 1]),
-    "soft weights around nothing": lambda: fa.SoftOnlineAligner(
+    "a step of zero": lambda: exact([0.5, 0.5], step=0.0),
+    "joining with everything": lambda: exact([0.5, 0.5], step=0.1).join(1.0),
+    "everybody leaves": lambda: exact([0.5, 0.5], step=0.1).leave([0, 1]),
+    "soft weights around nothing": lambda: fa.OnlineAligner(
         [0.5, 0.5], softness=1.0, step=0.1, around="zero"
     ),
     "selecting nobody": lambda: fa.select([0.5, 0.5], 0, np.random.default_rng(0)),

@@ -151,7 +151,9 @@ if INSIDE:
         aggregator = ForNVFLARE(IMPORTANCE, step=0.7)
         given = [replied(aggregator, cohort).params["total"] for cohort in COHORTS]
         np.testing.assert_allclose(
-            given, expected(fa.OnlineAligner(SHARES, step=0.7).observe), atol=1e-12
+            given,
+            expected(fa.OnlineAligner(SHARES, softness=0, around="equal", step=0.7).observe),
+            atol=1e-12,
         )
 
     def test_nvflare_gives_the_weights_of_an_alignment_with_levels(tmp_path):
@@ -222,7 +224,9 @@ if INSIDE:
         aggregator = for_appfl(step=0.7, optimize_memory=optimize_memory)
         given = [averaged(aggregator, cohort) for cohort in COHORTS]
         np.testing.assert_allclose(
-            given, expected(fa.OnlineAligner(SHARES, step=0.7).observe), atol=SINGLE
+            given,
+            expected(fa.OnlineAligner(SHARES, softness=0, around="equal", step=0.7).observe),
+            atol=SINGLE,
         )
 
     def test_appfl_gives_the_weights_of_an_alignment_with_levels(tmp_path):
@@ -237,7 +241,10 @@ if INSIDE:
             for_appfl(importance={**IMPORTANCE, "dee": 1.0}, alignment=path)
 
     def test_appfl_weighs_all_chunks_of_a_round_alike():
-        aggregator, aligner = for_appfl(step=0.7), fa.OnlineAligner(SHARES, step=0.7)
+        aggregator, aligner = (
+            for_appfl(step=0.7),
+            fa.OnlineAligner(SHARES, softness=0, around="equal", step=0.7),
+        )
         for cohort in COHORTS[:3]:
             weights = aligner.observe(cohort)
             for chunk in range(2):
@@ -283,14 +290,18 @@ if INSIDE:
         return stats["total"]
 
     def test_pfl_gives_the_weights_of_the_online_aligner_from_one_number_per_user():
-        weighting = FedAVOTWeighting(fa.OnlineAligner(SHARES, step=0.7, clients=NAMES))
+        weighting = FedAVOTWeighting(
+            fa.OnlineAligner(SHARES, softness=0, around="equal", step=0.7, clients=NAMES)
+        )
         given = [round_of(weighting, cohort) for cohort in COHORTS]
         np.testing.assert_allclose(
-            given, expected(fa.OnlineAligner(SHARES, step=0.7).observe), atol=1e-12
+            given,
+            expected(fa.OnlineAligner(SHARES, softness=0, around="equal", step=0.7).observe),
+            atol=1e-12,
         )
 
     def test_pfl_counts_a_user_as_often_as_it_was_drawn():
-        aligner = fa.OnlineAligner(SHARES, step=0.7, clients=NAMES)
+        aligner = fa.OnlineAligner(SHARES, softness=0, around="equal", step=0.7, clients=NAMES)
         given = [round_of(FedAVOTWeighting(aligner), cohort) for cohort in [[0, 0, 1]] * 5]
         np.testing.assert_allclose(aligner.realised, np.mean(given, axis=0), atol=1e-12)
 

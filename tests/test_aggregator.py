@@ -51,7 +51,7 @@ def test_the_model_is_that_of_the_formula_while_clients_stay_and_when_some_leave
     aggregator, formula = fa.Aggregator(IMPORTANCE), Steady()
     total = sum(IMPORTANCE.values())
     shares = {name: amount / total for name, amount in IMPORTANCE.items()}
-    aligner = fa.SoftOnlineAligner(shares, softness=2.0, step=1.0, around="importance")
+    aligner = fa.OnlineAligner(shares, softness=2.0, step=1.0)
     tilts = []
     rng, model = np.random.default_rng(3), np.zeros(4)
     points = rng.normal(size=(len(NAMES), 4))

@@ -18,8 +18,8 @@ from sealing import sealed, unsealed
 
 MAKERS: dict[str, tuple[type[Any], Any]] = {
     "alignment": (fa.Alignment, fa.align([0.5, 0.3, 0.2], fa.UniformCohorts(3, 2))),
-    "online": (fa.OnlineAligner, fa.OnlineAligner([0.5, 0.3, 0.2], step=0.3)),
-    "soft": (fa.SoftOnlineAligner, fa.SoftOnlineAligner([0.5, 0.5], softness=0.1, step=0.3)),
+    "online": (fa.OnlineAligner, fa.OnlineAligner([0.5, 0.3, 0.2], softness=0, step=0.3)),
+    "soft": (fa.OnlineAligner, fa.OnlineAligner([0.5, 0.5], softness=0.1, step=0.3)),
 }
 
 

@@ -129,7 +129,6 @@ def test_what_is_no_text_in_the_place_of_words_is_refused(option, value):
         ],
         errors.FileFormatError: [
             (fa.OnlineAligner.from_state, "must be a mapping"),
-            (fa.SoftOnlineAligner.from_state, "must be a mapping"),
         ],
     }
 )
@@ -154,8 +153,7 @@ def test_a_group_that_is_a_huge_integer_is_refused():
     [
         lambda it: fa.align(it, fa.UniformCohorts(1, 1)),
         importance.by_examples,
-        fa.OnlineAligner([1.0], step=1.0).join,
-        fa.SoftOnlineAligner([1.0], step=1.0, softness=1.0).join,
+        fa.OnlineAligner([1.0]).join,
     ],
 )
 def test_complex_numbers_are_refused(call):

@@ -27,8 +27,8 @@ LEFT_TO_RIGHT = (
     ),
     *("_simplex", "_incidence", "importance"),
     "laws",
-    *("certificate", "alignment", "solve", "feasibility", "_accounts"),
-    *("_effective", "online", "soft_online", "selection"),
+    *("certificate", "alignment", "solve", "feasibility"),
+    *("online", "selection"),
     *("rules", "aggregator", "training", "audit", "experiments", "flower", "cli"),
 )
 HEAVY = ("matplotlib", "polars", "flwr", "sklearn", "jax", "scipy.optimize")

@@ -134,8 +134,8 @@ def documents(tmp_path_factory):
     shares = {"berlin": 0.5, "lyon": 0.3, "porto": 0.2}
     law = fa.UniformCohorts(3, 2, clients=list(shares))
     fa.align(shares, law).save(folder / "alignment.json")
-    fa.OnlineAligner(shares, step=1.0).save(folder / "online.json")
-    fa.SoftOnlineAligner(shares, step=1.0, softness=0.1).save(folder / "soft.json")
+    fa.OnlineAligner(shares, softness=0).save(folder / "online.json")
+    fa.OnlineAligner(shares).save(folder / "soft.json")
     first = flower.Round(round=1, available=["a"], asked=["a"], replied=["a"], weights={"a": 1.0})
     (folder / "flower.json").write_text(first.line(), encoding="utf-8")
     sample = audit.write_sample(folder / "sample", days=4, n_clients=20)

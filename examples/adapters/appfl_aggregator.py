@@ -53,7 +53,9 @@ class FedAVOTAggregator(FedAvgAggregator):
         if configs.get("alignment") is None:
             total = sum(self._importance.values())
             shares = {client: amount / total for client, amount in self._importance.items()}
-            self.weigh = OnlineAligner(shares, step=configs.get("step", 2.0)).observe
+            step = configs.get("step", 2.0)
+            aligner = OnlineAligner(shares, softness=0, around="equal", step=step)
+            self.weigh = aligner.observe
         else:
             loaded = Alignment.load(configs.alignment)
             if set(loaded.clients or ()) != set(self._importance):

@@ -49,7 +49,8 @@ class FedAVOTAggregator(ModelAggregator):
         if alignment is None:
             total = sum(importance.values())
             shares = {name: amount / total for name, amount in importance.items()}
-            self.weigh = OnlineAligner(shares, step=step).observe
+            aligner = OnlineAligner(shares, softness=0, around="equal", step=step)
+            self.weigh = aligner.observe
 
     def accept_model(self, model: FLModel) -> None:
         """Keep a reply under the name that the FedAvg controller gives its sender."""

@@ -160,7 +160,7 @@ def mean_weights(weighting: WeightingStrategy) -> np.ndarray:
 def main() -> None:
     """Print the mean weights of both weightings and their gaps to the importance."""
     print(f"{'importance':18} {IMPORTANCE}")
-    aligner = OnlineAligner(IMPORTANCE, step=1.0, clients=USERS)
+    aligner = OnlineAligner(IMPORTANCE, softness=0, around="equal", step=1.0, clients=USERS)
     for weighting in (WeightByUser(), FedAVOTWeighting(aligner)):
         weights = mean_weights(weighting)
         gap = np.abs(weights - IMPORTANCE).sum() / 2

@@ -18,7 +18,7 @@ cohorts = law.sample(np.random.default_rng(0), 3000)
 
 figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for step in (0.1, 1.0, 4.0):
-    aligner = fa.OnlineAligner(importance, step=step)
+    aligner = fa.OnlineAligner(importance, softness=0, around="equal", step=step)
     gaps = []
     for cohort in cohorts:
         aligner.observe(cohort)

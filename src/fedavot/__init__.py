@@ -17,7 +17,6 @@ from fedavot.laws.successive import SuccessiveDraws
 from fedavot.laws.uniform import UniformCohorts
 from fedavot.online import OnlineAligner
 from fedavot.selection import select
-from fedavot.soft_online import SoftOnlineAligner
 from fedavot.solve import align
 
 __version__ = "0.1.0.dev0"
@@ -31,7 +30,6 @@ __all__ = [
     "Law",
     "Mixture",
     "OnlineAligner",
-    "SoftOnlineAligner",
     "Status",
     "SuccessiveDraws",
     "UniformCohorts",

@@ -29,11 +29,11 @@ from fedavot.errors import (
     ModelError,
     OptionError,
 )
+from fedavot.online import OnlineAligner
 from fedavot.rules._history import History
 from fedavot.rules._rows import Rows, RowsInMemory, RowsOnDisk
 from fedavot.rules._server import Array, Round, ServerMemory
 from fedavot.rules.steady import constants_of, learner
-from fedavot.soft_online import SoftOnlineAligner
 
 FORMAT, VERSION = "fedavot-aggregator", 1
 AVERAGED = ("running_mean", "running_var", "moving_mean", "moving_variance")
@@ -349,7 +349,7 @@ class Aggregator:
             }
 
         self._amounts, self._given = arrays["amounts"], arrays["given"]
-        self._aligner = SoftOnlineAligner.from_state(under("aligner."))
+        self._aligner = OnlineAligner.from_state(under("aligner."))
         self._layout = {key: tuple(shape) for key, shape in header["layout"].items()}
         self._weights = dict(header["weights"])
         self._squares, self._corrects = header["squares"], set(header["corrects"])

@@ -2,7 +2,7 @@
 
 Names are those of `fedavot.rules.build`, with options after a colon (``fedavot-steady:trust=1``),
 and four more: ``plain``, the average by numbers of examples; ``fedavot-soft-online``, the weights
-of `SoftOnlineAligner` without memory; ``fedavot-steady-adam``, the steady rule with FedAdam's
+of `OnlineAligner` without memory; ``fedavot-steady-adam``, the steady rule with FedAdam's
 optimiser on the server; and ``fedawe``, as its authors run it (mean of all models, change clipped
 to norm .5).
 """
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedavot.online import OnlineAligner
 from fedavot.rules import (
     Asked,
     Known,
@@ -25,7 +26,6 @@ from fedavot.rules import (
     steady,
     with_adam,
 )
-from fedavot.soft_online import SOFTNESS, STEP, SoftOnlineAligner
 
 RULES = (
     *("full", "plain", "importance-average", "fedavot-steady", "fedavot-online"),
@@ -79,7 +79,7 @@ def rule_for(name: str, given: Given, server: float | None) -> Rule:
 
 def _soft_online(importance: NDArray[np.float64]) -> Rule:
     def choose(cohorts: list[NDArray[np.int64]], rng: np.random.Generator) -> list[Asked]:
-        aligner = SoftOnlineAligner(importance, softness=SOFTNESS, step=STEP, around="importance")
+        aligner = OnlineAligner(importance)
         return [Asked(one, aligner.observe(one) if one.size else np.zeros(0)) for one in cohorts]
 
     return dataclasses.replace(

@@ -6,7 +6,7 @@ import pytest
 from fedavot._incidence import Incidence
 from fedavot.audit.statistics import rules as replay
 from fedavot.audit.statistics.window import Window
-from fedavot.online import STEP, OnlineAligner
+from fedavot.online import OnlineAligner
 
 
 def window(cohorts, importance):
@@ -28,8 +28,7 @@ def runs(rng, n_clients, n_runs, longest):
 
 def one_by_one(cohorts, importance):
     """Return the weights of every round, each observed."""
-    start = np.log(np.where(np.asarray(importance) > 0, importance, 1.0))
-    aligner = OnlineAligner(importance, step=STEP, potentials=start)
+    aligner = OnlineAligner(importance, softness=0)
     return np.concatenate([aligner.observe(np.sort(cohort)) for cohort in cohorts])
 
 

@@ -16,8 +16,8 @@ from fedavot.audit.statistics.case import opened
 from fedavot.audit.statistics.rules import softly_learned
 from fedavot.audit.statistics.window import Window
 from fedavot.errors import OptionError, TaskError
+from fedavot.rules import with_server
 from fedavot.rules._rule import Asked, Rule, add_updates
-from fedavot.rules.server import with_server
 from fedavot.training import Problem, Training, constant
 from fedavot.training import train as engine
 from fedavot.training.tasks.linear import linear_task

@@ -11,8 +11,7 @@ from fedavot.cli import main
 from fedavot.experiments import rivals, tuning
 from fedavot.experiments.phones import COVERAGE, INTERVALS, read
 from fedavot.experiments.study import Instance, Setting, common
-from fedavot.rules import build
-from fedavot.rules.catalogue import Known
+from fedavot.rules import Known, build
 from fedavot.training import Problem, Training, constant
 from fedavot.training.sweep import sweep
 from fedavot.training.tasks.linear import heterogeneous_regression

@@ -24,8 +24,7 @@ from fedavot.experiments.report import reopen, report, write_results
 from fedavot.experiments.running import conduct
 from fedavot.experiments.study import Instance, Setting, Study
 from fedavot.experiments.summary import findings, plus_minus, sections
-from fedavot.rules import RuleName, build
-from fedavot.rules.catalogue import Known
+from fedavot.rules import Known, RuleName, build
 from fedavot.rules.names import label_of
 from fedavot.training import Problem, Training, constant, train
 from fedavot.training.run import Run

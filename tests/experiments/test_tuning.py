@@ -12,8 +12,7 @@ from fedavot.experiments import tuning
 from fedavot.experiments.outcome import Outcome, file_name
 from fedavot.experiments.study import COMMON, Instance, Setting, common
 from fedavot.experiments.tuning import OWN, SCHEDULES, Choice, conduct
-from fedavot.rules import build, with_server
-from fedavot.rules.catalogue import Known
+from fedavot.rules import Known, build, with_server
 from fedavot.training import Problem, Training, constant, decaying, train
 from fedavot.training.tasks.linear import heterogeneous_regression
 from fedavot.training.tasks.optima import optimum

@@ -103,8 +103,8 @@ def train(rule, options, problem=PROBLEM):
     return training.train(problem, rule, plan)
 
 
-def play(rule, options, seed):
-    """Run the literal loop on the same cohorts and batches."""
+def play(rule, options, seed, cohorts=None):
+    """Run the literal loop on the same batches, and the same cohorts unless others are given."""
     ones = np.ones((N_CLIENTS, N_EXAMPLES, 1))
     setting = literal.Setting(
         features=np.concatenate([ones, FEATURES], axis=-1),
@@ -114,7 +114,7 @@ def play(rule, options, seed):
         batches=batches(seed, options.batch_size),
         radius=options.radius,
     )
-    return literal.play(rule, setting, cohorts_of(seed))
+    return literal.play(rule, setting, cohorts_of(seed) if cohorts is None else cohorts)
 
 
 def cohorts_of(seed):
@@ -166,7 +166,7 @@ class Case(NamedTuple):
 
 def softly():
     """Return the weights that the steady rule learns, from a fresh aligner."""
-    return fa.SoftOnlineAligner(P, softness=2.0, step=1.0, around="importance").observe
+    return fa.OnlineAligner(P, softness=2.0, step=1.0).observe
 
 
 CASES = [

@@ -1,11 +1,27 @@
 """Points on a line: f_i(θ) = (θ − target_i)², small enough to work rules out by hand."""
 
+import itertools
+
 import numpy as np
 
-from fedavot import training
+import fedavot as fa
+from fedavot import rules, training
 
 EXACT = 1e-12
 """Room for the rounding of short sums."""
+
+
+N = 5
+UNEVEN = np.array([0.3, 0.1, 0.25, 0.2, 0.15])
+TARGETS = np.array([0.7, -1.2, 0.4, 2.1, -0.5])
+THREES = fa.Cohorts(list(itertools.combinations(range(N), 3)))
+NEEDED = {"fedavot-select": {"cohort_size": 2}}
+"""The options that rules must be given."""
+
+
+def built(name, importance=UNEVEN, law=THREES, **options):
+    """Return a rule by name."""
+    return rules.build(name, rules.Known(importance, law), **NEEDED.get(name, {}) | options)
 
 
 def choose(rule, *cohorts):
@@ -21,6 +37,16 @@ def point_task(targets):
 
 def distance(params, batch):
     return ((params - batch) ** 2).mean()
+
+
+def curved_task():
+    """Return a task of two clients with curvatures 1 and 4, whose mean is least at 4/5."""
+
+    def curved(params, batch):
+        return (batch[..., 0] * (params - batch[..., 1]) ** 2).mean()
+
+    data = np.array([[[1.0, 0.0]], [[4.0, 1.0]]])
+    return training.Task("curved", data, curved, start_at_zero)
 
 
 def start_at_zero(key):

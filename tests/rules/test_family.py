@@ -6,16 +6,14 @@ import cases
 import formulas
 import formulas_newer
 import formulas_steady
-import literal
 import numpy as np
 import pytest
 from points import choose
 
 import fedavot as fa
-from fedavot import rules, training
-from fedavot.rules import RuleName
+from fedavot import rules
 from fedavot.rules._memory import remembering
-from fedavot.rules._rule import by_cohort
+from fedavot.rules._weights import by_cohort
 
 AGREE = 1e-10
 """Room for the rounding of thirty rounds; models are of order one."""
@@ -27,7 +25,7 @@ def equally(cohort):
 
 def family(weigh, importance=cases.P, **constants):
     """Return a member of the family with weights of its own."""
-    return remembering(RuleName.MIFA, "", by_cohort(weigh), importance, **constants)
+    return remembering("mifa", "", by_cohort(weigh), importance, **constants)
 
 
 EVEN = np.full(cases.N_CLIENTS, 1 / cases.N_CLIENTS)
@@ -58,28 +56,10 @@ MEMBERS = {
 
 def assert_engine_agrees(rule, formula, cohorts):
     """Compare the engine's last model with the literal loop's on the same cohorts and batches."""
-    rows = [np.asarray(cohort, dtype=np.int64) for cohort in cohorts]
-    seed = cases.SEEDS[0]
+    rows, seed = [np.asarray(cohort, dtype=np.int64) for cohort in cohorts], cases.SEEDS[0]
     problem = dataclasses.replace(cases.PROBLEM, availability=lambda rng, rounds: rows)
-    plan = training.Training(
-        cases.ROUNDS,
-        cases.STEP,
-        local_steps=cases.LOCAL_STEPS,
-        batch_size=cases.BATCH,
-        seeds=[seed],
-        record_every=cases.ROUNDS,
-    )
-    found = cases.flat(training.train(problem, rule, plan).params)[0]
-    ones = np.ones((*cases.TARGETS.shape, 1))
-    setting = literal.Setting(
-        features=np.concatenate([ones, cases.FEATURES], axis=-1),
-        targets=cases.TARGETS,
-        start=cases.flat(cases.START),
-        steps=cases.STEP(cases.ROUNDS, cases.LOCAL_STEPS),
-        batches=cases.batches(seed, cases.BATCH),
-        radius=np.inf,
-    )
-    expected = literal.play(formula, setting, rows).models[-1]
+    found = cases.flat(cases.train(rule, cases.Options(), problem).params)[0]
+    expected = cases.play(formula, cases.Options(), seed, rows).models[-1]
     np.testing.assert_allclose(found, expected, rtol=AGREE, atol=AGREE)
 
 
@@ -101,8 +81,8 @@ def test_whose_memory_expired_is_new(constants):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: fa.OnlineAligner(cases.P, step=0.7),
-        lambda: fa.SoftOnlineAligner(cases.P, step=0.7, softness=0.5),
+        lambda: fa.OnlineAligner(cases.P, softness=0, step=0.7),
+        lambda: fa.OnlineAligner(cases.P, step=0.7, softness=0.5),
     ],
     ids=["online", "soft"],
 )

@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
-from points import EXACT, run_points, start_at_zero
+from points import EXACT, TARGETS, curved_task, run_points
+from points import UNEVEN as P
 
 from fedavot import rules, training
-from fedavot.errors import OptionError, RuleError
 
-P = np.array([0.3, 0.1, 0.25, 0.2, 0.15])
-TARGETS = np.array([0.7, -1.2, 0.4, 2.1, -0.5])
 PAIRS = [[0, 1], [2, 3], [4, 0], [1, 2], [3, 4], [0, 2], [1, 4]]
 RARE = [[0, 1], [0], [1], [0, 1], [1], [2, 0]] * 150
 """Client 2 is there every sixth round only."""
@@ -54,13 +52,8 @@ def test_a_period_ends_at_its_start_plus_its_amplified_changes():
 
 def test_control_variates_of_periods_remove_client_drift():
     # Unequal curvatures and many local steps, the clients in turns: periods of two rounds.
-    def curved(params, batch):
-        return (batch[..., 0] * (params - batch[..., 1]) ** 2).mean()
-
-    data = np.array([[[1.0, 0.0]], [[4.0, 1.0]]])
-    task = training.Task("curved", data, curved, start_at_zero)
     turns = [np.array([number % 2]) for number in range(1000)]
-    problem = training.Problem(task, [0.5, 0.5], lambda rng, rounds: turns)
+    problem = training.Problem(curved_task(), [0.5, 0.5], lambda rng, rounds: turns)
     plan = training.Training(1000, training.constant(0.01), local_steps=8, record_every=1000)
     ends = {
         build: training.train(problem, build([0.5, 0.5], period=2), plan).params[0]
@@ -111,25 +104,6 @@ def test_ca_fed_that_keeps_everybody_weights_by_estimated_availability():
     found = run_points(rule, [1.0, 0.0], [[0], [0]], local_steps=1)
     expected = 0.2 * first + 0.2 * second * (1 - 0.2 * first)
     assert abs(found - expected) < EXACT
-
-
-@pytest.mark.parametrize(
-    ("make", "told"),
-    [
-        (lambda: rules.fedstale(P, np.ones(5), trust=1.1), "trust is 1.1"),
-        (lambda: rules.amplified_fedavg(P, period=0), "period is 0"),
-        (lambda: rules.amplified_scaffold(P, amplification=0.0), "amplification is 0.0"),
-        (lambda: rules.ca_fed(P, bias=-1.0), "bias is -1.0"),
-    ],
-)
-def test_constants_of_the_newer_rules_are_checked(make, told):
-    with pytest.raises(OptionError, match=told):
-        make()
-
-
-def test_fedstale_needs_inclusion_probabilities():
-    with pytest.raises(RuleError, match="'fedstale' needs inclusion"):
-        rules.build("fedstale", rules.Known(P))
 
 
 def test_the_mean_of_the_models_that_clients_hold_lags_behind_the_last_aggregate():

@@ -5,61 +5,33 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from points import EXACT, choose, run_points, start_at_zero
+from points import EXACT, UNEVEN, choose, curved_task, run_points
 
 import fedavot as fa
 from fedavot import rules, training
-from fedavot.rules.afl import onto_simplex
-from fedavot.rules.f3ast import most_owed
-from fedavot.rules.fedau import Intervals
-
-UNEVEN = np.array([0.3, 0.1, 0.25, 0.2, 0.15])
-
-
-def test_fedau_weights_a_short_history_as_worked_by_hand():
-    # Client 0 takes part in rounds 1, 4, 5 and 8: intervals 1, 3, 1, 3, with means 1, 2, 5/3, 2.
-    # Client 1 in 4 and 8: three absences are cut off before either, and leave intervals of 1.
-    history = [[0], [], [], [0, 1], [0], [], [], [0, 1], [0, 1]]
-    asked = choose(rules.fedau([0.75, 0.25], cutoff=3), *history)
-    given = {
-        (number, int(client)): weight
-        for number, one in enumerate(asked, 1)
-        for client, weight in zip(one.members, one.weights, strict=True)
-    }
-    expected = {
-        (1, 0): 0.75 * 1,
-        (4, 0): 0.75 * 1,
-        (5, 0): 0.75 * 2,
-        (8, 0): 0.75 * 5 / 3,
-        (9, 0): 0.75 * 2,
-        (4, 1): 0.25 * 3,
-        (8, 1): 0.25 * (3 + 1 + 3) / 3,
-        (9, 1): 0.25 * (3 + 1 + 3 + 1) / 4,
-    }
-    assert given.keys() == expected.keys()
-    for place, weight in expected.items():
-        assert abs(given[place] - weight) < EXACT, place
+from fedavot.rules.fairness import onto_simplex
 
 
 @pytest.mark.parametrize("cutoff", [None, 4])
 def test_fedau_estimates_the_inverse_of_the_inclusion_probability(cutoff):
     chances, rounds = np.array([0.15, 0.5, 0.9, 1.0]), 20_000
-    rng, intervals = np.random.default_rng(5), Intervals(4, cutoff)
-    for present in rng.random((rounds, 4)) < chances:
-        intervals.observe(np.flatnonzero(present))
+    present = np.random.default_rng(5).random((rounds, 4)) < chances
+    cohorts = [np.flatnonzero(row) for row in present]
+    *_, last = choose(rules.fedau(np.full(4, 0.25), cutoff=cutoff), *cohorts, range(4))
     missed = 0.0 if cutoff is None else (1 - chances) ** cutoff
     # A mean of at least π·rounds intervals, each of deviation below 1/π: four of its deviations.
     room = 4 / np.sqrt(chances * rounds) / chances
-    assert (np.abs(intervals.mean - (1 - missed) / chances) <= room).all()
+    assert (np.abs(4 * last.weights - (1 - missed) / chances) <= room).all()
 
 
 @given(st.lists(st.sets(st.integers(0, 3)), max_size=40), st.integers(1, 8))
 def test_fedau_intervals_are_means_of_a_list_kept_by_hand(sets, cutoff):
-    intervals, kept = Intervals(4, cutoff), formulas.FedAU(np.ones(4), cutoff)
-    for cohort in sets:
-        np.testing.assert_allclose(intervals.mean, kept.weights(range(4)), rtol=EXACT)
-        intervals.observe(np.array(sorted(cohort), dtype=np.int64))
-        kept.observe(cohort)
+    by_hand, cohorts = formulas.FedAU(np.full(4, 0.25), cutoff), [sorted(each) for each in sets]
+    asked = choose(rules.fedau(np.full(4, 0.25), cutoff=cutoff), *cohorts)
+    for cohort, (members, weights) in zip(cohorts, asked, strict=True):
+        assert members.tolist() == cohort
+        np.testing.assert_allclose(weights, np.array(by_hand.weights(cohort)), rtol=EXACT)
+        by_hand.observe(cohort)
 
 
 def test_f3ast_asks_and_weighs_as_worked_by_hand():
@@ -73,20 +45,6 @@ def test_f3ast_asks_and_weighs_as_worked_by_hand():
     np.testing.assert_allclose(second.weights, [0.4 / 0.875, 0.2 / 0.625])
     assert third.members.tolist() == [3]
     np.testing.assert_allclose(third.weights, [0.1 / 0.5625])
-
-
-def test_f3ast_asks_the_one_most_owed():
-    rule = rules.f3ast([0.4, 0.3, 0.2, 0.1], cohort_size=1, smoothing=0.5)
-    asked = choose(rule, *[[0, 1, 2, 3]] * 3)
-    assert [int(one.members[0]) for one in asked] == [0, 1, 2]
-
-
-@given(st.lists(st.floats(0, 10), min_size=1, max_size=8), st.integers(1, 9))
-def test_f3ast_leaves_out_nobody_who_is_owed_more(ratios, size):
-    places = most_owed(np.array(ratios), size)
-    assert places.size == min(size, len(ratios))
-    left = np.delete(np.array(ratios), places)
-    assert not left.size or left.max() <= np.array(ratios)[places].min()
 
 
 def test_f3ast_weights_are_bounded_by_importance_over_smoothing():
@@ -127,13 +85,8 @@ def test_an_echoed_update_counts_once_for_every_round_missed():
 
 def test_control_variates_remove_client_drift():
     # Unequal curvatures and many local steps: plain averages end off the optimum of the mean.
-    def curved(params, batch):
-        return (batch[..., 0] * (params - batch[..., 1]) ** 2).mean()
-
-    data = np.array([[[1.0, 0.0]], [[4.0, 1.0]]])
-    task = training.Task("curved", data, curved, start_at_zero)
     everybody = [np.array([0, 1])] * 200
-    problem = training.Problem(task, [0.5, 0.5], lambda rng, rounds: everybody)
+    problem = training.Problem(curved_task(), [0.5, 0.5], lambda rng, rounds: everybody)
     plan = training.Training(200, training.constant(0.05), local_steps=8, record_every=200)
     optimum = 4 / 5
     corrected = training.train(problem, rules.scaffold([0.5, 0.5]), plan).params[0]

@@ -1,29 +1,18 @@
 """What a server step and the optimisers promise for every rule they are put on."""
 
 import dataclasses
-import itertools
 
 import jax
 import numpy as np
 import pytest
-from points import EXACT, choose, point_task, run_points
+from points import EXACT, TARGETS, UNEVEN, built, choose, point_task, run_points
 
-import fedavot as fa
 from fedavot import rules, training
 from fedavot.errors import OptionError, RuleError
 
-P = np.array([0.3, 0.1, 0.25, 0.2, 0.15])
-TARGETS = np.array([0.7, -1.2, 0.4, 2.1, -0.5])
-EVERY_THREE = list(itertools.combinations(range(5), 3))
-KNOWN = rules.Known(P, fa.Cohorts(EVERY_THREE))
-NEEDED = {"fedavot-select": {"cohort_size": 2}}
 STANDING = {"fedavg-k", "fedawe", "area"}
 """Rules that do not move the model by a change."""
 COHORTS = [[0, 1, 2], [2, 3, 4], [0, 4]]
-
-
-def built(name, **options):
-    return rules.build(name, KNOWN, **NEEDED.get(name, {}), **options)
 
 
 MOVING = {built(name).aggregate: name for name in rules.RuleName if name not in STANDING}.values()
@@ -55,7 +44,7 @@ def test_a_rule_that_moves_by_no_change_takes_no_optimiser(name):
 
 @pytest.mark.parametrize("wrap", [rules.with_server, rules.with_adam])
 def test_an_empty_round_leaves_the_model_and_the_optimiser_as_they_are(wrap):
-    rule = wrap(rules.importance_average(P), step=0.5)
+    rule = wrap(rules.importance_average(UNEVEN), step=0.5)
     gaps = [COHORTS[0], [], COHORTS[1], [], [], COHORTS[2], []]
     found = run_points(rule, TARGETS, gaps)
     assert abs(found - run_points(rule, TARGETS, COHORTS)) < EXACT
@@ -72,7 +61,7 @@ def test_a_published_momentum_is_a_longer_step_here():
 
 
 def test_one_function_serves_all_steps_and_momenta():
-    inner = (rules.mifa(P), rules.steady(P))
+    inner = (rules.mifa(UNEVEN), rules.steady(UNEVEN))
     one, other = (
         rules.with_server(rule, step=at, momentum=0.1 * at)
         for at, rule in enumerate(inner, start=1)
@@ -82,7 +71,7 @@ def test_one_function_serves_all_steps_and_momenta():
         jax.tree.structure(each.init(np.zeros(3, np.float32), 5)) for each in (one, other)
     )
     assert first == second
-    adam = [rules.with_adam(rules.scaffold(P), step=step) for step in (0.1, 0.2)]
+    adam = [rules.with_adam(rules.scaffold(UNEVEN), step=step) for step in (0.1, 0.2)]
     assert adam[0].aggregate is adam[1].aggregate
     assert adam[0].correct is adam[1].correct
 
@@ -96,7 +85,7 @@ def test_one_compiled_program_serves_all_steps_and_momenta():
 
     rule = dataclasses.replace(rules.fedavg(), aggregate=aggregate)
     task, rows = point_task(TARGETS), [np.array(cohort) for cohort in COHORTS]
-    problem = training.Problem(task, P, lambda rng, rounds: rows)
+    problem = training.Problem(task, UNEVEN, lambda rng, rounds: rows)
     plan = training.Training(3, training.constant(0.1), record_every=3)
     times = []
     for step, momentum in ((1.0, 0.0), (0.5, 0.9), (2.0, 0.3)):
@@ -136,8 +125,8 @@ def test_steps_and_momenta_are_checked(options, told):
 
 def test_the_constants_of_adam_are_checked():
     with pytest.raises(OptionError, match="beta is 1.0"):
-        rules.fedadam(P, betas=(0.9, 1.0))
+        rules.fedadam(UNEVEN, betas=(0.9, 1.0))
     with pytest.raises(OptionError, match=r"betas is 0\.9.*pair"):
-        rules.fedadam(P, betas=0.9)
+        rules.fedadam(UNEVEN, betas=0.9)
     with pytest.raises(OptionError, match="epsilon is 0.0"):
-        rules.fedadam(P, epsilon=0.0)
+        rules.fedadam(UNEVEN, epsilon=0.0)

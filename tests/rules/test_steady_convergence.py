@@ -151,7 +151,7 @@ def added(aligner, cohorts):
 @pytest.mark.parametrize("draw", [LAW.sample, one_after_another, in_turn])
 @pytest.mark.parametrize("rounds", [50, 1_000])
 def test_fixed_memories_add_to_the_mean_step_what_the_potentials_have_moved(draw, rounds):
-    aligner = fa.OnlineAligner(P, step=0.5, bound=None)
+    aligner = fa.OnlineAligner(P, softness=0, around="equal", step=0.5, bound=None)
     found = added(aligner, draw(np.random.default_rng(3), rounds))
     moved = aligner.potentials / (0.5 * rounds)
     np.testing.assert_allclose(found, moved @ MEMORIES, atol=EXACT)
@@ -161,7 +161,7 @@ def test_fixed_memories_add_to_the_mean_step_what_the_potentials_have_moved(draw
 def test_what_fixed_memories_add_vanishes_in_the_mean_over_rounds(draw):
     bounds = []
     for rounds in (200, 20_000):
-        aligner = fa.OnlineAligner(P, step=0.5, bound=None)
+        aligner = fa.OnlineAligner(P, softness=0, around="equal", step=0.5, bound=None)
         found = added(aligner, draw(np.random.default_rng(3), rounds))
         bounds.append(np.abs(aligner.potentials).max() / (0.5 * rounds))
         assert (np.abs(found) <= bounds[-1] * np.abs(MEMORIES).sum(axis=0)).all()
@@ -173,11 +173,11 @@ def test_with_soft_weights_they_add_the_pull_of_the_penalty_besides(draw):
     softness, step, rounds = 2.0, 0.7, 300
     options = {"softness": softness, "step": step, "around": "importance"}
     cohorts, pull = draw(np.random.default_rng(5), rounds), np.zeros(N)
-    found = added(fa.SoftOnlineAligner(P, **options), cohorts)
-    aligner = fa.SoftOnlineAligner(P, **options)
+    found = added(fa.OnlineAligner(P, **options), cohorts)
+    aligner = fa.OnlineAligner(P, **options)
     for cohort in cohorts:
         aligner.observe(cohort)
-        x = np.array(aligner.state_dict()["potentials"])
+        x = aligner.potentials
         pull += softness * P * (x - P @ x) / rounds
     np.testing.assert_allclose(found, (x / (step * rounds) + pull) @ MEMORIES, atol=EXACT)
 

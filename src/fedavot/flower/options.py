@@ -15,8 +15,8 @@ from fedavot.alignment import Alignment, Status
 from fedavot.errors import FileFormatError, ImportanceError, OptionError
 from fedavot.flower.who.asking import too_long
 from fedavot.importance import read_mapping
+from fedavot.online import SOFTNESS, STEP
 from fedavot.rules.steady import constants_of
-from fedavot.soft_online import SOFTNESS, STEP
 
 Importance = Literal["uniform", "examples"] | Mapping[str, float] | PathLike
 

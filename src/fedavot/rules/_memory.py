@@ -31,12 +31,9 @@ from fedavot.rules._history import (
     mean_factor,
     nothing,
 )
-from fedavot.rules._rule import (
-    Choose,
+from fedavot.rules._rule import Choose, Report, Rule, State
+from fedavot.rules._trees import (
     Params,
-    Report,
-    Rule,
-    State,
     along,
     minus,
     one_each,
@@ -46,7 +43,6 @@ from fedavot.rules._rule import (
     scaled,
     zeros_like,
 )
-from fedavot.rules.names import RuleName
 
 
 class Memory(NamedTuple):
@@ -67,7 +63,7 @@ class Memory(NamedTuple):
 
 
 def remembering(
-    name: RuleName, knows: str, choose: Choose, importance: Floats, **constants: Any
+    name: str, knows: str, choose: Choose, importance: Floats, **constants: Any
 ) -> Rule:
     """Return a rule of the family, with the constants of `empty_memory`."""
     corrects = constants.get("correction", 0.0) != 0.0

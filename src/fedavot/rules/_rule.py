@@ -18,9 +18,7 @@ import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot.errors import RuleError
-
-Params = Any
-"""A model: any pytree of arrays."""
+from fedavot.rules._trees import Params, plus, weighted
 
 State = Any
 """What a rule keeps from round to round: any pytree of arrays."""
@@ -48,20 +46,29 @@ class Report(NamedTuple):
 
     Rounds are padded to equal length. Absent places hold the client number n_clients, which a
     scatter with ``mode="drop"`` ignores, weight 0 and update 0.
+
+    Attributes
+    ----------
+    members : int array of shape (length,)
+        Clients that trained.
+    weights : float array of shape (length,)
+        Their weights, from `Rule.choose`.
+    updates : pytree
+        θ_i − θ at the client's start, each leaf with a leading axis of that length.
+    losses : float array of shape (length,)
+        f_i at the client's start; None unless the rule needs losses.
+    step : float
+        The local step size of this round.
+    local_steps : int
+        Number of local steps each client took.
     """
 
     members: Any
-    """Clients that trained, shape (length,)."""
     weights: Any
-    """Their weights, from `Rule.choose`, shape (length,)."""
     updates: Params
-    """θ_i − θ at the client's start, each leaf with a leading axis of that length."""
     losses: Any
-    """f_i at the client's start, shape (length,); None unless the rule needs losses."""
     step: Any
-    """The local step size of this round."""
     local_steps: int
-    """Number of local steps each client took."""
 
 
 Cohorts = Sequence[Integers]
@@ -144,135 +151,9 @@ class Rule:
         return not (self.needs_losses or self.remembers)
 
 
-REMEMBERED = 1 << 20
-"""Number of entries of cohorts whose weights a rule caches, if all are as large as the last."""
-
-
-def by_cohort(weigh: Callable[[Integers], Floats]) -> Choose:
-    """Return a choice that asks the members of positive weight, independently of earlier rounds.
-
-    Parameters
-    ----------
-    weigh : function of a cohort
-        Returns its members' weights, in order. Weights of repeated cohorts, also in another run,
-        are not recomputed, unless more than `REMEMBERED` came in between.
-    """
-    known: dict[bytes, Asked] = {}
-
-    def choose(cohorts: Cohorts, rng: np.random.Generator) -> list[Asked]:
-        asked = []
-        for cohort in cohorts:
-            key = cohort.tobytes()
-            found = known.get(key)
-            if found is None:
-                if len(known) * cohort.size >= REMEMBERED:
-                    known.clear()
-                found = trained(cohort, weigh(cohort) if cohort.size else np.zeros(0))
-                known[key] = found
-            asked.append(found)
-        return asked
-
-    return choose
-
-
-def equal_weights(cohort: Integers) -> Floats:
-    """Return 1/|S| for every member, shape (n_members,)."""
-    return np.full(cohort.size, 1.0 / cohort.size)
-
-
-def scaled_importance(shares: Floats) -> Callable[[Integers], Floats]:
-    """Return weights N p_i/|S|: p on average, if clients take part equally often."""
-    return lambda cohort: shares.size / cohort.size * shares[cohort]
-
-
-def trained(members: Integers, weights: Floats) -> Asked:
-    """Leave out the members whose weight is zero, as their updates would not be used."""
-    kept = weights != 0
-    return Asked(members[kept], weights[kept])
-
-
 def add_updates(params: Params, state: State, report: Report) -> tuple[Params, State]:
     """Aggregate without memory: θ ← θ + Σ w_i Δ_i.
 
     If the weights sum to one, this is Σ w_i θ_i.
     """
     return plus(params, weighted(report.weights, report.updates)), state
-
-
-WRITTEN_OUT = 4
-"""Largest number of clients in a round for which compiled programs unroll the sum."""
-
-
-def weighted(weights: Any, updates: Params) -> Params:
-    """Return Σ w_i Δ_i, leaf by leaf."""
-    import jax
-    import jax.numpy as jnp
-
-    if weights.shape[0] <= WRITTEN_OUT:
-        # Unlike a matrix product, a few terms are fused with the operations before and after.
-        terms = range(weights.shape[0])
-        return jax.tree.map(lambda leaf: sum(weights[k] * leaf[k] for k in terms), updates)
-    return jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, axes=1), updates)
-
-
-def plus(left: Params, right: Params) -> Params:
-    """Return left + right, leaf by leaf."""
-    import jax
-
-    return jax.tree.map(lambda a, b: a + b, left, right)
-
-
-def minus(left: Params, right: Params) -> Params:
-    """Return left − right, leaf by leaf."""
-    import jax
-
-    return jax.tree.map(lambda a, b: a - b, left, right)
-
-
-def scaled(factor: Any, tree: Params) -> Params:
-    """Return factor · tree, leaf by leaf."""
-    import jax
-
-    return jax.tree.map(lambda leaf: factor * leaf, tree)
-
-
-def precision(params: Params) -> Any:
-    """Return the type of a model's entries, which all its leaves share."""
-    import jax
-
-    return jax.tree.leaves(params)[0].dtype
-
-
-def zeros_like(params: Params) -> Params:
-    """Return a model of zeros."""
-    import jax
-    import jax.numpy as jnp
-
-    return jax.tree.map(jnp.zeros_like, params)
-
-
-def one_each(params: Params, n_clients: int) -> Params:
-    """Return one model of zeros per client, each leaf with a leading axis of clients."""
-    import jax
-    import jax.numpy as jnp
-
-    return jax.tree.map(lambda leaf: jnp.zeros((n_clients, *leaf.shape), leaf.dtype), params)
-
-
-def pick(table: Params, members: Any) -> Params:
-    """Return the members' rows of a table of models; absent places get an arbitrary row."""
-    import jax
-
-    return jax.tree.map(lambda leaf: leaf.at[members].get(mode="clip"), table)
-
-
-def along(values: Any, leaf: Any) -> Any:
-    """Return one value per row, shaped to be combined with a leaf of a table."""
-    return values.reshape(-1, *[1] * (leaf.ndim - 1))
-
-
-def put(table: Params, members: Any, rows: Params) -> Params:
-    """Return the table with the members' rows replaced; absent places are left alone."""
-    import jax
-
-    return jax.tree.map(lambda leaf, row: leaf.at[members].set(row, mode="drop"), table, rows)

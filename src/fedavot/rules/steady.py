@@ -43,13 +43,11 @@ from fedavot.alignment import Alignment
 from fedavot.errors import RuleError
 from fedavot.online import OnlineAligner
 from fedavot.rules._history import LEARNT
-from fedavot.rules._known import as_converged, as_part, as_shares
+from fedavot.rules._inputs import as_converged, as_part, as_shares
 from fedavot.rules._memory import remembering
 from fedavot.rules._rule import Asked, Cohorts, Rule
-from fedavot.rules.names import RuleName
-from fedavot.soft_online import SOFTNESS, STEP, SoftOnlineAligner
 
-Aligner = Alignment | OnlineAligner | SoftOnlineAligner
+Aligner = Alignment | OnlineAligner
 
 DAMPING = 10.0
 """Damping c of a rule that corrects, in rounds."""
@@ -69,7 +67,7 @@ def steady(
     ----------
     importance : array-like of shape (n_clients,), or mapping from name to float
         A distribution over the clients. A mapping needs an alignment with the clients' names.
-    alignment : Alignment, OnlineAligner or SoftOnlineAligner, optional
+    alignment : Alignment or OnlineAligner, optional
         Gives the weights Y of a cohort; learnt as `learner` does if not given. An online aligner
         learns during training, and every seed starts with its own copy. Its importance must be
         this one.
@@ -90,12 +88,12 @@ def steady(
         return [Asked(cohort, weigh(cohort) if cohort.size else np.zeros(0)) for cohort in counted]
 
     knows = "importance, availability law" if isinstance(alignment, Alignment) else "importance"
-    return remembering(RuleName.STEADY, knows, choose, shares, expires=True, **constants)
+    return remembering("fedavot-steady", knows, choose, shares, expires=True, **constants)
 
 
-def learner(importance: Floats) -> SoftOnlineAligner:
+def learner(importance: Floats) -> OnlineAligner:
     """Return the aligner that learns the weights of cohorts as they come."""
-    return SoftOnlineAligner(importance, softness=SOFTNESS, step=STEP, around="importance")
+    return OnlineAligner(importance)
 
 
 def constants_of(
@@ -112,8 +110,8 @@ def constants_of(
 
 def _weighing(alignment: Aligner, importance: Floats) -> Callable[[], Callable[[Integers], Floats]]:
     """Return a function that starts a run: it returns the weights of cohorts as they come."""
-    if not isinstance(alignment, OnlineAligner | SoftOnlineAligner):
-        as_converged(RuleName.STEADY, alignment, allow_unconverged=None)
+    if not isinstance(alignment, OnlineAligner):
+        as_converged("fedavot-steady", alignment, allow_unconverged=None)
     if alignment.n_clients != importance.size:
         raise RuleError(
             f"the alignment has {alignment.n_clients} clients, but importance has "
@@ -130,5 +128,5 @@ def _weighing(alignment: Aligner, importance: Floats) -> Callable[[], Callable[[
         )
     if isinstance(alignment, Alignment):
         return lambda: alignment.weights
-    kind, state = type(alignment), alignment.state_dict()
-    return lambda: kind.from_state(state).observe
+    state = alignment.state_dict()
+    return lambda: OnlineAligner.from_state(state).observe

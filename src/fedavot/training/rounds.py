@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from fedavot.errors import RuleError
-from fedavot.rules._rule import WRITTEN_OUT, Report, Rule
+from fedavot.rules._rule import Report, Rule
+from fedavot.rules._trees import WRITTEN_OUT
 from fedavot.training.local import LocalTraining, batch_key, client_loss, train_client
 from fedavot.training.task import Params
 

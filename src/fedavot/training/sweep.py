@@ -16,7 +16,7 @@ import numpy as np
 from fedavot._checks import Floats
 from fedavot.errors import OptionError
 from fedavot.rules._rule import Rule
-from fedavot.rules.server import with_server
+from fedavot.rules.optimisers import with_server
 from fedavot.training.active_run import precision
 from fedavot.training.engine import prepare
 from fedavot.training.options import Training

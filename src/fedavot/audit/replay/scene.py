@@ -25,7 +25,7 @@ from fedavot.audit.statistics.case import FITTED, Case
 from fedavot.audit.statistics.fitting import Fitting
 from fedavot.audit.statistics.price import fitted_rules
 from fedavot.audit.statistics.window import Window
-from fedavot.soft_online import SOFTNESS
+from fedavot.online import SOFTNESS
 
 MOST_CLIENTS = 1_000
 MOST_ROUNDS = 3_000

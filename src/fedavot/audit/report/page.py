@@ -30,8 +30,7 @@ from fedavot.audit.report.tables import (
 from fedavot.audit.report.terms import MEANT, count, day, interval, number, share, stretch, times
 from fedavot.audit.report.words import headline, sections
 from fedavot.audit.statistics import rules
-from fedavot.online import STEP
-from fedavot.soft_online import STEP as SOFT_STEP
+from fedavot.online import EXACT_STEP, STEP
 
 MOST_NAMES = 60
 """How many clients of a set are named."""
@@ -203,8 +202,8 @@ def _usage(findings: Findings, folder: Path) -> dict[str, Any]:
         "kind": KINDS.get(best.rule, "table") if best else "",
         "softness": f"{best.softness:.3g}" if best else "",
         "size": max(1, round(findings.mean_cohort_size)),
-        "step": f"{STEP:g}",
-        "soft_step": f"{SOFT_STEP:g}",
+        "step": f"{EXACT_STEP:g}",
+        "soft_step": f"{STEP:g}",
         "clients": _literal(folder / "clients.csv"),
         "alignment": _literal(folder / "alignment.json"),
         "relative": not (folder.is_absolute() or folder == Path()),

@@ -17,7 +17,7 @@ from fedavot._incidence import Incidence
 from fedavot._simplex import level_weights, softmax
 from fedavot.alignment import Alignment
 from fedavot.audit.statistics.window import Window
-from fedavot.online import STEP, OnlineAligner
+from fedavot.online import OnlineAligner
 from fedavot.rules.names import RuleName, label_of
 from fedavot.rules.steady import learner
 from fedavot.selection import select
@@ -155,5 +155,4 @@ def chosen(window: Window, available: Incidence, rng: np.random.Generator) -> tu
 
 def _fresh(importance: Floats) -> OnlineAligner:
     """Return an aligner whose first weights are the importance's shares in the cohort."""
-    start = np.log(np.where(importance > 0, importance, 1.0))
-    return OnlineAligner(importance, step=STEP, potentials=start)
+    return OnlineAligner(importance, softness=0)

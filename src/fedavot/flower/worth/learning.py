@@ -1,61 +1,14 @@
-"""The aligner of a weighting, and limits on the influence of one client.
-
-Initial potentials are log p, or 0 in a soft aligner, which adds them to log p itself.
-"""
+"""Limits on the influence of one client, and the fingerprint of an alignment."""
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from fedavot._checks import Floats
 from fedavot.alignment import Alignment
-from fedavot.flower.options import Weighting
-from fedavot.online import OnlineAligner
-from fedavot.soft_online import SoftOnlineAligner
-
-Aligner = OnlineAligner | SoftOnlineAligner
 
 DWARFS = 100.0
 """Multiple of the median count above which a count is compared with all others."""
-
-
-def new_aligner(amounts: Floats, weighting: Weighting) -> Aligner:
-    """Return an aligner for clients with these amounts of importance."""
-    shares, step, softness = amounts / amounts.sum(), weighting.step, weighting.price
-    if softness > 0:
-        return SoftOnlineAligner(shares, softness=softness, step=step, around="importance")
-    return OnlineAligner(shares, step=step, potentials=_logarithms(amounts))
-
-
-def reweigh(aligner: Aligner, amounts: Floats, *, before: Floats) -> None:
-    """Change the amounts of importance without changing what was learnt."""
-    soft = isinstance(aligner, SoftOnlineAligner)
-    change = None if soft else _logarithms(amounts) - _logarithms(before)
-    aligner.reweigh(amounts / amounts.sum(), added=change)
-
-
-def join(aligner: Aligner, amounts: Floats) -> None:
-    """Add the clients at the end of ``amounts``, starting from the mean learnt for the others."""
-    old, added = np.split(amounts, [aligner.n_clients])
-    start = None
-    if isinstance(aligner, OnlineAligner):
-        learnt = aligner.effective_potentials - _logarithms(old)
-        start = _logarithms(added) + aligner.importance @ learnt
-    aligner.join(added / amounts.sum(), start)
-
-
-def _logarithms(amounts: Floats) -> Floats:
-    # 0 for clients of importance 0, whose potential is never used.
-    return np.log(np.where(amounts > 0, amounts, 1.0))
-
-
-def restored(state: Mapping[str, Any], weighting: Weighting) -> Aligner:
-    """Return the aligner of a checkpoint."""
-    kind: type[Aligner] = SoftOnlineAligner if weighting.price > 0 else OnlineAligner
-    # Checkpoints of earlier versions do not have this field.
-    return kind.from_state({"around": "importance", **state}, source="the checkpoint")
 
 
 def fingerprint(alignment: Alignment | None) -> str | None:

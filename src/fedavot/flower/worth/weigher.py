@@ -30,16 +30,8 @@ from fedavot._simplex import total_variation
 from fedavot.errors import CheckpointError, OptionError
 from fedavot.flower.kept.packing import as_array, packed, unpacked
 from fedavot.flower.options import MOST_EXAMPLES, Importance, Weighting, listed_by
-from fedavot.flower.worth.learning import (
-    Aligner,
-    fingerprint,
-    join,
-    limited,
-    new_aligner,
-    plausible,
-    restored,
-    reweigh,
-)
+from fedavot.flower.worth.learning import fingerprint, limited, plausible
+from fedavot.online import OnlineAligner
 from fedavot.selection import select
 
 _flwr = logging.getLogger("flwr")
@@ -67,7 +59,7 @@ class Weigher:
         self._unlisted = None if unlisted is None else as_amount(unlisted, what="unlisted")
         if unlisted is not None and (self.kind != "listed" or weighting.alignment is not None):
             raise OptionError("unlisted requires importance given as a mapping or a file")
-        self._aligner: Aligner | None = None
+        self._aligner: OnlineAligner | None = None
         self._indices: dict[str, int] = {}
         self._packed = bytearray()  # the names, as a checkpoint has them
         # By index: the importance as given, and as used after the limits.
@@ -273,7 +265,7 @@ class Weigher:
         self._given = np.array(state["given"], dtype=np.float64)
         self._rounds = int(state["rounds"])
         if state["aligner"] is not None:
-            self._aligner = restored(state["aligner"], self.weighting)
+            self._aligner = OnlineAligner.from_state(state["aligner"], source="the checkpoint")
         self._refuse_uneven()
         if self.kind != "examples" and self.weighting.alignment is None:
             self._adopt(listed)
@@ -335,10 +327,9 @@ class Weigher:
         self._seen -= self._left
         self._join(joined)
         if changed and self._aligner is not None:
-            before = self._amounts
             stated = [changed.get(name, amount) for name, amount in (known | joined).items()]
             self._state_amounts(np.array(stated, dtype=np.float64))
-            reweigh(self._aligner, self._amounts, before=before)
+            self._aligner.reweigh(self._amounts / self._amounts.sum())
 
     def _join(self, amounts: Mapping[str, float]) -> None:
         """Add clients here and to the aligner."""
@@ -355,11 +346,16 @@ class Weigher:
         if self.weighting.alignment is not None:
             self._given = np.zeros(len(self._indices))
         elif self._aligner is None:
-            self._aligner = new_aligner(self._amounts, self.weighting)
+            self._aligner = OnlineAligner(
+                self._amounts / self._amounts.sum(),
+                softness=self.weighting.price,
+                step=self.weighting.step,
+            )
         else:
             if not np.array_equal(self._amounts[:known], before):
-                reweigh(self._aligner, self._amounts[:known], before=before)
-            join(self._aligner, self._amounts)
+                old = self._amounts[:known]
+                self._aligner.reweigh(old / old.sum())
+            self._aligner.join(self._amounts[known:] / self._amounts.sum())
 
     def _state_amounts(self, stated: Floats) -> None:
         """Set the importance that was given, and compute what is used after the limits."""

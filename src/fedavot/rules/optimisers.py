@@ -1,4 +1,4 @@
-"""A server's step and optimiser, on top of any rule's change of the model.
+"""A server's step and optimiser, on top of any rule's change of the model: FedAvgM and FedAdam.
 
     Δ = the inner rule's θ⁺ − θ
     momentum: v ← m v + (1 − m) Δ,   θ ← θ + s v
@@ -25,30 +25,20 @@ from typing import Any, NamedTuple
 
 from numpy.typing import ArrayLike
 
+import fedavot.rules._trees as tree
 from fedavot._checks import as_amount, shown
 from fedavot.errors import OptionError, RuleError
-from fedavot.rules._rule import (
-    Aggregate,
-    Params,
-    Report,
-    Rule,
-    State,
-    minus,
-    plus,
-    precision,
-    scaled,
-    zeros_like,
-)
-from fedavot.rules.importance_average import importance_average
-from fedavot.rules.names import RuleName
+from fedavot.rules._inputs import as_part
+from fedavot.rules._rule import Aggregate, Report, Rule, State
+from fedavot.rules._trees import Params, jnp
+from fedavot.rules.averages import importance_average
 
 
 class Server(NamedTuple):
-    """The state of the inner rule and of the optimiser."""
+    """The state of the inner rule, a `Momentum` or `Adam`, and the number of clients."""
 
     inner: State
     optimiser: Any
-    """A `Momentum` or `Adam`."""
     n_clients: Any
 
 
@@ -72,7 +62,6 @@ class Adam(NamedTuple):
 
 
 Optimise = Callable[[Params, Params, Any], tuple[Params, Any]]
-"""A function of the model, its change and the optimiser, to the next model and optimiser."""
 
 
 def with_server(rule: Rule, *, step: float = 1.0, momentum: float = 0.0) -> Rule:
@@ -87,10 +76,11 @@ def with_server(rule: Rule, *, step: float = 1.0, momentum: float = 0.0) -> Rule
     momentum : float
         m, at least 0 and below 1: how much of the average change is kept from round to round.
     """
-    size, kept = as_amount(step, what="step", positive=True), _below_one(momentum, what="momentum")
+    size = as_amount(step, what="step", positive=True)
+    part = as_part(momentum, what="momentum", below_one=True)
 
     def begin(params: Params) -> Momentum:
-        return Momentum(_array(params, size), _array(params, kept), zeros_like(params))
+        return Momentum._make([*tree.arrays(params, size, part), tree.zeros_like(params)])
 
     return _on_server(rule, move, begin, "one model")
 
@@ -118,16 +108,13 @@ def with_adam(
     size = as_amount(step, what="step", positive=True)
     if not isinstance(betas, tuple | list) or len(betas) != 2:
         raise OptionError(f"betas is {shown(betas)}; it must be a pair of numbers")
-    first, second = (_below_one(beta, what="a beta") for beta in betas)
+    first, second = (as_part(beta, what="a beta", below_one=True) for beta in betas)
     least = as_amount(epsilon, what="epsilon", positive=True)
 
     def begin(params: Params) -> Adam:
-        import jax
-        import jax.numpy as jnp
-
-        square = jax.tree.map(lambda leaf: jnp.full_like(leaf, least**2), params)
-        constants = map(functools.partial(_array, params), (size, first, second, least))
-        return Adam._make((*constants, zeros_like(params), square))
+        square = tree.each(lambda leaf: jnp.full_like(leaf, least**2), params)
+        constants = tree.arrays(params, size, first, second, least)
+        return Adam._make([*constants, tree.zeros_like(params), square])
 
     return _on_server(rule, adapt, begin, "two models")
 
@@ -145,7 +132,7 @@ def fedavgm(
         The step and momentum of `with_server`.
     """
     rule = with_server(importance_average(importance), step=server_step, momentum=server_momentum)
-    return dataclasses.replace(rule, name=RuleName.FEDAVGM)
+    return dataclasses.replace(rule, name="fedavgm")
 
 
 def fedadam(
@@ -166,41 +153,29 @@ def fedadam(
     """
     inner = importance_average(importance)
     rule = with_adam(inner, step=server_step, betas=betas, epsilon=epsilon)
-    return dataclasses.replace(rule, name=RuleName.FEDADAM)
-
-
-def _below_one(value: float, *, what: str) -> float:
-    """Return a number that is at least 0 and below 1."""
-    part = as_amount(value, what=what)
-    if part >= 1.0:
-        raise OptionError(f"{what} is {part}; it must be at least 0 and below 1")
-    return part
+    return dataclasses.replace(rule, name="fedadam")
 
 
 def move(params: Params, change: Params, optimiser: Momentum) -> tuple[Params, Momentum]:
     """Move the model along the mean of its changes so far."""
-    kept = optimiser.momentum
-    velocity = plus(scaled(kept, optimiser.velocity), scaled(1.0 - kept, change))
-    moved = plus(params, scaled(optimiser.step, velocity))
+    velocity = _mean(optimiser.momentum, optimiser.velocity, change)
+    moved = tree.plus(params, tree.scaled(optimiser.step, velocity))
     return moved, optimiser._replace(velocity=velocity)
 
 
 def adapt(params: Params, change: Params, optimiser: Adam) -> tuple[Params, Adam]:
     """Move each entry of the model in proportion to its own changes so far."""
-    import jax
-    import jax.numpy as jnp
-
-    kept, decay = optimiser.momentum, optimiser.decay
-    velocity = plus(scaled(kept, optimiser.velocity), scaled(1.0 - kept, change))
-    squares = jax.tree.map(jnp.square, change)
-    square = plus(scaled(decay, optimiser.square), scaled(1.0 - decay, squares))
-    moved = jax.tree.map(
+    velocity = _mean(optimiser.momentum, optimiser.velocity, change)
+    square = _mean(optimiser.decay, optimiser.square, tree.each(jnp.square, change))
+    moved = tree.each(
         lambda leaf, v, u: leaf + optimiser.step * v / (jnp.sqrt(u) + optimiser.epsilon),
-        params,
-        velocity,
-        square,
+        *(params, velocity, square),
     )
     return moved, optimiser._replace(velocity=velocity, square=square)
+
+
+def _mean(part: Any, mean: Params, latest: Params) -> Params:
+    return tree.plus(tree.scaled(part, mean), tree.scaled(1.0 - part, latest))
 
 
 def _on_server(rule: Rule, optimise: Optimise, begin: Callable[[Params], Any], stores: str) -> Rule:
@@ -212,8 +187,6 @@ def _on_server(rule: Rule, optimise: Optimise, begin: Callable[[Params], Any], s
         )
 
     def init(params: Params, n_clients: int) -> Server:
-        import jax.numpy as jnp
-
         return Server(rule.init(params, n_clients), begin(params), jnp.asarray(n_clients))
 
     return dataclasses.replace(
@@ -221,8 +194,8 @@ def _on_server(rule: Rule, optimise: Optimise, begin: Callable[[Params], Any], s
         stores=stores if rule.stores == "nothing" else f"{rule.stores}; {stores} on the server",
         aggregate=_optimised(rule.aggregate, optimise),
         init=init,
-        start=None if rule.start is None else _inside(rule.start),
-        correct=None if rule.correct is None else _inside(rule.correct),
+        start=_inside(rule.start),
+        correct=_inside(rule.correct),
     )
 
 
@@ -231,27 +204,17 @@ def _optimised(aggregate: Aggregate, optimise: Optimise) -> Aggregate:
     """Return the aggregation on the server, one function for each pair."""
 
     def aggregate_on_server(params: Params, state: State, report: Report) -> tuple[Params, State]:
-        import jax
-        import jax.numpy as jnp
-
         proposed, inner = aggregate(params, state.inner, report)
-        moved = optimise(params, minus(proposed, params), state.optimiser)
+        moved = optimise(params, tree.minus(proposed, params), state.optimiser)
         someone = (report.members < state.n_clients).any()
-        kept, optimiser = jax.tree.map(
-            lambda new, old: jnp.where(someone, new, old), moved, (params, state.optimiser)
-        )
-        return kept, Server(inner, optimiser, state.n_clients)
+        before = params, state.optimiser
+        after, optimiser = tree.each(lambda new, old: jnp.where(someone, new, old), moved, before)
+        return after, Server(inner, optimiser, state.n_clients)
 
     return aggregate_on_server
 
 
 @functools.cache
-def _inside(hook: Callable[..., Params]) -> Callable[..., Params]:
+def _inside(hook: Callable[..., Params] | None) -> Callable[..., Params] | None:
     """Return a rule's `start` or `correct`, for the state on the server."""
-    return lambda params, state, client: hook(params, state.inner, client)
-
-
-def _array(params: Params, value: float) -> Any:
-    import jax.numpy as jnp
-
-    return jnp.asarray(value, dtype=precision(params))
+    return hook and (lambda params, state, client: hook(params, state.inner, client))

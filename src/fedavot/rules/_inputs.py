@@ -14,7 +14,7 @@ from fedavot.errors import ImportanceError, OptionError, RuleError
 def as_shares(
     importance: ArrayLike | Mapping[str, float], names: Sequence[str] | None = None
 ) -> Floats:
-    """Return an importance, shape (n_clients,); by client name only if the names are known."""
+    """Return an importance, shape (n_clients,); by client name only if there are names."""
     if isinstance(importance, Mapping) and names is None:
         raise ImportanceError(
             "importance is given by client name, but the names' order is not known here; pass an "
@@ -24,16 +24,20 @@ def as_shares(
     return as_distribution(ordered, what="importance", item="client", error=ImportanceError)
 
 
-def as_part(value: float, *, what: str) -> float:
-    """Return a number from 0 to 1."""
+def as_part(value: float, *, what: str, below_one: bool = False) -> float:
+    """Return a number from 0 to 1, or below 1."""
     part = as_amount(value, what=what)
-    if part > 1.0:
-        raise OptionError(f"{what} is {part}; it must be from 0 to 1")
+    if part > 1.0 or (below_one and part == 1.0):
+        raise OptionError(
+            f"{what} is {part}; it must be {'at least 0 and below' if below_one else 'from 0 to'} 1"
+        )
     return part
 
 
-def inverse_inclusion(rule: str, importance: ArrayLike, inclusion: ArrayLike | None) -> Floats:
-    """Return p_i/π_i, shape (n_clients,), refusing clients that matter but never take part.
+def inverse_inclusion(
+    rule: str, importance: ArrayLike, inclusion: ArrayLike | None
+) -> tuple[Floats, Floats]:
+    """Return p_i and p_i/π_i, shape (n_clients,), refusing clients that matter but never take part.
 
     Parameters
     ----------
@@ -65,7 +69,7 @@ def inverse_inclusion(rule: str, importance: ArrayLike, inclusion: ArrayLike | N
             f"client {never[0]} has importance {shares[never[0]]:.4g} and inclusion probability 0, "
             f"by which rule {rule!r} would have to divide; set its importance to 0"
         )
-    return np.divide(shares, chances, out=np.zeros(shares.size), where=chances > 0)
+    return shares, np.divide(shares, chances, out=np.zeros(shares.size), where=chances > 0)
 
 
 def as_converged(
@@ -81,7 +85,7 @@ def as_converged(
             "or use fedavot-online, which needs no law"
         )
     if alignment.status is Status.UNCONVERGED and not allow_unconverged:
-        times = "1 iteration" if alignment.iterations == 1 else f"{alignment.iterations} iterations"
+        times = f"{alignment.iterations} iteration{'s' * (alignment.iterations != 1)}"
         allow = "" if allow_unconverged is None else "; or pass allow_unconverged=True"
         raise RuleError(
             f"rule {rule!r} was given an alignment that did not converge (residual "
