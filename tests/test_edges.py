@@ -15,9 +15,8 @@ from fedavot._clients import Clients
 from fedavot.audit import audit, federation_of, read_log
 from fedavot.laws._law import as_levels, as_potentials
 from fedavot.rules import Known, build
-from fedavot.training import Problem, Task, Training, constant, from_clients
+from fedavot.training import Task, Training, constant, from_clients
 from fedavot.training.partition import dirichlet
-from fedavot.training.schedule import schedule
 from fedavot.training.tasks.linear import (
     heterogeneous_classification,
     heterogeneous_regression,
@@ -250,14 +249,6 @@ def test_values_are_shown_however_long_they_are():
 def test_masked_entries_are_refused(call, error, match):
     with pytest.raises(error, match=match):
         call()
-
-
-def test_cohorts_of_an_availability_with_masked_entries_are_refused():
-    task = linear_task("plain", [(np.ones((2, 1)), np.ones(2))] * 3)
-    problem = Problem(task, np.full(3, 1 / 3), lambda rng, rounds: [MASKED_INDICES] * rounds)
-    rule = build("fedavg", known=Known(np.full(3, 1 / 3), LAW))
-    with pytest.raises(errors.CohortError, match="entry 2 has masked"):
-        schedule(problem, rule, seeds=(0,), rounds=2)
 
 
 def test_masked_arrays_without_masked_entries_are_plain_data():

@@ -157,18 +157,16 @@ def fragile(limits, importance, *, silent=False, availability=some):
 def first_break(limits, importance, cohorts_by_seed, *, silent=False):
     """Play the fragile task with plain means, up to the first break.
 
-    Returns its round, client, kind (update or loss) and seed. Within a round, seeds are looked at
-    in order.
+    Returns its round, kind (update or loss) and seed. Within a round, seeds are looked at in order.
     """
     counts = dict.fromkeys(cohorts_by_seed, 0.0)
     n_rounds = len(next(iter(cohorts_by_seed.values())))
     for number in range(1, n_rounds + 1):
         for seed, cohorts in cohorts_by_seed.items():
-            for client in cohorts[number - 1]:
-                if counts[seed] >= limits[client] and not silent:
-                    return number, client, "update", seed
-            counts[seed] += bool(len(cohorts[number - 1]))
-            for client in range(N_CLIENTS):
-                if importance[client] > 0 and counts[seed] >= limits[client]:
-                    return number, client, "loss", seed
+            cohort = cohorts[number - 1]
+            if not silent and any(counts[seed] >= limits[client] for client in cohort):
+                return number, "update", seed
+            counts[seed] += bool(len(cohort))
+            if any(counts[seed] >= limit for limit, p in zip(limits, importance, strict=True) if p):
+                return number, "loss", seed
     return None

@@ -2,34 +2,57 @@
 
 A round is H local steps of every client asked, then the rule's aggregation. (The paper counts the
 aggregation as one of its H time steps; here H counts local steps.) A run is cut into about ten
-pieces. Between pieces it can be interrupted, is saved on request, and is checked for a model that
-is no longer finite: the piece is then run again, slowly, to find the round and the client at fault.
-Pieces are the same program in a resumed run, whose result is therefore bit for bit that of an
-uninterrupted one.
+pieces of equal length, so that one compiled program serves all of them. Between pieces it can be
+interrupted, is saved on request, and is checked for a model that is no longer finite: the piece is
+then run again, round by round, to find where that began. Pieces are the same program in a resumed
+run, whose result is therefore bit for bit that of an uninterrupted one.
 """
 
+import functools
+import itertools
 import time
+import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from fedavot import __version__
 from fedavot._checks import Floats
 from fedavot._files import PathLike
 from fedavot.errors import RuleError, TaskError
-from fedavot.rules._rule import Rule
-from fedavot.training.active_run import ActiveRun, clients_of, is_finite, precision
-from fedavot.training.checkpoint import Checkpoint
-from fedavot.training.diagnosis import diagnose
+from fedavot.rules._rule import Rule, no_state
+from fedavot.training.checkpoint import Checkpoint, Piece, fingerprint
 from fedavot.training.local import LocalTraining
-from fedavot.training.model import as_models
+from fedavot.training.model import as_models, check_loss, first_models
 from fedavot.training.options import Training
-from fedavot.training.rounds import client_losses
+from fedavot.training.rounds import (
+    Carry,
+    ClientData,
+    Own,
+    Program,
+    Shared,
+    Turn,
+    advance,
+    client_losses,
+)
 from fedavot.training.run import Ending, Run
-from fedavot.training.schedule import schedule
-from fedavot.training.task import Params, Problem, Task
+from fedavot.training.schedule import Schedule, schedule
+from fedavot.training.task import Params, Problem, Task, leaves
 
 Progress = Callable[[int, int], None]
 """A function of (rounds done, total rounds)."""
+PIECES = 10
+"""Smallest number of pieces that a run is cut into, if its records allow."""
+MOST_PIECES = 100
+"""Largest number of pieces, chosen so that all have equal length."""
+_keys_of = jax.jit(jax.vmap(jax.random.key))
+_on_device: weakref.WeakKeyDictionary[Task, tuple[Any, Any]] = weakref.WeakKeyDictionary()
+"""The data and the numbers of examples of the last task trained, so that rules compared on one task
+move its data once."""
 
 
 def train(
@@ -67,7 +90,7 @@ def train(
     return finish(prepare(problem, rule, training), progress=progress, checkpoint=checkpoint)
 
 
-def prepare(problem: Problem, rule: Rule, training: Training) -> ActiveRun:
+def prepare(problem: Problem, rule: Rule, training: Training) -> "ActiveRun":
     """Check all arguments of `train` and draw the cohorts; return a run that has not started."""
     begin = time.perf_counter()
     if not isinstance(rule, Rule):
@@ -76,24 +99,8 @@ def prepare(problem: Problem, rule: Rule, training: Training) -> ActiveRun:
     plan = schedule(problem, rule, training.seeds, training.rounds)
     with precision(problem.task):
         run = ActiveRun(problem, rule, training, plan)
-        run.seconds = time.perf_counter() - begin
-        return run
-
-
-def finish(
-    run: ActiveRun, *, progress: Progress | None = None, checkpoint: PathLike | None = None
-) -> Run:
-    """Run a prepared run, with the progress and the checkpoint of `train`."""
-    begin = time.perf_counter()
-    saved = None
-    if checkpoint is not None:
-        with precision(run.task):
-            saved = Checkpoint(checkpoint, run.fingerprint, run.carry)
-            found = saved.load()
-        if found is not None:
-            run.resume(found)
-    ending, message = _run_pieces(run, progress, saved)
-    return run.result(ending, message, run.seconds + time.perf_counter() - begin)
+    run.seconds = time.perf_counter() - begin
+    return run
 
 
 def objective(problem: Problem, params: Params) -> Floats:
@@ -109,48 +116,184 @@ def objective(problem: Problem, params: Params) -> Floats:
     task = problem.task
     with precision(task):
         local = LocalTraining(task.loss, task.counts is not None)
-        models = as_models(task, params)
-        losses = client_losses(local, clients_of(problem), models)
-        shares = problem.shares
-        counted = np.where(shares > 0, np.asarray(losses, dtype=np.float64), 0.0)
-        return np.asarray(counted @ shares)
+        losses = client_losses(local, clients_of(problem), as_models(task, params))
+        counted = np.where(problem.shares > 0, np.asarray(losses, dtype=np.float64), 0.0)
+        return np.asarray(counted @ problem.shares)
+
+
+class ActiveRun:
+    """A run in progress: the clients that each round asks, the next round's input, and records."""
+
+    def __init__(self, problem: Problem, rule: Rule, training: Training, plan: Schedule) -> None:
+        task = problem.task
+        self.task, self.rule, self.training, self.plan = task, rule, training, plan
+        self.importance = problem.shares
+        self.steps = training.step_sizes(task.dtype)
+        self.clients = clients_of(problem)
+        own = (training.local_steps, training.batch_size, training.projection)
+        local = LocalTraining(task.loss, task.counts is not None, *own)
+        self.program = Program.of(rule, local, padded=plan.padded)
+        keys = _keys_of(np.asarray(training.seeds, dtype=np.uint32))
+        start = first_models(task, training, keys)
+        check_loss(task, start, self.clients.data, training.batch_size)
+        # Seeds that ask the same clients, use all examples and start from the same model end with
+        # the same model: run only one.
+        alike = plan.alike and training.batch_size is None
+        alike = alike and all(bool((leaf == leaf[:1]).all()) for leaf in leaves(start))
+        played = 1 if alike else len(training.seeds)
+        start = jax.tree.map(lambda leaf: leaf[:played], start)
+        self.keys = keys[:played]
+        self.asked = Own(plan.members[:played], plan.weights[:played].astype(task.dtype))
+        state: Any = ()
+        if rule.init is not no_state:
+            state = jax.vmap(lambda params: rule.init(params, task.n_clients))(start)
+        self.carry = Carry(start, start, state)
+        self.recorded: list[int] = []
+        self.losses: list[Floats] = []
+        self.seconds = 0.0
+
+    @property
+    def done(self) -> int:
+        """Number of rounds completed."""
+        return self.recorded[-1] if self.recorded else 0
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A digest of all that decides the result, to be read before the run starts."""
+        functions = (*vars(self.program).values(), *vars(self.program.local).values())
+        options = (str(self.rule.name), self.training.record_every, tuple(self.training.seeds))
+        inputs = (self.asked, self.steps, self.clients, self.carry)
+        return fingerprint(__version__, options, functions, inputs)
+
+    def pieces(self) -> list[tuple[int, int]]:
+        """Return the pieces still to run, as pairs of rounds."""
+        every, rounds = self.training.record_every, self.training.rounds
+        blocks = rounds // every
+        # Pieces of equal length are compiled once; a shorter last piece is a separate program.
+        most, least = max(blocks // PIECES, 1), max(blocks // MOST_PIECES, 1)
+        size = next((n for n in range(most, least - 1, -1) if blocks % n == 0), most)
+        ends = [*range(size * every, blocks * every, size * every), blocks * every, rounds]
+        return list(itertools.pairwise(sorted({end for end in (0, *ends) if end >= self.done})))
+
+    def advance(self, at: int, to: int) -> Piece:
+        """Run rounds at+1..to from the run's carry, and record after whole blocks of rounds."""
+        every = min(self.training.record_every, to - at)
+        turns = self.turns(at, to, ((to - at) // every, every))
+        carry, losses = advance(self.program, self.clients, self.keys, self.carry, turns)
+        return Piece(carry, np.asarray(losses, np.float64), list(range(at + every, to + 1, every)))
+
+    def turns(self, at: int, to: int, shape: tuple[int, ...]) -> Turn:
+        """Return the clients, weights and steps of rounds at+1..to, in blocks of this shape."""
+        numbers = np.arange(at + 1, to + 1, dtype=np.int32).reshape(shape)
+        cut = (self.keys.size, *shape, -1)
+        sizes = self.plan.sizes[at:to].reshape(shape) if self.program.padded else None
+        return (
+            Shared(numbers, self.steps[at:to].reshape(shape), sizes),
+            Own(*(part[:, at:to].reshape(cut) for part in self.asked)),
+        )
+
+    def keep(self, piece: Piece) -> None:
+        """Make a piece, or the rounds of a checkpoint, part of the run."""
+        self.recorded += piece.recorded
+        self.losses += list(piece.losses.T)
+        self.carry = piece.carry
+
+    def keep_until_it_fails(self, at: int, to: int) -> int:
+        """Run a failed piece again, round by round; return the first that is not finite.
+
+        The rounds before it are kept, with the records among them and that of the last.
+        """
+        every, before = self.training.record_every, len(self.recorded)
+        number = at
+        while True:
+            number += 1
+            after = self.advance(number - 1, number)
+            if number == to or not is_finite(after):
+                break
+            self.keep(after)
+        good = range(before, len(self.recorded))
+        stay = [n for n in good if self.recorded[n] % every == 0 or n == good[-1]]
+        self.recorded[before:] = [self.recorded[n] for n in stay]
+        self.losses[before:] = [self.losses[n] for n in stay]
+        return number
+
+    def result(self, ending: Ending, message: str) -> Run:
+        """Return the results so far, as NumPy arrays over all seeds."""
+        n_seeds = len(self.training.seeds)
+
+        def spread(leaf: Any) -> Any:
+            array = np.asarray(leaf)
+            return np.broadcast_to(array, (n_seeds, *array.shape[1:]))
+
+        return Run(
+            rule=self.rule.name,
+            seeds=tuple(int(seed) for seed in self.training.seeds),
+            params=jax.tree.map(spread, self.carry.params),
+            average=jax.tree.map(spread, self.carry.average),
+            recorded=np.array(self.recorded, dtype=np.int64),
+            losses=spread(np.reshape(self.losses, (len(self.losses), self.keys.size)).T),
+            weights=self.plan.realised(self.done),
+            unseen=~self.plan.trained(self.done) & (self.importance > 0),
+            rounds=self.done,
+            seconds=self.seconds,
+            ending=ending,
+            message=message,
+            clients=None if self.task.clients is None else tuple(self.task.clients),
+        )
+
+
+def finish(
+    run: ActiveRun, *, progress: Progress | None = None, checkpoint: PathLike | None = None
+) -> Run:
+    """Run a prepared run, with the progress and the checkpoint of `train`."""
+    begin = time.perf_counter()
+    ending, message = _run_pieces(run, progress, checkpoint)
+    run.seconds += time.perf_counter() - begin
+    return run.result(ending, message)
 
 
 def _run_pieces(
-    run: ActiveRun, progress: Progress | None, saved: Checkpoint | None
+    run: ActiveRun, progress: Progress | None, checkpoint: PathLike | None
 ) -> tuple[Ending, str]:
     """Run the remaining pieces; return how the run ended."""
+    saved, unsaved = None, False
+    if checkpoint is not None:
+        with precision(run.task):
+            saved = Checkpoint(checkpoint, run.fingerprint, run.carry)
+            earlier = saved.load()
+        if earlier is not None:
+            run.keep(earlier)
     total = run.training.rounds
-    unsaved = False
     try:
         for at, to in run.pieces():
             with precision(run.task):
                 piece = run.advance(at, to)
-                failure = None if is_finite(piece) else diagnose(run, piece)
-            if failure is not None:
-                number, what = failure
+                failed = 0 if is_finite(piece) else run.keep_until_it_fails(at, to)
+            if failed:
                 # In the first round the loss itself is suspect, and no step size would help.
                 advice = "check the loss and its gradient at the first model, or "
                 return Ending.DIVERGED, (
-                    f"rule {run.rule.name!r} diverged in round {number}: {what}; "
-                    f"the run keeps its first {run.done} rounds; "
-                    f"{advice if number == 1 else ''}lower the step size"
+                    f"rule {run.rule.name!r} diverged in round {failed}: the model or the "
+                    f"objective is not finite; the run keeps its first {run.done} rounds; "
+                    f"{advice if failed == 1 else ''}lower the step size"
                 )
             run.keep(piece)
             unsaved = saved is not None and not saved.due
             if saved is not None and not unsaved:
-                _save(run, saved)
+                saved.save(run.carry, run.recorded, np.array(run.losses).T)
             if progress is not None:
                 progress(to, total)
     except KeyboardInterrupt:
         if saved is not None and unsaved:
-            _save(run, saved)
+            saved.save(run.carry, run.recorded, np.array(run.losses).T)
         return Ending.INTERRUPTED, f"interrupted after round {run.done} of {total}"
     return Ending.FINISHED, ""
 
 
-def _save(run: ActiveRun, saved: Checkpoint) -> None:
-    saved.save(run.carry, run.recorded, np.array(run.losses).T)
+def is_finite(piece: Piece) -> bool:
+    """Return whether the models and all records are finite."""
+    arrays = (piece.losses, *leaves(piece.carry.params))
+    return all(bool(np.isfinite(np.asarray(array)).all()) for array in arrays)
 
 
 def check_batches(task: Task, size: int | None) -> None:
@@ -163,3 +306,28 @@ def check_batches(task: Task, size: int | None) -> None:
             f"{task.name!r} has {fewest}; use smaller batches, or leave batch_size out to "
             "use all of a client's examples"
         )
+
+
+def precision(task: Task) -> AbstractContextManager[Any]:
+    """Return a context in which JAX computes in the task's precision."""
+    context: AbstractContextManager[Any] = jax.enable_x64(task.dtype == np.float64)
+    return context
+
+
+def clients_of(problem: Problem) -> ClientData:
+    """Return the problem's data on the device, floats in the task's precision.
+
+    The compiled programs move the importance themselves, which is faster for so few numbers.
+    """
+    task = problem.task
+    moved = _on_device.get(task)
+    if moved is None:
+        _on_device.clear()
+        data = jax.tree.map(functools.partial(_moved, dtype=task.dtype), task.data)
+        moved = _on_device[task] = data, jnp.asarray(task.sizes, dtype=np.int32)
+    return ClientData(*moved, problem.shares.astype(task.dtype))
+
+
+def _moved(leaf: Any, dtype: np.dtype[Any]) -> Any:
+    array = jnp.asarray(leaf)
+    return array.astype(dtype) if jnp.issubdtype(array.dtype, jnp.floating) else array

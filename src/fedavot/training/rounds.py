@@ -97,15 +97,13 @@ class Own(NamedTuple):
 Turn = tuple[Shared, Own]
 
 
-def run_round(
-    program: Program, clients: ClientData, key: Any, carry: Carry, turn: Turn
-) -> tuple[Carry, Report]:
+def run_round(program: Program, clients: ClientData, key: Any, carry: Carry, turn: Turn) -> Carry:
     """Run one round."""
     shared, own = turn
     n_clients = clients.counts.shape[0]
     sources = own.members
     if program.padded:
-        # An absent place trains a present client again, with weight 0; an empty round any client.
+        # Padding trains a client that is present (any client in an empty round), with weight 0.
         first = jnp.minimum(own.members[0], n_clients - 1)
         sources = jnp.where(own.members < n_clients, own.members, first)
 
@@ -135,67 +133,48 @@ def run_round(
             lambda leaf: jnp.where(present.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, 0), updates
         )
     report = Report(own.members, own.weights, updates, losses, shared.step, program.local.steps)
-    params, state = _as_pair(program, _aggregated(program, carry, report), carry)
+    params, state = _aggregated(program, carry, report)
     if program.local.projection is not None:
         params = program.local.projection(params)
     average = jax.tree.map(
         lambda mean, leaf: mean + (leaf - mean) / shared.number, carry.average, params
     )
-    return Carry(params, average, state), report
+    return Carry(params, average, state)
 
 
-def _aggregated(program: Program, carry: Carry, report: Report) -> Any:
-    """Return what the rule's aggregate returns; a failure inside it is an error of the rule."""
+def _aggregated(program: Program, carry: Carry, report: Report) -> tuple[Params, Any]:
+    """Return the next model and state; what a rule's aggregate gets wrong is an error of the rule.
+
+    JAX's own messages name neither the rule nor the model.
+    """
+    name = getattr(program.aggregate, "__name__", type(program.aggregate).__name__)
+    called = f"the rule's aggregate, {name!r},"
     try:
-        return program.aggregate(carry.params, carry.state, report)
+        returned = program.aggregate(carry.params, carry.state, report)
+        pair = tuple(returned) if isinstance(returned, list) else returned
+        shapes = jax.tree.map(_described, pair)
     except RuleError:
         raise
     except Exception as cause:
-        shapes = jax.tree.map(_described, carry.params)
+        remedy = ""
+        if isinstance(cause, jax.errors.JAXTypeError):
+            remedy = (
+                "; it is compiled: use jax.numpy in place of numpy, and jnp.where in place of if"
+            )
+        elif "NoneType" in str(cause) and report.losses is None:
+            remedy = "; report.losses is None unless the rule has needs_losses=True"
         said = str(cause).partition("\n")[0]
         raise RuleError(
-            f"{_called(program.aggregate)} fails on a model of shapes {shapes} "
-            f"({type(cause).__name__}: {said}){_remedy(program, cause)}"
+            f"{called} fails on a model of shapes {jax.tree.map(_described, carry.params)} "
+            f"({type(cause).__name__}: {said}){remedy}"
         ) from cause
-
-
-def _called(aggregate: Callable[..., Any]) -> str:
-    name = getattr(aggregate, "__name__", type(aggregate).__name__)
-    return f"the rule's aggregate, {name!r},"
-
-
-def _remedy(program: Program, cause: Exception) -> str:
-    """Return what to do about an aggregate that fails, if its error says enough."""
-    if isinstance(
-        cause, jax.errors.TracerArrayConversionError | jax.errors.ConcretizationTypeError
-    ):
-        return "; it is compiled: use jax.numpy in place of numpy, and jnp.where in place of if"
-    if "NoneType" in str(cause) and not program.needs_losses:
-        return "; report.losses is None unless the rule has needs_losses=True"
-    return ""
-
-
-def _as_pair(program: Program, returned: Any, carry: Carry) -> tuple[Params, Any]:
-    """Return the next model and state, or refuse other results: JAX's messages name neither."""
-    called = _called(program.aggregate)
-    if not isinstance(returned, tuple | list) or len(returned) != 2:
+    needed = jax.tree.map(_described, (carry.params, carry.state))
+    if shapes != needed:
         raise RuleError(
-            f"{called} returned {type(returned).__name__} {returned!r:.80}; it must "
-            "return two things, the next model and the next state"
+            f"{called} returned {shapes}; it must return two things, the next model and the next "
+            f"state, like those of the round before, {needed}"
         )
-    params, state = returned
-    for what, new, old in (("model", params, carry.params), ("state", state, carry.state)):
-        leaves, others = (
-            [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in jax.tree.leaves(tree)]
-            for tree in (new, old)
-        )
-        if leaves != others or jax.tree.structure(new) != jax.tree.structure(old):
-            found, needed = (jax.tree.map(_described, tree) for tree in (new, old))
-            raise RuleError(
-                f"{called} returned a {what} of shapes {found}; it must return one "
-                f"like that of the round before, {needed}"
-            )
-    return params, state
+    return pair
 
 
 def _described(leaf: Any) -> str:
@@ -245,7 +224,7 @@ def advance(program: Program, clients: ClientData, keys: Any, carry: Carry, turn
 
     def seed(key: Any, carry: Carry, shared: Shared, own: Own) -> Any:
         def one(carry: Carry, turn: Turn) -> tuple[Carry, None]:
-            return run_round(program, clients, key, carry, turn)[0], None
+            return run_round(program, clients, key, carry, turn), None
 
         def block(carry: Carry, turns: Turn) -> tuple[Carry, Any]:
             carry, _ = jax.lax.scan(one, carry, turns)
@@ -269,22 +248,6 @@ def _each_seed(run: Callable[..., Any], keys: Any, carry: Carry, turns: Turn) ->
         return jax.vmap(run, (0, 0, None, 0))(keys, carry, shared, own)
     key, start, asked = jax.tree.map(lambda leaf: leaf[0], (keys, carry, own))
     return jax.tree.map(lambda leaf: leaf[None], run(key, start, shared, asked))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def finite_updates(
-    program: Program, clients: ClientData, keys: Any, carry: Carry, turn: Turn
-) -> Any:
-    """Run one round for every seed; return which updates are finite, shape (n_seeds, size)."""
-
-    def finite(tree: Any) -> Any:
-        return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
-
-    def seed(key: Any, carry: Carry, shared: Shared, own: Own) -> Any:
-        report = run_round(program, clients, key, carry, (shared, own))[1]
-        return jax.vmap(finite)(report.updates)
-
-    return _each_seed(seed, keys, carry, turn)
 
 
 def _client_losses(local: LocalTraining, clients: ClientData, params: Params) -> Any:

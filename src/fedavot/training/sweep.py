@@ -17,8 +17,7 @@ from fedavot._checks import Floats
 from fedavot.errors import OptionError
 from fedavot.rules._rule import Rule
 from fedavot.rules.server import with_server
-from fedavot.training.active_run import precision
-from fedavot.training.engine import prepare
+from fedavot.training.engine import precision, prepare
 from fedavot.training.options import Training
 from fedavot.training.rounds import Carry, ClientData, Own, Program, Shared, advance
 from fedavot.training.steps import StepSchedule
