@@ -77,14 +77,10 @@ def test_a_run_goes_on_from_the_model_of_another():
 @pytest.mark.parametrize(
     ("start", "message"),
     [
-        ({"level": 0.0}, r"start has the structure .*'level'.*, but init .* makes .*'slope'"),
-        ([0.0, np.zeros(2)], "start has the structure"),
-        (np.zeros(3), "start has the structure"),
-        (
-            {"level": 0.0, "slope": np.zeros(3)},
-            r"start at \['slope'\] has shape \(3,\), but init of task 'regression' makes \(2,\)",
-        ),
-        ({"level": np.zeros(1), "slope": np.zeros(2)}, r"at \['level'\] has shape \(1,\), but"),
+        ({"level": 0.0}, "arrays of start have shapes .*'level'.*; init .*'slope'"),
+        (np.zeros(3), "arrays of start have shapes"),
+        ({"level": 0.0, "slope": np.zeros(3)}, r"'slope': \(3,\).*'regression' .*'slope': \(2,\)"),
+        ({"level": np.zeros(1), "slope": np.zeros(2)}, r"'level': \(1,\)"),
         (
             {"level": 0, "slope": np.zeros(2)},
             r"first model of task 'regression' at \['level'\] has type int64; .* must be floats",
@@ -176,5 +172,5 @@ def test_the_cause_of_a_failing_loss_is_kept():
 def test_the_objective_refuses_models_without_seeds_or_of_other_shapes(wrong):
     params = train(small.PROBLEM, small.SHARES, small.options()).params
     assert training.objective(small.PROBLEM, params).shape == (len(small.SEEDS),)
-    with pytest.raises(TaskError, match="the models have shapes .* leading axis of seeds"):
+    with pytest.raises(TaskError, match="leading axis of seeds, .* models have shapes"):
         training.objective(small.PROBLEM, wrong(params))

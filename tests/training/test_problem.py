@@ -59,11 +59,11 @@ def with_entry(value):
         (clients_of, "task 't' has no clients"),
         (
             lambda: clients_of((np.zeros(2), np.zeros(3))),
-            r"client 0 of task 't' has arrays of lengths \[2, 3\]; .* at least one",
+            r"client 0 of task 't' has arrays of shapes \[\(2,\), \(3,\)\]; .* at least one",
         ),
-        (lambda: clients_of(np.zeros(2), np.zeros(0)), r"client 1 .* lengths \[0\]"),
-        (lambda: clients_of(np.zeros(2), np.float64(1.0)), r"client 1 .* has single numbers"),
-        (lambda: clients_of([1.0, 2.0]), r"has single numbers, .* numpy\.asarray"),
+        (lambda: clients_of(np.zeros(2), np.zeros(0)), r"client 1 .* shapes \[\(0,\)\]"),
+        (lambda: clients_of(np.zeros(2), np.float64(1.0)), r"client 1 .* shapes \[\(\)\]"),
+        (lambda: clients_of([1.0, 2.0]), r"numpy.asarray makes an array of a list"),
         (
             lambda: clients_of(np.zeros((2, 3)), np.zeros((4, 5))),
             r"client 1 of task 't' has examples of shapes \[\(5,\)\], and client 0 .* \[\(3,\)\]",

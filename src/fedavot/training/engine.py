@@ -138,12 +138,12 @@ class ActiveRun:
         check_loss(task, start, self.clients.data, training.batch_size)
         # Seeds that ask the same clients, use all examples and start from the same model end with
         # the same model: run only one.
-        alike = plan.alike and training.batch_size is None
-        alike = alike and all(bool((leaf == leaf[:1]).all()) for leaf in leaves(start))
-        played = 1 if alike else len(training.seeds)
-        start = jax.tree.map(lambda leaf: leaf[:played], start)
-        self.keys = keys[:played]
-        self.asked = Own(plan.members[:played], plan.weights[:played].astype(task.dtype))
+        alike = len(training.seeds) > 1 and plan.alike and training.batch_size is None
+        if alike and all(bool((leaf == leaf[:1]).all()) for leaf in leaves(start)):
+            keys, start = keys[:1], jax.tree.map(lambda leaf: leaf[:1], start)
+        self.keys = keys
+        members, weights = plan.members[: keys.size], plan.weights[: keys.size]
+        self.asked = Own(members, weights.astype(task.dtype))
         state: Any = ()
         if rule.init is not no_state:
             state = jax.vmap(lambda params: rule.init(params, task.n_clients))(start)

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedavot.training.projection import Projection
+from fedavot.training.options import Projection
 from fedavot.training.task import Params
 
 FEW_STEPS, SMALL_MODEL = 8, 10_000

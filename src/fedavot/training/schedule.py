@@ -147,6 +147,8 @@ def _cohorts(problem: Problem, seed: int, rounds: int) -> list[Integers]:
         _refuse_strangers(members, sizes, problem.task, source)
     # All of one type, even empty ones: rules index by cohorts, and cache by their bytes.
     members = members.astype(np.int64)
+    if (sizes == sizes[0]).all():
+        return list(members.reshape(rounds, -1))
     ends = itertools.accumulate(sizes.tolist(), initial=0)
     return [members[begin:end] for begin, end in itertools.pairwise(ends)]
 

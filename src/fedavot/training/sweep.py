@@ -18,9 +18,8 @@ from fedavot.errors import OptionError
 from fedavot.rules._rule import Rule
 from fedavot.rules.server import with_server
 from fedavot.training.engine import precision, prepare
-from fedavot.training.options import Training
+from fedavot.training.options import StepSchedule, Training
 from fedavot.training.rounds import Carry, ClientData, Own, Program, Shared, advance
-from fedavot.training.steps import StepSchedule
 from fedavot.training.task import Problem, leaves
 
 MEMORY = 2**31
