@@ -15,8 +15,7 @@ from fedavot.experiments.tuning import OWN, SCHEDULES, Choice, conduct
 from fedavot.rules import build, with_server
 from fedavot.rules.catalogue import Known
 from fedavot.training import Problem, Training, constant, decaying, train
-from fedavot.training.tasks.linear import heterogeneous_regression
-from fedavot.training.tasks.optima import optimum
+from fedavot.training.tasks.linear import heterogeneous_regression, optimum
 
 N = 6
 IMPORTANCE = np.arange(N, 0, -1.0) / np.arange(N, 0, -1.0).sum()

@@ -14,7 +14,8 @@ from fedavot import importance
 from fedavot.errors import ImportanceError, OptionError, TaskError, UnavailableError
 from fedavot.training import Problem, from_clients
 from fedavot.training import objective as objective_of
-from fedavot.training.tasks import cnn, linear, mlp, optima, softmax
+from fedavot.training.tasks import linear
+from fedavot.training.tasks.classifiers import cnn_scores, cnn_task, mlp_task, softmax_task
 
 DOUBLE = 1e-10
 """Room for double-precision sums in another order."""
@@ -78,7 +79,7 @@ def numpy_cross_entropy(scores, labels):
     return -np.mean(np.log(chances[np.arange(labels.size), labels]))
 
 
-SOFTMAX = softmax.softmax_task("any", [(np.ones((1, 1)), [0])]).loss
+SOFTMAX = softmax_task("any", [(np.ones((1, 1)), [0])]).loss
 
 
 def test_the_softmax_loss_and_gradient_are_the_textbook_formulas():
@@ -103,7 +104,7 @@ def test_the_softmax_loss_survives_scores_that_would_overflow():
 def test_a_softmax_starts_at_zero_and_at_the_loss_of_guessing():
     rng = np.random.default_rng(3)
     clients = [(rng.random((n, 5)).astype(np.float32), rng.integers(0, 4, n)) for n in (3, 5)]
-    task = softmax.softmax_task("guess", clients, n_classes=4)
+    task = softmax_task("guess", clients, n_classes=4)
     params = task.init(jax.random.key(0))
     assert {name: leaf.shape for name, leaf in params.items()} == {"weights": (5, 4), "bias": (4,)}
     assert task.dtype == np.float32
@@ -114,7 +115,7 @@ def test_a_softmax_starts_at_zero_and_at_the_loss_of_guessing():
 def test_the_hidden_layers_loss_and_gradient_are_those_of_numpy():
     rng = np.random.default_rng(6)
     features, labels = rng.standard_normal((9, 4)), rng.integers(0, 3, 9)
-    task = mlp.mlp_task("any", [(features, labels)], 3, n_hidden=5)
+    task = mlp_task("any", [(features, labels)], 3, n_hidden=5)
     assert task.dtype == np.float32
     start = task.init(jax.random.key(0))
     params = jax.tree.map(
@@ -139,7 +140,7 @@ def test_the_hidden_layers_loss_and_gradient_are_those_of_numpy():
 
 def test_the_objective_of_accuracies_is_their_weighted_mean_over_uneven_clients():
     clients = [(np.eye(3)[[0, 1, 2]], [0, 1, 1]), (np.eye(3)[[2]], [2])]
-    task = softmax.softmax_task("uneven", clients, 3)
+    task = softmax_task("uneven", clients, 3)
     judged = dataclasses.replace(task, loss=task.accuracy)
     problem = Problem(judged, [0.75, 0.25], lambda rng, rounds: [[0]] * rounds)
     params = {"weights": np.eye(3)[None], "bias": np.zeros((1, 3))}
@@ -179,14 +180,14 @@ def numpy_network(params, image):
 def test_the_network_convolves_and_halves_as_scipy_does():
     rng = np.random.default_rng(4)
     images, labels = rng.random((3, 784)), rng.integers(0, 10, 3)
-    task = cnn.cnn_task("digits", [(images, labels)])
+    task = cnn_task("digits", [(images, labels)])
     params = jax.tree.map(
         lambda leaf: leaf + 0.1 * rng.standard_normal(leaf.shape).astype(np.float32),
         task.init(jax.random.key(1)),
     )
     scores = np.stack([numpy_network(params, image) for image in images])
     np.testing.assert_allclose(
-        cnn.class_scores(params, images.astype(np.float32)), scores, rtol=1e-3, atol=1e-4
+        cnn_scores(params, images.astype(np.float32)), scores, rtol=1e-3, atol=1e-4
     )
     np.testing.assert_allclose(
         task.loss(params, (images.astype(np.float32), labels)),
@@ -196,7 +197,7 @@ def test_the_network_convolves_and_halves_as_scipy_does():
 
 
 def test_the_network_is_small_single_and_drawn_with_he_variances_from_its_key():
-    task = cnn.cnn_task("digits", [(np.zeros((2, 784)), np.array([0, 1]))])
+    task = cnn_task("digits", [(np.zeros((2, 784)), np.array([0, 1]))])
     first, again, other = (task.init(jax.random.key(seed)) for seed in (0, 0, 1))
     sizes = [leaf.size for leaf in jax.tree.leaves(first)]
     assert sum(sizes) == 5258
@@ -214,7 +215,7 @@ def test_the_network_learns_what_a_digit_is():
     rng = np.random.default_rng(5)
     labels = np.arange(20) % 2
     images = rng.random((20, 784)) * np.where(labels, 1.0, 0.2)[:, None]
-    task = cnn.cnn_task("light and dark", [(images, labels)], n_classes=2)
+    task = cnn_task("light and dark", [(images, labels)], n_classes=2)
     batch = (images.astype(np.float32), labels)
     params = task.init(jax.random.key(0))
     step = jax.jit(
@@ -222,7 +223,7 @@ def test_the_network_learns_what_a_digit_is():
     )
     for _ in range(60):
         params = step(params)
-    assert (np.argmax(cnn.class_scores(params, batch[0]), axis=1) == labels).all()
+    assert (np.argmax(cnn_scores(params, batch[0]), axis=1) == labels).all()
 
 
 @pytest.mark.parametrize("n_clients", [2, 5, 100])
@@ -284,7 +285,7 @@ SHARES = np.array([0.1, 0.5, 0.15, 0.25])
 def test_the_gradient_of_the_weighted_objective_vanishes_at_the_least_squares_optimum():
     clients = uneven_clients()
     task = linear.linear_task("uneven", clients)
-    params, value = optima.optimum(task, SHARES)
+    params, value = linear.optimum(task, SHARES)
     slope = sum(
         share * 2 * x.T @ (x @ params - y) / y.size
         for share, (x, y) in zip(SHARES, clients, strict=True)
@@ -296,9 +297,9 @@ def test_the_gradient_of_the_weighted_objective_vanishes_at_the_least_squares_op
 
 def test_clients_without_importance_do_not_move_the_optimum():
     clients = uneven_clients()
-    only = optima.optimum(linear.linear_task("one", clients[2:3]), [1.0])
+    only = linear.optimum(linear.linear_task("one", clients[2:3]), [1.0])
     task = linear.linear_task("all", clients)
-    found = optima.optimum(task, [0, 0, 1, 0])
+    found = linear.optimum(task, [0, 0, 1, 0])
     np.testing.assert_allclose(found[0], only[0], rtol=DOUBLE)
     assert found[1] == pytest.approx(only[1], rel=DOUBLE)
 
@@ -310,7 +311,7 @@ def test_no_direction_leads_down_from_an_optimum(kind, radius, seed):
     loss, formula, labels = LINEAR[kind]
     clients = uneven_clients(n_features=2, seed=seed, labels=labels)
     task = linear.linear_task("uneven", clients, loss=loss)
-    params, value = optima.optimum(task, SHARES, radius=radius)
+    params, value = linear.optimum(task, SHARES, radius=radius)
     assert value == pytest.approx(objective(formula, clients, SHARES, params), rel=DOUBLE)
     reach = np.inf if radius is None else radius
     assert np.abs(params).max() <= reach + PROGRAM
@@ -329,7 +330,7 @@ def test_the_median_minimises_absolute_deviations():
     # One client, a constant feature: the optimum is the median, and the value the mean distance.
     targets = np.array([3.0, -1.0, 10.0, 4.0, 2.5])
     task = lad_task("median", [(np.ones((5, 1)), targets)])
-    params, value = optima.optimum(task, [1.0])
+    params, value = linear.optimum(task, [1.0])
     np.testing.assert_allclose(params, [3.0], atol=PROGRAM)
     assert value == pytest.approx(np.abs(targets - 3.0).mean(), abs=PROGRAM)
 
@@ -338,7 +339,7 @@ def test_importance_moves_the_median():
     clients = [(np.ones((1, 1)), [target]) for target in (0.0, 1.0, 7.0)]
     task = lad_task("weighted median", clients)
     for shares, median in (([0.6, 0.2, 0.2], 0.0), ([0.3, 0.4, 0.3], 1.0), ([0.1, 0.2, 0.7], 7.0)):
-        params, _ = optima.optimum(task, shares)
+        params, _ = linear.optimum(task, shares)
         np.testing.assert_allclose(params, [median], atol=PROGRAM)
 
 
@@ -356,8 +357,8 @@ def test_the_ready_made_cornered_tasks_have_a_positive_optimum_that_depends_on_i
     clients = list(zip(*task.data, strict=True))
     formula = LINEAR[loss][1]
     even, skewed = np.full(20, 1 / 20), importance.by_examples(np.arange(20, 0, -1))
-    params, value = optima.optimum(task, even)
-    other, other_value = optima.optimum(task, skewed)
+    params, value = linear.optimum(task, even)
+    other, other_value = linear.optimum(task, skewed)
     assert value > 0.01
     assert objective(formula, clients, skewed, params) > other_value + 1e-3
     assert objective(formula, clients, even, other) > value + 1e-3
@@ -382,7 +383,7 @@ def test_integers_become_floats_and_single_precision_stays(build):
 
 
 def test_importing_the_tasks_loads_neither_scikit_learn_nor_matplotlib_nor_jax():
-    modules = ("linear", "optima", "softmax", "mlp", "cnn")
+    modules = ("linear", "classifiers")
     code = "; ".join(
         [f"import fedavot.training.tasks.{name}" for name in modules]
         + ["import fedavot.training.mnist, fedavot.training.partition, sys"]
@@ -420,7 +421,7 @@ EYE = np.eye(2)
         (
             lambda: linear.linear_task("t", [([[1], [1, 2]], [1, 2])]),
             TaskError,
-            "client 0 .* line up",
+            "client 0 of task 't' must be a pair",
         ),
         (
             lambda: linear.linear_task("t", [(EYE, [1, np.nan])]),
@@ -429,19 +430,27 @@ EYE = np.eye(2)
         ),
         (lambda: linear.heterogeneous_regression(n_clients=0), OptionError, "n_clients is 0"),
         (
-            lambda: softmax.softmax_task("t", [(EYE, [0, 1]), (EYE, [0, 10])]),
+            lambda: softmax_task("t", [(EYE, [0, 1]), (EYE, [0, 10])]),
             TaskError,
             "client 1 of task 't' has label 10, but classes run from 0 to 9",
         ),
         (
-            lambda: softmax.softmax_task("t", [(EYE, [0.0, 1.0])]),
+            lambda: softmax_task("t", [(EYE, [0.0, 1.0])]),
             TaskError,
             "labels of type float64",
         ),
-        (lambda: softmax.softmax_task("t", [(EYE, [0, 0])], 1), OptionError, "n_classes is 1"),
-        (lambda: softmax.softmax_task("t", []), TaskError, "no clients"),
-        (lambda: mlp.mlp_task("t", [(EYE, [0, 1])], n_hidden=0), OptionError, "n_hidden is 0"),
-        (lambda: cnn.cnn_task("t", [(EYE, [0, 1])]), TaskError, "images of 2 pixels; .* 784"),
+        (lambda: softmax_task("t", [(EYE, [0, 0])], 1), OptionError, "n_classes is 1"),
+        (lambda: softmax_task("t", []), TaskError, "no clients"),
+        (
+            lambda: mlp_task("t", [(EYE, [0, 1])], n_hidden=0),
+            OptionError,
+            "n_hidden is 0",
+        ),
+        (
+            lambda: cnn_task("t", [(EYE, [0, 1])]),
+            TaskError,
+            "images of 2 pixels; .* 784",
+        ),
         (
             lambda: linear.linear_task("t", [(EYE, [0, 1])], loss=linear.mean_hinge),
             TaskError,
@@ -453,22 +462,22 @@ EYE = np.eye(2)
             "flipped is 1.5; .* at most 1",
         ),
         (
-            lambda: optima.optimum(softmax.softmax_task("t", [(EYE, [1, 2])]), [1.0]),
+            lambda: linear.optimum(softmax_task("t", [(EYE, [1, 2])]), [1.0]),
             TaskError,
-            "task 't' has loss .*; .* known for mean_square, mean_deviation and mean_hinge",
+            "task 't' has the loss .*; .* known for mean_square, mean_deviation and mean_hinge",
         ),
         (
-            lambda: optima.optimum(linear.linear_task("t", [(EYE, [1, 2])]), [0.5, 0.5]),
+            lambda: linear.optimum(linear.linear_task("t", [(EYE, [1, 2])]), [0.5, 0.5]),
             ImportanceError,
             "importance has 2 entries",
         ),
         (
-            lambda: optima.optimum(lad_task("t", [(EYE, [1, 2])]), [1.0], radius=0),
+            lambda: linear.optimum(lad_task("t", [(EYE, [1, 2])]), [1.0], radius=0),
             OptionError,
             "radius is 0.0",
         ),
         (
-            lambda: optima.optimum(lad_task("t", [(1e200 * EYE, [1, 2])]), [1.0]),
+            lambda: linear.optimum(lad_task("t", [(1e200 * EYE, [1, 2])]), [1.0]),
             TaskError,
             "linear program of task 't' was not solved",
         ),
@@ -492,7 +501,7 @@ def test_the_losses_are_shared_between_tasks_of_a_kind():
 
 
 def test_the_losses_of_classifiers_are_equal_where_their_models_are():
-    one, other = (softmax.softmax_task(name, [(EYE, [0, 1])]).loss for name in ("one", "other"))
+    one, other = (softmax_task(name, [(EYE, [0, 1])]).loss for name in ("one", "other"))
     assert one == other
     assert hash(one) == hash(other)
-    assert one != cnn.cnn_task("images", [(np.ones((1, 784)), [0])]).loss
+    assert one != cnn_task("images", [(np.ones((1, 784)), [0])]).loss

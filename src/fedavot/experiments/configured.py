@@ -38,8 +38,7 @@ from fedavot.training import (
     inverse_root,
 )
 from fedavot.training.engine import check_batches, precision
-from fedavot.training.tasks.linear import mean_deviation, mean_hinge, mean_square
-from fedavot.training.tasks.optima import optimum
+from fedavot.training.tasks.linear import mean_deviation, mean_hinge, mean_square, optimum
 
 _SCHEDULES: dict[str, Any] = {
     "constant": constant,
