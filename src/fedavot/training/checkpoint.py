@@ -9,7 +9,6 @@ fingerprint is refused; so is one that is truncated or damaged.
 import hashlib
 import inspect
 import re
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -24,12 +23,6 @@ from fedavot.errors import FileFormatError, OptionError
 from fedavot.training.task import leaves
 
 _FORMAT = "fedavot-training-4"
-PART = 0.1
-"""Largest fraction of a run's time spent on saving it, approximately."""
-MOMENT = 1.0
-"""Seconds of writing below which every piece is saved."""
-BYTES_A_SECOND = 3e8
-"""Assumed speed of writing before the first checkpoint has been written."""
 
 
 def fingerprint(*values: Any) -> str:
@@ -86,27 +79,13 @@ class Checkpoint:
             raise OptionError(f"checkpoint is {self._path}, in a folder that does not exist")
         self._fingerprint = fingerprint
         self._structure = jax.tree.structure(like)
-        self._cost = float(sum(leaf.nbytes for leaf in leaves(like))) / BYTES_A_SECOND
-        self._last = time.perf_counter()
-
-    @property
-    def due(self) -> bool:
-        """Whether enough time has passed since the run was last saved.
-
-        Small carries are always due. Writing a table of a million models would take longer than the
-        rounds in between.
-        """
-        return PART * (time.perf_counter() - self._last) >= self._cost - MOMENT
 
     def save(self, carry: Any, recorded: Sequence[int], losses: Floats) -> None:
         """Write the current state of the run, completely or not at all."""
-        begin = time.perf_counter()
         arrays = {f"leaf{at}": leaf for at, leaf in enumerate(leaves(carry))}
         words = {"format": _FORMAT, "fingerprint": self._fingerprint}
         records = {"recorded": np.asarray(recorded, dtype=np.int64), "losses": losses}
         write_archive(self._path, arrays | words | records)
-        self._last = time.perf_counter()
-        self._cost = self._last - begin
 
     def load(self) -> Piece | None:
         """Return the rounds that were saved, or None if there is no file yet."""

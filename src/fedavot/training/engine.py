@@ -29,16 +29,7 @@ from fedavot.training.checkpoint import Checkpoint, Piece, fingerprint
 from fedavot.training.local import LocalTraining
 from fedavot.training.model import as_models, check_loss, first_models
 from fedavot.training.options import Training
-from fedavot.training.rounds import (
-    Carry,
-    ClientData,
-    Own,
-    Program,
-    Shared,
-    Turn,
-    advance,
-    client_losses,
-)
+from fedavot.training.rounds import Carry, ClientData, Own, Program, Shared, advance, client_losses
 from fedavot.training.run import Ending, Run
 from fedavot.training.schedule import Schedule, schedule
 from fedavot.training.task import Params, Problem, Task, leaves
@@ -77,8 +68,7 @@ def train(
         Called after every piece of the run, about ten times.
     checkpoint : path, optional
         A file that the run is saved to after every piece, and resumed from if it exists. It is
-        refused if it belongs to another run. If saving takes more than a second, it is skipped
-        after some pieces, even after the last, so that it takes about a tenth of the time.
+        refused if it belongs to another run.
 
     Returns
     -------
@@ -132,7 +122,8 @@ class ActiveRun:
         self.clients = clients_of(problem)
         own = (training.local_steps, training.batch_size, training.projection)
         local = LocalTraining(task.loss, task.counts is not None, *own)
-        self.program = Program.of(rule, local, padded=plan.padded)
+        hooks = (rule.aggregate, rule.start, rule.correct, rule.proximal, rule.needs_losses)
+        self.program = Program(local, plan.padded, jax.default_backend() != "cpu", *hooks)
         keys = _keys_of(np.asarray(training.seeds, dtype=np.uint32))
         start = first_models(task, training, keys)
         check_loss(task, start, self.clients.data, training.batch_size)
@@ -182,7 +173,7 @@ class ActiveRun:
         carry, losses = advance(self.program, self.clients, self.keys, self.carry, turns)
         return Piece(carry, np.asarray(losses, np.float64), list(range(at + every, to + 1, every)))
 
-    def turns(self, at: int, to: int, shape: tuple[int, ...]) -> Turn:
+    def turns(self, at: int, to: int, shape: tuple[int, ...]) -> tuple[Shared, Own]:
         """Return the clients, weights and steps of rounds at+1..to, in blocks of this shape."""
         numbers = np.arange(at + 1, to + 1, dtype=np.int32).reshape(shape)
         cut = (self.keys.size, *shape, -1)
@@ -203,18 +194,13 @@ class ActiveRun:
 
         The rounds before it are kept, with the records among them and that of the last.
         """
-        every, before = self.training.record_every, len(self.recorded)
-        number = at
-        while True:
-            number += 1
+        for number in range(at + 1, to + 1):
             after = self.advance(number - 1, number)
             if number == to or not is_finite(after):
                 break
+            if self.done % self.training.record_every:
+                del self.recorded[-1], self.losses[-1]
             self.keep(after)
-        good = range(before, len(self.recorded))
-        stay = [n for n in good if self.recorded[n] % every == 0 or n == good[-1]]
-        self.recorded[before:] = [self.recorded[n] for n in stay]
-        self.losses[before:] = [self.losses[n] for n in stay]
         return number
 
     def result(self, ending: Ending, message: str) -> Run:
@@ -247,23 +233,14 @@ def finish(
 ) -> Run:
     """Run a prepared run, with the progress and the checkpoint of `train`."""
     begin = time.perf_counter()
-    ending, message = _run_pieces(run, progress, checkpoint)
-    run.seconds += time.perf_counter() - begin
-    return run.result(ending, message)
-
-
-def _run_pieces(
-    run: ActiveRun, progress: Progress | None, checkpoint: PathLike | None
-) -> tuple[Ending, str]:
-    """Run the remaining pieces; return how the run ended."""
-    saved, unsaved = None, False
+    ending, message, total = Ending.FINISHED, "", run.training.rounds
+    saved = None
     if checkpoint is not None:
         with precision(run.task):
             saved = Checkpoint(checkpoint, run.fingerprint, run.carry)
             earlier = saved.load()
         if earlier is not None:
             run.keep(earlier)
-    total = run.training.rounds
     try:
         for at, to in run.pieces():
             with precision(run.task):
@@ -272,22 +249,24 @@ def _run_pieces(
             if failed:
                 # In the first round the loss itself is suspect, and no step size would help.
                 advice = "check the loss and its gradient at the first model, or "
-                return Ending.DIVERGED, (
-                    f"rule {run.rule.name!r} diverged in round {failed}: the model or the "
-                    f"objective is not finite; the run keeps its first {run.done} rounds; "
-                    f"{advice if failed == 1 else ''}lower the step size"
+                ending, message = (
+                    Ending.DIVERGED,
+                    (
+                        f"rule {run.rule.name!r} diverged in round {failed}: the model or the "
+                        f"objective is not finite; the run keeps its first {run.done} rounds; "
+                        f"{advice if failed == 1 else ''}lower the step size"
+                    ),
                 )
+                break
             run.keep(piece)
-            unsaved = saved is not None and not saved.due
-            if saved is not None and not unsaved:
+            if saved is not None:
                 saved.save(run.carry, run.recorded, np.array(run.losses).T)
             if progress is not None:
                 progress(to, total)
     except KeyboardInterrupt:
-        if saved is not None and unsaved:
-            saved.save(run.carry, run.recorded, np.array(run.losses).T)
-        return Ending.INTERRUPTED, f"interrupted after round {run.done} of {total}"
-    return Ending.FINISHED, ""
+        ending, message = Ending.INTERRUPTED, f"interrupted after round {run.done} of {total}"
+    run.seconds += time.perf_counter() - begin
+    return run.result(ending, message)
 
 
 def is_finite(piece: Piece) -> bool:
@@ -323,11 +302,11 @@ def clients_of(problem: Problem) -> ClientData:
     moved = _on_device.get(task)
     if moved is None:
         _on_device.clear()
-        data = jax.tree.map(functools.partial(_moved, dtype=task.dtype), task.data)
-        moved = _on_device[task] = data, jnp.asarray(task.sizes, dtype=np.int32)
+
+        def move(leaf: Any) -> Any:
+            real = jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
+            return jnp.asarray(leaf, task.dtype if real else None)
+
+        moved = jax.tree.map(move, task.data), jnp.asarray(task.sizes, dtype=np.int32)
+        _on_device[task] = moved
     return ClientData(*moved, problem.shares.astype(task.dtype))
-
-
-def _moved(leaf: Any, dtype: np.dtype[Any]) -> Any:
-    array = jnp.asarray(leaf)
-    return array.astype(dtype) if jnp.issubdtype(array.dtype, jnp.floating) else array

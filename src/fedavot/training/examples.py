@@ -48,10 +48,9 @@ def read_examples(path: Path) -> Examples:
         )
     examples = Examples(arrays["features"], arrays["targets"], arrays.get("clients"))
     shapes = {name: part.shape for name, part in examples._asdict().items() if part is not None}
-    alike = len({shape[:1] for shape in shapes.values()}) == 1
-    if [len(shape) for shape in shapes.values()] != [2, 1, 1][: len(shapes)] or not (
-        alike and examples.features.size
-    ):
+    ranks = [len(shape) for shape in shapes.values()]
+    lengths = {shape[:1] for shape in shapes.values()}
+    if ranks != [2, 1, 1][: len(ranks)] or len(lengths) > 1 or not examples.features.size:
         listed = ", ".join(f"{name} of shape {shape}" for name, shape in shapes.items())
         raise TaskError(
             f"{path} has {listed}; features must be (n_examples, n_features), the others "

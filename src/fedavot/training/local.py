@@ -89,15 +89,9 @@ def train_client(
         moved = jax.tree.map(lambda leaf, slope: leaf - step * slope, params, gradient)
         return (moved if training.projection is None else training.projection(moved)), None
 
-    return jax.lax.scan(one, start, jnp.arange(training.steps), unroll=_unroll(training, start))[0]
-
-
-def _unroll(training: LocalTraining, params: Params) -> int:
-    """Return how many steps each iteration of the loop takes; more take longer to compile.
-
-    A few steps of a small model on all examples take no longer than the iterations of a loop, and
-    are unrolled. Otherwise more than two make no difference.
-    """
-    size = sum(leaf.size for leaf in jax.tree.leaves(params))
+    # A few steps of a small model on all examples take no longer than the iterations of a loop, and
+    # are unrolled. Otherwise more than two make no difference, and take longer to compile.
+    size = sum(leaf.size for leaf in jax.tree.leaves(start))
     few = training.batch_size is None and training.steps <= FEW_STEPS and size <= SMALL_MODEL
-    return training.steps if few else min(2, training.steps)
+    unroll = training.steps if few else min(2, training.steps)
+    return jax.lax.scan(one, start, jnp.arange(training.steps), unroll=unroll)[0]

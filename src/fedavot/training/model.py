@@ -34,9 +34,7 @@ def first_models(task: Task, training: Training, keys: Any) -> Params:
             raise TaskError(f"{what} has type {leaf.dtype}; parameters must be floats")
         if not np.isfinite(np.asarray(leaf)).all():
             raise TaskError(f"{what} has entries that are not finite")
-    return jax.tree.map(
-        lambda leaf: leaf if leaf.dtype == task.dtype else leaf.astype(task.dtype), models
-    )
+    return jax.tree.map(lambda leaf: leaf.astype(task.dtype), models)
 
 
 def as_models(task: Task, params: Params) -> Params:
@@ -64,8 +62,7 @@ def check_loss(task: Task, models: Params, data: Any, batch_size: int | None) ->
             f"the loss of task {task.name!r} fails on a model of shapes {_shapes(params)} and a "
             f"batch of shapes {_shapes(batch)} ({type(cause).__name__}: {cause})"
         ) from cause
-    scalar = isinstance(value, jax.ShapeDtypeStruct) and value.shape == ()
-    if not (scalar and jnp.issubdtype(value.dtype, jnp.floating)):
+    if getattr(value, "shape", None) != () or not jnp.issubdtype(value.dtype, jnp.floating):
         raise TaskError(
             f"the loss of task {task.name!r} returns {value}; it must return one float, the mean "
             "over the batch"

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from fedavot.errors import RuleError
-from fedavot.rules._rule import WRITTEN_OUT, Report, Rule
+from fedavot.rules._rule import WRITTEN_OUT, Report
 from fedavot.training.local import LocalTraining, batch_key, client_loss, train_client
 from fedavot.training.task import Params
 
@@ -47,12 +47,6 @@ class Program:
     correct: Callable[..., Any] | None
     proximal: float
     needs_losses: bool
-
-    @classmethod
-    def of(cls, rule: Rule, local: LocalTraining, *, padded: bool) -> "Program":
-        """Return the program of a rule with this local training."""
-        hooks = (rule.aggregate, rule.start, rule.correct, rule.proximal, rule.needs_losses)
-        return cls(local, padded, jax.default_backend() != "cpu", *hooks)
 
 
 class ClientData(NamedTuple):
@@ -108,9 +102,19 @@ def run_round(program: Program, clients: ClientData, key: Any, carry: Carry, tur
         sources = jnp.where(own.members < n_clients, own.members, first)
 
     def train(client: Any) -> tuple[Params, Any]:
-        start = carry.params
+        start, fixed = carry.params, None
         if program.start is not None:
             start = program.start(carry.params, carry.state, client)
+        if program.correct is not None:
+            fixed = program.correct(carry.params, carry.state, client)
+
+        def drift(params: Params) -> Params:
+            """Return what the rule adds to the gradient at a local model."""
+            if not program.proximal:
+                return fixed
+            pull = jax.tree.map(lambda leaf, base: program.proximal * (leaf - base), params, start)
+            return pull if fixed is None else jax.tree.map(jnp.add, pull, fixed)
+
         data = jax.tree.map(lambda leaf: leaf[client], clients.data)
         count = clients.counts[client]
         loss = client_loss(program.local, start, data, count) if program.needs_losses else None
@@ -121,7 +125,7 @@ def run_round(program: Program, clients: ClientData, key: Any, carry: Carry, tur
             count=count,
             step=shared.step,
             key_of=lambda number: batch_key(key, shared.number, client, number),
-            drift=_drift(program, carry, start, client),
+            drift=drift if program.correct is not None or program.proximal else None,
         )
         return jax.tree.map(jnp.subtract, end, start), loss
 
@@ -158,9 +162,7 @@ def _aggregated(program: Program, carry: Carry, report: Report) -> tuple[Params,
     except Exception as cause:
         remedy = ""
         if isinstance(cause, jax.errors.JAXTypeError):
-            remedy = (
-                "; it is compiled: use jax.numpy in place of numpy, and jnp.where in place of if"
-            )
+            remedy = "; it is compiled: use jax.numpy instead of numpy, jnp.where instead of if"
         elif "NoneType" in str(cause) and report.losses is None:
             remedy = "; report.losses is None unless the rule has needs_losses=True"
         said = str(cause).partition("\n")[0]
@@ -201,14 +203,10 @@ def _train_all(program: Program, train: Callable[[Any], Any], sources: Any, size
     def part(number: Any, done: Any) -> Any:
         at = number * width
         trained = together(jax.lax.dynamic_slice_in_dim(filled, at, width))
-        return jax.tree.map(
-            lambda all_, some: jax.lax.dynamic_update_slice_in_dim(all_, some, at, axis=0),
-            done,
-            trained,
-        )
+        put = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=at, axis=0)
+        return jax.tree.map(put, done, trained)
 
-    shapes = jax.eval_shape(jax.vmap(train), filled)
-    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(jax.vmap(train), filled))
     trained = jax.lax.fori_loop(0, -(-size // width), part, nothing)
     return jax.tree.map(lambda leaf: leaf[:places], trained)
 
@@ -235,19 +233,12 @@ def advance(program: Program, clients: ClientData, keys: Any, carry: Carry, turn
 
         return jax.lax.scan(block, carry, (shared, own))
 
-    return _each_seed(seed, keys, carry, turns)
-
-
-def _each_seed(run: Callable[..., Any], keys: Any, carry: Carry, turns: Turn) -> Any:
-    """Return the results of ``run(key, carry, shared, own)`` for every seed.
-
-    A single seed gets no axis: batched matrix products, even of length one, are slower on a CPU.
-    """
     shared, own = turns
     if keys.shape[0] > 1:
-        return jax.vmap(run, (0, 0, None, 0))(keys, carry, shared, own)
+        return jax.vmap(seed, (0, 0, None, 0))(keys, carry, shared, own)
+    # A single seed gets no axis: batched products, even of length one, are slower on a CPU.
     key, start, asked = jax.tree.map(lambda leaf: leaf[0], (keys, carry, own))
-    return jax.tree.map(lambda leaf: leaf[None], run(key, start, shared, asked))
+    return jax.tree.map(lambda leaf: leaf[None], seed(key, start, shared, asked))
 
 
 def _client_losses(local: LocalTraining, clients: ClientData, params: Params) -> Any:
@@ -258,19 +249,3 @@ def _client_losses(local: LocalTraining, clients: ClientData, params: Params) ->
 
 client_losses = jax.jit(jax.vmap(_client_losses, (None, None, 0)), static_argnums=0)
 """f_i(θ) of every seed's model and every client, shape (n_seeds, n_clients)."""
-
-
-def _drift(program: Program, carry: Carry, start: Params, client: Any) -> Any:
-    """Return the term that the rule adds to a gradient, as a function of the local model."""
-    if program.correct is None and not program.proximal:
-        return None
-    correct = program.correct
-    fixed = None if correct is None else correct(carry.params, carry.state, client)
-
-    def drift(params: Params) -> Params:
-        if not program.proximal:
-            return fixed
-        pull = jax.tree.map(lambda leaf, base: program.proximal * (leaf - base), params, start)
-        return pull if fixed is None else jax.tree.map(jnp.add, pull, fixed)
-
-    return drift

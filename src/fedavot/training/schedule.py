@@ -113,20 +113,18 @@ def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) ->
     members, weights, sizes = map(np.concatenate, zip(*choices, strict=True))
     if not members.size:
         raise CohortError(f"{name} asks no client in any of {rounds} rounds")
-    present = np.arange(sizes.max()) < sizes[:, None]
-    table = Schedule(
-        np.full(present.shape, task.n_clients, np.int32), np.zeros(present.shape), task.n_clients
-    )
-    table.members[present], table.weights[present] = members, weights
-    bad = np.argwhere(~(np.abs(table.weights) <= float(np.finfo(task.dtype).max)))
+    bad = np.flatnonzero(~(np.abs(weights) <= float(np.finfo(task.dtype).max)))
     if bad.size:
-        at = tuple(bad[0])
+        number = np.searchsorted(np.cumsum(sizes), bad[0], side="right") % rounds + 1
         raise RuleError(
-            f"{name} gave client {task.label(table.members[at])} the weight {table.weights[at]} in "
-            f"round {at[0] % rounds + 1}; it must be finite in {task.dtype}"
+            f"{name} gave client {task.label(members[bad[0]])} the weight {weights[bad[0]]} in "
+            f"round {number}; it must be finite in {task.dtype}"
         )
+    present = np.arange(sizes.max()) < sizes[:, None]
+    table, values = np.full(present.shape, task.n_clients, np.int32), np.zeros(present.shape)
+    table[present], values[present] = members, weights
     cut = (len(choices), rounds, -1)
-    return Schedule(table.members.reshape(cut), table.weights.reshape(cut), task.n_clients)
+    return Schedule(table.reshape(cut), values.reshape(cut), task.n_clients)
 
 
 def _is_ours(function: Callable[..., Any]) -> bool:

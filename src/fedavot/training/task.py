@@ -83,7 +83,12 @@ class Task:
                     f"{self.n_examples}, found {counts}"
                 )
             object.__setattr__(self, "counts", counts.astype(np.int64))
-            object.__setattr__(self, "data", _with_own_padding(self.data, counts))
+            # With other padding than a client's last example a loss may be infinite, and its
+            # gradient NaN even when multiplied by 0.
+            places = np.minimum(np.arange(self.n_examples), counts[:, None] - 1)
+            clients = np.arange(self.n_clients)[:, None]
+            padded = [np.asarray(leaf)[clients, places] for leaf in leaves(self.data)]
+            object.__setattr__(self, "data", _like(self.data, padded))
         for leaf in map(np.asarray, leaves(self.data)):
             self._refuse_bad_entries(leaf)
 
@@ -115,6 +120,7 @@ class Task:
 
     def _refuse_bad_entries(self, leaf: NDArray[Any]) -> None:
         kind, size = leaf.dtype.kind, leaf.dtype.itemsize
+        bad, what = np.zeros(len(leaf), np.bool_), ""
         if kind in "OSUmM" or (kind == "f" and size > 8):
             raise TaskError(
                 f"the data of task {self.name!r} has an array of type {leaf.dtype}; give numbers "
@@ -125,12 +131,7 @@ class Task:
         elif kind in "iu" and size == 8 and self.dtype == np.float32:
             # JAX would truncate them to their lower 32 bits without a warning.
             bad = (leaf < -(2**31)) | (leaf >= 2**31)
-            what = (
-                "integers of more than 32 bits, which single precision does not hold; give smaller "
-                "ones, or float64 data"
-            )
-        else:
-            return
+            what = "integers of more than 32 bits; give smaller ones, or float64 data"
         clients = np.flatnonzero(bad.reshape(len(leaf), -1).any(axis=1))
         if clients.size:
             label = self.label(clients[0])
@@ -188,8 +189,7 @@ def from_clients(
         for place, leaf in zip(columns[-1], column, strict=True):
             place[: len(leaf)] = leaf
     uneven = counts if np.ptp(counts) else None
-    stacked = jax.tree.unflatten(structures[0], columns)
-    return Task(name, stacked, loss, init, uneven, clients, accuracy)
+    return Task(name, _like(data[0], columns), loss, init, uneven, clients, accuracy)
 
 
 def in_words(name: str, data: Sequence[Batch], clients: Sequence[str] | None) -> list[str]:
@@ -234,23 +234,15 @@ class Problem:
             )
 
 
+def _like(tree: Batch, arrays: Sequence[Any]) -> Batch:
+    """Return the arrays as a pytree of this structure."""
+    import jax
+
+    return jax.tree.unflatten(jax.tree.structure(tree), arrays)
+
+
 def leaves(tree: Batch) -> list[Any]:
     """Return the arrays of a pytree."""
     import jax
 
     return list(jax.tree.leaves(tree))
-
-
-def _with_own_padding(data: Batch, counts: Integers) -> Batch:
-    """Return the data padded with each client's last example.
-
-    With other padding a loss may be infinite, and its gradient NaN even when multiplied by 0.
-    """
-    import jax
-
-    def padded(leaf: Any) -> NDArray[Any]:
-        array = np.asarray(leaf)
-        places = np.minimum(np.arange(array.shape[1]), counts[:, None] - 1)
-        return array[np.arange(len(array))[:, None], places]
-
-    return jax.tree.map(padded, data)

@@ -69,11 +69,7 @@ class Accuracy:
 
 
 def softmax_task(
-    name: str,
-    data: Pairs,
-    n_classes: int = 10,
-    *,
-    clients: Sequence[str] | None = None,
+    name: str, data: Pairs, n_classes: int = 10, *, clients: Sequence[str] | None = None
 ) -> Task:
     """Return multinomial logistic regression on labelled features.
 
@@ -114,11 +110,7 @@ def mlp_task(
 
 
 def cnn_task(
-    name: str,
-    data: Pairs,
-    n_classes: int = 10,
-    *,
-    clients: Sequence[str] | None = None,
+    name: str, data: Pairs, n_classes: int = 10, *, clients: Sequence[str] | None = None
 ) -> Task:
     """Return the convolutional network's task on labelled images, in single precision.
 

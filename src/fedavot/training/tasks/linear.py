@@ -32,7 +32,8 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, eye_array, hstack
 
 from fedavot._checks import Floats, as_amount, as_importance, as_seed, as_size
-from fedavot.errors import OptionError, TaskError, UnavailableError
+from fedavot._extras import require
+from fedavot.errors import OptionError, TaskError
 from fedavot.training.examples import Pairs, as_numbers, examples_of
 from fedavot.training.task import Task, from_clients
 
@@ -172,13 +173,9 @@ def iid_regression() -> Task:
     features standardised, targets unchanged; 100 clients of 30 examples each. The clients differ
     only by chance, and each has fewer examples than there are features.
     """
-    try:
-        from sklearn.datasets import make_regression
-    except ImportError:
-        raise UnavailableError(
-            "the authors' regression is drawn by scikit-learn, which is not installed: "
-            "pip install 'fedavot[experiments]'"
-        ) from None
+    require("experiments", "sklearn", by="the authors' regression")
+    from sklearn.datasets import make_regression
+
     features, targets = make_regression(n_samples=3000, n_features=100, noise=NOISE, random_state=0)
     features = (features - features.mean(axis=0)) / features.std(axis=0)
     # The legacy generator is part of the setting: another would assign examples differently.
