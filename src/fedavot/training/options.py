@@ -128,8 +128,6 @@ class Box:
     def __post_init__(self) -> None:
         if not self.low < self.high:
             raise OptionError(f"a box from {self.low} to {self.high} is empty; low must be below")
-        for name in ("low", "high"):
-            object.__setattr__(self, name, float(getattr(self, name)))
 
     def __call__(self, params: Params) -> Params:
         """Clip every entry."""

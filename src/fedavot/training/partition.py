@@ -51,9 +51,8 @@ def by_group(groups: ArrayLike) -> list[Integers]:
         ``numpy.unique(groups)``, which names the clients.
     """
     values = _flat(groups, "groups")
-    missing = np.flatnonzero(np.isnan(values)) if values.dtype.kind == "f" else []
-    if len(missing):
-        raise TaskError(f"the group of example {missing[0]} is nan; name it or leave it out")
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        raise TaskError(f"the group of example {np.isnan(values).argmax()} is nan; name it")
     try:
         return _split_by(values)
     except TypeError as cause:
@@ -113,10 +112,19 @@ def two_digits(
     turns = np.argwhere(np.arange(rooms.max())[:, None] < rooms)[: clients * each, 1]
     need = np.bincount(turns, minlength=rooms.size)
     left = [iter(np.split(pool, range(share, pool.size, share))) for pool in pools]
-    return [
-        np.concatenate([next(left[kind]) for kind in kinds])
-        for kinds in _assign_classes(need, clients, each, rng)
-    ]
+    split = []
+    for remaining in range(clients, 0, -1):
+        # A class that all remaining clients must hold is taken, the others are drawn in proportion
+        # to the number of clients they still need: no class ever needs more clients than are left.
+        kinds = np.flatnonzero(need == remaining)
+        if kinds.size < each:
+            chances = np.where(need < remaining, need, 0)
+            p = chances / chances.sum()
+            drawn = rng.choice(need.size, each - kinds.size, replace=False, p=p)
+            kinds = np.concatenate([kinds, drawn])
+        need[kinds] -= 1
+        split.append(np.concatenate([next(left[kind]) for kind in kinds]))
+    return split
 
 
 def dirichlet(
@@ -193,27 +201,6 @@ def _draw_counts(mix: Floats, size: int, left: Integers, rng: np.random.Generato
         drawn = rng.multinomial(missing, open_mix / open_mix.sum())
         counts = np.minimum(counts + drawn, left)
     return counts
-
-
-def _assign_classes(
-    need: Integers, n_clients: int, each: int, rng: np.random.Generator
-) -> list[Integers]:
-    """Draw every client's classes, all different, so that class c goes to need[c] clients.
-
-    A class that all remaining clients must hold is always taken; the others are drawn in proportion
-    to the number of clients they still need. So no class ever needs more clients than are left.
-    """
-    split = []
-    for remaining in range(n_clients, 0, -1):
-        kinds = np.flatnonzero(need == remaining)
-        if kinds.size < each:
-            chances = np.where(need < remaining, need, 0)
-            p = chances / chances.sum()
-            drawn = rng.choice(need.size, each - kinds.size, replace=False, p=p)
-            kinds = np.concatenate([kinds, drawn])
-        need[kinds] -= 1
-        split.append(kinds)
-    return split
 
 
 def _pools(labels: ArrayLike, rng: np.random.Generator) -> list[Integers]:

@@ -49,13 +49,6 @@ class Schedule:
         """Whether some round asks fewer clients than the largest."""
         return bool((self.members == self.n_clients).any())
 
-    @property
-    def alike(self) -> bool:
-        """Whether every seed asks the same clients with the same weights."""
-        return bool(
-            (self.members == self.members[:1]).all() and (self.weights == self.weights[:1]).all()
-        )
-
     def realised(self, rounds: int) -> Floats:
         """Return each client's mean weight in the first rounds, over those that asked any client.
 
@@ -151,9 +144,7 @@ def _cohorts(problem: Problem, seed: int, rounds: int) -> list[Integers]:
     return [members[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
-def _joined(
-    rows: Any, what: str, error: type[InputError]
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _joined(rows: Any, what: str, error: type[InputError]) -> tuple[NDArray[Any], Integers]:
     """Return the entries of all rounds one after another, and their number in each round."""
     if isinstance(rows, np.ndarray) and rows.ndim == 2:
         return rows.ravel(), np.full(len(rows), rows.shape[1])

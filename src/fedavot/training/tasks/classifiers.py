@@ -124,10 +124,7 @@ def cnn_task(
     task = _task(name, data, n_classes, cnn_scores, cnn_model, clients, single=True)
     pixels = task.data[0].shape[2]
     if pixels != SIDE**2:
-        raise TaskError(
-            f"task {name!r} has images of {pixels} pixels; the network takes {SIDE}×{SIDE} = "
-            f"{SIDE**2}"
-        )
+        raise TaskError(f"task {name!r} has images of {pixels} pixels; the network takes {SIDE**2}")
     return task
 
 
