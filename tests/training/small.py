@@ -31,10 +31,7 @@ def square_loss(params, batch):
 
 def drawn_model(key):
     level, slope = jax.random.split(key)
-    return {
-        "level": jax.random.normal(level, ()),
-        "slope": jax.random.normal(slope, (N_FEATURES,)),
-    }
+    return {"level": jax.random.normal(level, ()), "slope": jax.random.normal(slope, (N_FEATURES,))}
 
 
 def zero_model(key):

@@ -357,10 +357,7 @@ def test_ctrl_c_while_saving_keeps_the_piece_and_the_last_checkpoint(
 
 def test_a_run_of_many_records_without_divisors_is_still_cut_into_tens():
     task = training.Task(
-        "count",
-        np.zeros((1, 1)),
-        lambda x, batch: jnp.mean(batch - x),
-        lambda key: jnp.zeros(()),
+        "count", np.zeros((1, 1)), lambda x, batch: jnp.mean(batch - x), lambda key: jnp.zeros(())
     )
     problem = training.Problem(task, [1.0], lambda rng, rounds: [np.array([0])] * rounds)
     done = []

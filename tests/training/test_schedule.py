@@ -341,12 +341,7 @@ def test_a_rule_may_choose_for_all_rounds_at_once(cohorts):
 @pytest.mark.parametrize(
     ("members", "weights", "error", "message"),
     [
-        (
-            [[0, 1]] * 2,
-            [[0.5, 0.5]],
-            RuleError,
-            "'table' chose 1 times in 2 rounds",
-        ),
+        ([[0, 1]] * 2, [[0.5, 0.5]], RuleError, "'table' chose 1 times in 2 rounds"),
         ([0, 1], [0.5, 0.5], RuleError, "members that .* are not flat arrays, one per"),
         ([[0, 1]] * 3, [[0.5, 0.5]] * 3, RuleError, "'table' chose 3 times in 2 rounds"),
         ([[0, 1]] * 2, [["a", "b"]] * 2, RuleError, "weights of type <U1"),

@@ -86,8 +86,7 @@ def every_round():
 
 
 @pytest.mark.parametrize(
-    ("every", "recorded"),
-    [(1, list(range(1, 11))), (4, [4, 8, 10]), (10, [10]), (37, [10])],
+    ("every", "recorded"), [(1, list(range(1, 11))), (4, [4, 8, 10]), (10, [10]), (37, [10])]
 )
 def test_recording_less_often_changes_nothing_but_the_records(every, recorded, every_round):
     run = train(small.PROBLEM, small.SHARES, small.options(10, record_every=every))

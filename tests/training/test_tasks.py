@@ -403,11 +403,7 @@ EYE = np.eye(2)
     [
         (lambda: linear.linear_task("t", []), TaskError, "task 't' has no clients"),
         (lambda: linear.linear_task("t", [EYE[0]]), TaskError, r"features of shape \(\) and"),
-        (
-            lambda: linear.linear_task("t", [5]),
-            TaskError,
-            "client 0 of task 't' must be a pair",
-        ),
+        (lambda: linear.linear_task("t", [5]), TaskError, "client 0 of task 't' must be a pair"),
         (
             lambda: linear.linear_task("t", [(EYE, [1, 2]), (EYE, EYE)]),
             TaskError,
@@ -434,23 +430,11 @@ EYE = np.eye(2)
             TaskError,
             "client 1 of task 't' has label 10, but classes run from 0 to 9",
         ),
-        (
-            lambda: softmax_task("t", [(EYE, [0.0, 1.0])]),
-            TaskError,
-            "labels of type float64",
-        ),
+        (lambda: softmax_task("t", [(EYE, [0.0, 1.0])]), TaskError, "labels of type float64"),
         (lambda: softmax_task("t", [(EYE, [0, 0])], 1), OptionError, "n_classes is 1"),
         (lambda: softmax_task("t", []), TaskError, "no clients"),
-        (
-            lambda: mlp_task("t", [(EYE, [0, 1])], n_hidden=0),
-            OptionError,
-            "n_hidden is 0",
-        ),
-        (
-            lambda: cnn_task("t", [(EYE, [0, 1])]),
-            TaskError,
-            "images of 2 pixels; .* 784",
-        ),
+        (lambda: mlp_task("t", [(EYE, [0, 1])], n_hidden=0), OptionError, "n_hidden is 0"),
+        (lambda: cnn_task("t", [(EYE, [0, 1])]), TaskError, "images of 2 pixels; .* 784"),
         (
             lambda: linear.linear_task("t", [(EYE, [0, 1])], loss=linear.mean_hinge),
             TaskError,
