@@ -39,31 +39,21 @@ def assert_ends_before(run, number, every):
 
 @pytest.mark.parametrize("every", [1, 7, 100])
 @pytest.mark.parametrize("limit", [0, 1, 9, 17])
-def test_the_round_whose_update_fails_is_named(limit, every):
-    # The client counts for nothing, so that only its update can do harm.
-    limits = [NEVER, NEVER, NEVER, limit]
+@pytest.mark.parametrize("kind", ["update", "loss"])
+def test_the_round_whose_update_or_loss_fails_is_named(kind, limit, every):
+    # In the first case the client counts for nothing, so that only its update can do harm.
+    shares = LAST_COUNTS_FOR_NOTHING if kind == "update" else EVEN
+    limits, silent = [NEVER, NEVER, NEVER, limit], kind == "loss"
     cohorts = {0: small.cohorts_of(0, ROUNDS)}
-    number, kind, _ = small.first_break(limits, LAST_COUNTS_FOR_NOTHING, cohorts)
-    assert kind == "update"
-    problem = small.fragile(limits, LAST_COUNTS_FOR_NOTHING)
-    run = train(problem, rules.fedavg(), counting(every))
+    number, broken, _ = small.first_break(limits, shares, cohorts, silent=silent)
+    assert broken == kind
+    run = train(small.fragile(limits, shares, silent=silent), rules.fedavg(), counting(every))
     assert_ends_before(run, number, every)
     assert "rule 'fedavg' diverged" in run.message
     # Until then the model counts the rounds in which somebody came.
     counts = np.cumsum([cohort.size > 0 for cohort in cohorts[0][: number - 1]])
     np.testing.assert_array_equal(run.losses, [-counts[run.recorded - 1]])
     assert run.params["x"] == (counts[-1] if counts.size else 0)
-
-
-@pytest.mark.parametrize("every", [1, 4, 100])
-@pytest.mark.parametrize("limit", [1, 17])
-def test_a_loss_that_becomes_infinite_at_a_finite_model_is_found_in_its_round(limit, every):
-    limits = [NEVER, NEVER, limit, NEVER]
-    cohorts = {0: small.cohorts_of(0, ROUNDS)}
-    number, kind, _ = small.first_break(limits, EVEN, cohorts, silent=True)
-    assert kind == "loss"
-    run = train(small.fragile(limits, EVEN, silent=True), rules.fedavg(), counting(every))
-    assert_ends_before(run, number, every)
 
 
 @pytest.mark.parametrize("every", [1, 6])
@@ -128,14 +118,14 @@ def test_the_rounds_before_are_those_of_a_run_that_stops_there():
     problem = training.Problem(small.TASK, small.P, small.everybody)
     given = {"step": training.constant(3.0), "batch_size": None, "record_every": 5}
     run = train(problem, small.SHARES, small.options(300, **given))
-    assert run.ending is Ending.DIVERGED
     alone = train(problem, small.SHARES, small.options(run.rounds, **given))
-    assert alone.ending is Ending.FINISHED
+    assert (run.ending, alone.ending) == (Ending.DIVERGED, Ending.FINISHED)
     assert alone.recorded.tolist() == run.recorded.tolist()
-    np.testing.assert_allclose(run.losses, alone.losses, rtol=AGREE)
-    np.testing.assert_allclose(small.flat(run.params), small.flat(alone.params), rtol=AGREE)
-    np.testing.assert_allclose(small.flat(run.average), small.flat(alone.average), rtol=AGREE)
-    np.testing.assert_array_equal(run.weights, alone.weights)
+    for field in ("losses", "weights"):
+        np.testing.assert_allclose(getattr(run, field), getattr(alone, field), rtol=AGREE)
+    for field in ("params", "average"):
+        models = (small.flat(getattr(one, field)) for one in (run, alone))
+        np.testing.assert_allclose(*models, rtol=AGREE)
 
 
 def half_blind_loss(params, batch):
