@@ -100,6 +100,6 @@ class Checkpoint:
                 f"{self._path} belongs to another run (other data, rule, seeds or options); "
                 "remove it, or save this run elsewhere"
             )
-        saved = [arrays[f"leaf{at}"] for at in range(self._structure.num_leaves)]
-        carry = jax.tree.unflatten(self._structure, saved)
+        values = [arrays[f"leaf{at}"] for at in range(self._structure.num_leaves)]
+        carry = jax.tree.unflatten(self._structure, values)
         return Piece(carry, arrays["losses"], arrays["recorded"].tolist())

@@ -107,8 +107,8 @@ def objective(problem: Problem, params: Params) -> Floats:
     with precision(task):
         local = LocalTraining(task.loss, task.counts is not None)
         losses = client_losses(local, clients_of(problem), as_models(task, params))
-        counted = np.where(problem.shares > 0, np.asarray(losses, dtype=np.float64), 0.0)
-        return np.asarray(counted @ problem.shares)
+        finite = np.where(problem.shares > 0, np.asarray(losses, dtype=np.float64), 0.0)
+        return np.asarray(finite @ problem.shares)
 
 
 class ActiveRun:
@@ -235,13 +235,13 @@ def finish(
     """Run a prepared run, with the progress and the checkpoint of `train`."""
     begin = time.perf_counter()
     ending, message, total = Ending.FINISHED, "", run.training.rounds
-    saved = None
+    file = None
     if checkpoint is not None:
         with precision(run.task):
-            saved = Checkpoint(checkpoint, run.fingerprint, run.carry)
-            earlier = saved.load()
-        if earlier is not None:
-            run.keep(earlier)
+            file = Checkpoint(checkpoint, run.fingerprint, run.carry)
+            past = file.load()
+        if past is not None:
+            run.keep(past)
     try:
         for at, to in run.pieces():
             with precision(run.task):
@@ -260,8 +260,8 @@ def finish(
                 )
                 break
             run.keep(piece)
-            if saved is not None:
-                saved.save(run.carry, run.recorded, np.array(run.losses).T)
+            if file is not None:
+                file.save(run.carry, run.recorded, np.array(run.losses).T)
             if progress is not None:
                 progress(to, total)
     except KeyboardInterrupt:
@@ -300,14 +300,14 @@ def clients_of(problem: Problem) -> ClientData:
     The compiled programs move the importance themselves, which is faster for so few numbers.
     """
     task = problem.task
-    moved = _on_device.get(task)
-    if moved is None:
+    on_device = _on_device.get(task)
+    if on_device is None:
         _on_device.clear()
 
         def move(leaf: Any) -> Any:
             real = jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
             return jnp.asarray(leaf, task.dtype if real else None)
 
-        moved = jax.tree.map(move, task.data), jnp.asarray(task.sizes, dtype=np.int32)
-        _on_device[task] = moved
-    return ClientData(*moved, problem.shares.astype(task.dtype))
+        on_device = jax.tree.map(move, task.data), jnp.asarray(task.sizes, dtype=np.int32)
+        _on_device[task] = on_device
+    return ClientData(*on_device, problem.shares.astype(task.dtype))

@@ -81,8 +81,8 @@ def train_client(
             gradient = jax.grad(lambda point: client_loss(training, point, data, count))(params)
         else:
             room = jax.tree.leaves(data)[0].shape[0]
-            chosen = batch_positions(key_of(number), room, count, training.batch_size)
-            batch = jax.tree.map(lambda leaf: leaf[chosen], data)
+            positions = batch_positions(key_of(number), room, count, training.batch_size)
+            batch = jax.tree.map(lambda leaf: leaf[positions], data)
             gradient = jax.grad(training.loss)(params, batch)
         if drift is not None:
             gradient = jax.tree.map(jnp.add, gradient, drift(params))

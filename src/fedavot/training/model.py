@@ -22,7 +22,7 @@ def first_models(task: Task, training: Training, keys: Any) -> Params:
 
     They come from the task's ``init`` with each seed's key, or are the training's ``start``.
     """
-    models = _made(task, keys, _models)
+    models = _initial(task, keys, _models)
     if training.start is not None:
         start = jax.tree.map(lambda leaf: np.asarray(leaf)[None], training.start)
         _refuse_unlike(task, start, models, "the arrays of start")
@@ -39,9 +39,9 @@ def first_models(task: Task, training: Training, keys: Any) -> Params:
 
 def as_models(task: Task, params: Params) -> Params:
     """Return a caller's models, with a leading axis of seeds, if their shapes are the task's."""
-    made = _made(task, jax.random.key(0)[None], _models.eval_shape)
+    models = _initial(task, jax.random.key(0)[None], _models.eval_shape)
     what = "beside a leading axis of seeds, which params[None] adds, the models"
-    _refuse_unlike(task, params, made, what)
+    _refuse_unlike(task, params, models, what)
     return params
 
 
@@ -80,7 +80,7 @@ def _loss(loss: Callable[[Params, Any], Any], params: Params, batch: Any) -> Any
     return loss(params, batch)
 
 
-def _made(task: Task, keys: Any, make: Callable[..., Params]) -> Params:
+def _initial(task: Task, keys: Any, make: Callable[..., Params]) -> Params:
     """Return the models that the task's init makes, or their shapes."""
     try:
         models = make(task.init, keys)

@@ -120,8 +120,8 @@ def two_digits(
         if kinds.size < each:
             chances = np.where(need < remaining, need, 0)
             p = chances / chances.sum()
-            drawn = rng.choice(need.size, each - kinds.size, replace=False, p=p)
-            kinds = np.concatenate([kinds, drawn])
+            others = rng.choice(need.size, each - kinds.size, replace=False, p=p)
+            kinds = np.concatenate([kinds, others])
         need[kinds] -= 1
         split.append(np.concatenate([next(left[kind]) for kind in kinds]))
     return split
@@ -198,8 +198,8 @@ def _draw_counts(mix: Floats, size: int, left: Integers, rng: np.random.Generato
         open_mix = np.where(counts < left, mix, 0.0)
         if not open_mix.sum() > 0:
             open_mix = (left - counts).astype(np.float64)
-        drawn = rng.multinomial(missing, open_mix / open_mix.sum())
-        counts = np.minimum(counts + drawn, left)
+        more = rng.multinomial(missing, open_mix / open_mix.sum())
+        counts = np.minimum(counts + more, left)
     return counts
 
 
@@ -211,8 +211,8 @@ def _pools(labels: ArrayLike, rng: np.random.Generator) -> list[Integers]:
     return [as_generator(rng).permutation(pool) for pool in _split_by(values)]
 
 
-def _flat(given: ArrayLike, what: str) -> NDArray[Any]:
-    values = as_array(given, otherwise=f"{what} must be a flat sequence", error=TaskError)
+def _flat(sequence: ArrayLike, what: str) -> NDArray[Any]:
+    values = as_array(sequence, otherwise=f"{what} must be a flat sequence", error=TaskError)
     if values.ndim != 1 or not values.size:
         raise TaskError(f"{what} must be a non-empty flat sequence, found shape {values.shape}")
     return values

@@ -54,8 +54,8 @@ class Schedule:
 
         Shape (n_seeds, n_clients); rows sum to one if the rule's weights do.
         """
-        asked = (self.members[:, :rounds] < self.n_clients).any(axis=2).sum(axis=1)
-        return np.asarray(self._total(rounds, self.weights) / np.maximum(asked, 1)[:, None])
+        active = (self.members[:, :rounds] < self.n_clients).any(axis=2).sum(axis=1)
+        return np.asarray(self._total(rounds, self.weights) / np.maximum(active, 1)[:, None])
 
     def trained(self, rounds: int) -> NDArray[np.bool_]:
         """Return which clients the first rounds asked, shape (n_seeds, n_clients)."""
@@ -84,13 +84,13 @@ def schedule(problem: Problem, rule: Rule, seeds: Sequence[int], rounds: int) ->
     choices = []
     for seed in seeds:
         cohorts = _cohorts(problem, seed, rounds)
-        chosen: Any = rule.choose(cohorts, np.random.default_rng([seed, 1]))
-        if isinstance(chosen, list) and all(isinstance(one, Asked) for one in chosen):
-            chosen = [one.members for one in chosen], [one.weights for one in chosen]
-        elif not isinstance(chosen, Asked):
+        choice: Any = rule.choose(cohorts, np.random.default_rng([seed, 1]))
+        if isinstance(choice, list) and all(isinstance(one, Asked) for one in choice):
+            choice = [one.members for one in choice], [one.weights for one in choice]
+        elif not isinstance(choice, Asked):
             raise RuleError(f"{name} must choose a list of Asked, one per round")
-        members, sizes = _joined(chosen[0], f"members that {name} chose", RuleError)
-        weights, lengths = _joined(chosen[1], f"weights that {name} gave", RuleError)
+        members, sizes = _joined(choice[0], f"members that {name} chose", RuleError)
+        weights, lengths = _joined(choice[1], f"weights that {name} gave", RuleError)
         if not sizes.size == lengths.size == rounds:
             raise RuleError(f"{name} chose {lengths.size} times in {rounds} rounds")
         odd = np.flatnonzero(sizes != lengths)
@@ -128,8 +128,8 @@ def _is_ours(function: Callable[..., Any]) -> bool:
 def _cohorts(problem: Problem, seed: int, rounds: int) -> list[Integers]:
     """Return the cohorts that a seed's rounds draw from the availability."""
     source = f"the availability of seed {seed}"
-    drawn = problem.availability(np.random.default_rng([seed, 0]), rounds)
-    members, sizes = _joined(drawn, f"cohorts that {source} gave", CohortError)
+    cohorts = problem.availability(np.random.default_rng([seed, 0]), rounds)
+    members, sizes = _joined(cohorts, f"cohorts that {source} gave", CohortError)
     if sizes.size != rounds:
         raise CohortError(f"{source} gave {sizes.size} cohorts for {rounds} rounds")
     if not members.size:

@@ -65,7 +65,7 @@ def sweep(problem: Problem, rule: Rule, training: Training, choices: Sequence[St
         rules = [rule] * len(choices)
     else:
         # Step and momentum are part of the state: one program serves all choices.
-        rules = [with_server(rule, step=step, momentum=kept) for _, step, kept in choices]
+        rules = [with_server(rule, step=step, momentum=momentum) for _, step, momentum in choices]
     n_clients, dtype = problem.task.n_clients, problem.task.dtype
     trainings = [dataclasses.replace(training, step=choice.local) for choice in choices]
     first = prepare(problem, rules[0], trainings[0])

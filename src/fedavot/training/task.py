@@ -196,8 +196,8 @@ def in_words(name: str, data: Sequence[Batch], clients: Sequence[str] | None) ->
     """Return every client of a task, at least one, in words for messages."""
     if not len(data):
         raise TaskError(f"task {name!r} has no clients")
-    found = Clients(len(data), clients)
-    return [f"client {found.label(number)} of task {name!r}" for number in range(found.count)]
+    names = Clients(len(data), clients)
+    return [f"client {names.label(number)} of task {name!r}" for number in range(names.count)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -100,8 +100,8 @@ def linear_task(
         The clients' names.
     """
     pairs = []
-    for who, features, given in examples_of(name, data, clients):
-        targets = as_numbers(who, given, "targets")
+    for who, features, responses in examples_of(name, data, clients):
+        targets = as_numbers(who, responses, "targets")
         foreign = targets[np.abs(targets) != 1]
         if loss is mean_hinge and foreign.size:
             raise TaskError(f"{who} has label {foreign[0]}; the hinge loss takes labels -1 and 1")
@@ -161,8 +161,8 @@ def heterogeneous_classification(
         raise OptionError(f"flipped is {chance}; it is a probability and must be at most 1")
     rng = np.random.default_rng(as_seed(seed))
     features, responses = _heterogeneous_clients(n_clients, n_features, n_examples, rng)
-    turned = rng.random(responses.shape) < chance
-    data = list(zip(features, np.where((responses > 0) != turned, 1.0, -1.0), strict=True))
+    flips = rng.random(responses.shape) < chance
+    data = list(zip(features, np.where((responses > 0) != flips, 1.0, -1.0), strict=True))
     return linear_task("heterogeneous classification", data, loss=mean_hinge)
 
 
@@ -212,9 +212,9 @@ def optimum(
     reach = np.inf if radius is None else as_amount(radius, what="radius", positive=True)
     shares = as_importance(importance, task.n_clients)
     # Every example with weight, without padding.
-    counted = (np.arange(task.n_examples) < task.sizes[:, None]) & (shares[:, None] > 0)
-    features, targets = (np.asarray(leaf, dtype=np.float64)[counted] for leaf in task.data)
-    weights = np.broadcast_to((shares / task.sizes)[:, None], counted.shape)[counted]
+    present = (np.arange(task.n_examples) < task.sizes[:, None]) & (shares[:, None] > 0)
+    features, targets = (np.asarray(leaf, dtype=np.float64)[present] for leaf in task.data)
+    weights = np.broadcast_to((shares / task.sizes)[:, None], present.shape)[present]
     if task.loss is mean_square:
         from scipy.optimize import lsq_linear
 
