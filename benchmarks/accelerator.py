@@ -13,8 +13,7 @@ import numpy as np
 
 from fedavot import rules
 from fedavot.training import Problem, Task, Training, constant, train
-from fedavot.training.tasks.cnn import cnn_task
-from fedavot.training.tasks.softmax import softmax_task
+from fedavot.training.tasks.classifiers import cnn_task, softmax_task
 
 N_CLIENTS, N_EXAMPLES = 100, 30
 ROUNDS = 100

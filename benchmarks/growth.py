@@ -166,7 +166,7 @@ def train_large(size: int) -> Prepared:
 def _training(n_clients: int, cohort: int) -> Prepared:
     from fedavot import rules
     from fedavot.training import Problem, Training, constant, train
-    from fedavot.training.tasks.softmax import softmax_task
+    from fedavot.training.tasks.classifiers import softmax_task
 
     rng = np.random.default_rng(4)
     features = rng.standard_normal((n_clients, 10, 16), dtype=np.float32)

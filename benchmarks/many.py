@@ -25,8 +25,8 @@ from fedavot.experiments.paper import regression_code
 from fedavot.rules import Known, build
 from fedavot.rules.steady import learner
 from fedavot.training import Problem, Run, Task, Training, constant, train
+from fedavot.training.tasks.classifiers import heterogeneous_softmax
 from fedavot.training.tasks.linear import iid_regression
-from fedavot.training.tasks.softmax import heterogeneous_softmax
 
 SEEDS, ROUNDS = 1_000, 2_000
 N_CLIENTS, COHORT, EXAMPLES, FEATURES, CLASSES = 1_000_000, 1_000, 10, 64, 10

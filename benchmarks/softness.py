@@ -28,7 +28,7 @@ from fedavot.training import Problem, Task, Training, constant
 from fedavot.training.mnist import load, standardised
 from fedavot.training.partition import dirichlet
 from fedavot.training.sweep import Steps, sweep
-from fedavot.training.tasks.softmax import softmax_task
+from fedavot.training.tasks.classifiers import softmax_task
 
 SOFTNESS = (0.5, 1.0, 2.0, 4.0)
 LOCAL = (0.03, 0.3)

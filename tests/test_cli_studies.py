@@ -143,26 +143,6 @@ def test_redraw_without_results_is_refused(tmp_path):
     assert "run without --redraw first" in done.output.replace("\n", " ")
 
 
-def test_download_needs_a_folder():
-    done = run("reproduce", "mnist", "--download")
-    assert done.exit_code == 2
-    assert "--download needs --data-dir" in done.output
-
-
-def test_download_fetches_into_the_folder_before_the_study_reads_it(tmp_path, monkeypatch):
-    fetched = []
-
-    def fetch(folder, *, progress):
-        progress("train-images-idx3-ubyte.gz", 1, 2)
-        fetched.append(folder)
-
-    monkeypatch.setattr("fedavot.training.mnist.fetch_mnist", fetch)
-    done = run("reproduce", "mnist", "--download", "--data-dir", tmp_path)
-    assert fetched == [tmp_path]
-    assert done.exit_code == 2  # what was fetched is not there, as nothing was
-    assert str(tmp_path) in done.output.replace("\n", "")
-
-
 def test_a_folder_without_digits_is_refused(tmp_path):
     done = run("reproduce", "mnist", "--quick", "--data-dir", tmp_path, "--out", tmp_path / "out")
     assert done.exit_code == 2
@@ -177,7 +157,6 @@ def test_every_study_is_a_command_with_help():
         for option in ("--seeds", "--out", "--quick", "--redraw"):
             assert option in done.output
         assert ("--data-dir" in done.output) == (name in ("mnist", "rivals", "all"))
-        assert ("--download" in done.output) == (name in ("mnist", "rivals", "all"))
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from fedavot.audit.report import comparison, document
 from fedavot.experiments.alignment import measure
 from fedavot.experiments.paper import paper_settings
 from fedavot.training import mnist, partition
-from fedavot.training.tasks import cnn, linear, mlp, optima, softmax
+from fedavot.training.tasks import classifiers, linear
 from uses import of_document
 
 ROOT = Path(__file__).parents[1]
@@ -38,12 +38,9 @@ READY_MADE = {
     "training.mnist": (mnist, "load", "standardised"),
     "training.tasks.linear": (
         *(linear, "linear_task", "heterogeneous_regression", "heterogeneous_classification"),
-        *("iid_regression",),
+        *("iid_regression", "optimum"),
     ),
-    "training.tasks.optima": (optima, "optimum"),
-    "training.tasks.softmax": (softmax, "softmax_task"),
-    "training.tasks.mlp": (mlp, "mlp_task"),
-    "training.tasks.cnn": (cnn, "cnn_task"),
+    "training.tasks.classifiers": (classifiers, "softmax_task", "mlp_task", "cnn_task"),
 }
 CALLABLES = {
     **{name: getattr(fa, name) for name in fa.__all__ if callable(getattr(fa, name))},

@@ -18,7 +18,7 @@ import fedavot as fa
 from fedavot import audit, cli, flower, rules, selection, training
 from fedavot.experiments import keys, studies
 from fedavot.training import mnist, partition
-from fedavot.training.tasks import cnn, linear, mlp, optima, softmax
+from fedavot.training.tasks import classifiers, linear
 from uses import (
     kinds_of,
     of_class,
@@ -32,7 +32,7 @@ from uses import (
 GLOSSARY = Path(__file__).parents[1] / "docs" / "glossary.md"
 PUBLIC = (
     *(fa, fa.importance, selection, rules, training, audit, flower, studies),
-    *(cnn, linear, mlp, mnist, optima, partition, softmax),
+    *(classifiers, linear, mnist, partition),
 )
 MEMBERS = {"array", "names", "indices"}
 SENSES = {

@@ -30,8 +30,7 @@ from fedavot.rules._rule import Asked, Rule, add_updates
 from fedavot.training import Problem, Training, constant
 from fedavot.training.sweep import Steps, sweep
 from fedavot.training.task import Task
-from fedavot.training.tasks.mlp import mlp_task
-from fedavot.training.tasks.softmax import softmax_task
+from fedavot.training.tasks.classifiers import mlp_task, softmax_task
 
 STEPS = (0.05, 0.2, 0.8, 3.2)
 SEEDS = (0, 1, 2)

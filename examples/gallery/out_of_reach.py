@@ -11,8 +11,7 @@ import numpy as np
 
 import fedavot as fa
 from fedavot import rules, training
-from fedavot.training.tasks.linear import linear_task
-from fedavot.training.tasks.optima import optimum
+from fedavot.training.tasks.linear import linear_task, optimum
 
 importance = np.array([0.6, 0.1, 0.1, 0.1, 0.1])
 law = fa.Cohorts([[client] for client in range(5)])  # one at a time

@@ -11,8 +11,7 @@ import numpy as np
 
 import fedavot as fa
 from fedavot import rules, training
-from fedavot.training.tasks.linear import linear_task
-from fedavot.training.tasks.optima import optimum
+from fedavot.training.tasks.linear import linear_task, optimum
 
 rng = np.random.default_rng(0)
 features = rng.standard_normal((10, 20, 4))

@@ -28,8 +28,7 @@ from fedavot.rules import Known, RuleName, build
 from fedavot.rules.names import label_of
 from fedavot.training import Problem, Training, constant, train
 from fedavot.training.run import Run
-from fedavot.training.tasks.linear import heterogeneous_regression
-from fedavot.training.tasks.optima import optimum
+from fedavot.training.tasks.linear import heterogeneous_regression, optimum
 from sealing import sealed, unsealed
 
 N = 6

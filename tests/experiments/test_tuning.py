@@ -14,8 +14,7 @@ from fedavot.experiments.study import COMMON, Instance, Setting, common
 from fedavot.experiments.tuning import OWN, SCHEDULES, Choice, conduct
 from fedavot.rules import Known, build, with_server
 from fedavot.training import Problem, Training, constant, decaying, train
-from fedavot.training.tasks.linear import heterogeneous_regression
-from fedavot.training.tasks.optima import optimum
+from fedavot.training.tasks.linear import heterogeneous_regression, optimum
 
 N = 6
 IMPORTANCE = np.arange(N, 0, -1.0) / np.arange(N, 0, -1.0).sum()

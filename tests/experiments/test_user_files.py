@@ -13,7 +13,7 @@ from fedavot.training.examples import read_examples
 @pytest.mark.parametrize(
     ("changes", "where", "match"),
     [
-        ({"features": None}, "task.file", r"no array 'features', only 'targets', 'clients'"),
+        ({"features": None}, "task.file", r"has targets of shape .* it needs features"),
         ({"targets": np.zeros(11)}, "task.file", r"targets of shape \(11,\)"),
         ({"features": np.zeros(12)}, "task.file", r"features of shape \(12,\)"),
         ({"features": np.full((12, 3), np.nan)}, "task.file", r"client .* not finite"),

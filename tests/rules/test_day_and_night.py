@@ -9,7 +9,7 @@ import pytest
 
 from fedavot import rules, training
 from fedavot.training.mnist import load, standardised
-from fedavot.training.tasks.softmax import softmax_task
+from fedavot.training.tasks.classifiers import softmax_task
 
 N, BY_DAY, EXAMPLES = 80, 20, 20
 DAY = 24

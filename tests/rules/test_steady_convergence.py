@@ -12,7 +12,7 @@ from points import EXACT, choose
 import fedavot as fa
 from fedavot import rules, training
 from fedavot.rules._history import tilt
-from fedavot.training.tasks.softmax import heterogeneous_softmax
+from fedavot.training.tasks.classifiers import heterogeneous_softmax
 
 ALL_COHORTS = [
     list(cohort) for size in range(1, N + 1) for cohort in itertools.combinations(EVERYBODY, size)

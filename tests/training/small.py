@@ -18,6 +18,8 @@ P = np.array([0.4, 0.3, 0.2, 0.1])
 SEEDS = (3, 11)
 BATCH = 2
 STEP = training.constant(0.05)
+AGREE = 1e-12
+"""Room for sums taken in another order; models are of order one."""
 
 _rng = np.random.default_rng(5)
 FEATURES = _rng.normal(size=(N_CLIENTS, N_EXAMPLES, N_FEATURES))
@@ -31,10 +33,7 @@ def square_loss(params, batch):
 
 def drawn_model(key):
     level, slope = jax.random.split(key)
-    return {
-        "level": jax.random.normal(level, ()),
-        "slope": jax.random.normal(slope, (N_FEATURES,)),
-    }
+    return {"level": jax.random.normal(level, ()), "slope": jax.random.normal(slope, (N_FEATURES,))}
 
 
 def zero_model(key):
@@ -88,10 +87,6 @@ def cohorts_of(seed, rounds):
     return some(np.random.default_rng([seed, 0]), rounds)
 
 
-def square(theta, features, targets):
-    return np.mean((features @ theta[1:] + theta[0] - targets) ** 2)
-
-
 def slope_of_square(theta, features, targets):
     errors = features @ theta[1:] + theta[0] - targets
     return 2 / targets.size * np.concatenate([[errors.sum()], features.T @ errors])
@@ -99,15 +94,8 @@ def slope_of_square(theta, features, targets):
 
 def objective(theta, clients, shares=P):
     """Return Σ p_i f_i, over clients' own arrays."""
-    return sum(
-        share * square(theta, *client) for share, client in zip(shares, clients, strict=True)
-    )
-
-
-def positions(seed, number, client, step, *, room, count, size):
-    """Return which examples the engine draws."""
-    key = batch_key(jax.random.key(seed), number, client, step)
-    return np.asarray(batch_positions(key, room, count, size))
+    means = [np.mean((x @ theta[1:] + theta[0] - y) ** 2) for x, y in clients]
+    return float(np.dot(shares, means))
 
 
 def average_plainly(theta, clients, cohorts, *, seed, step, local_steps=1, batch_size=None):
@@ -122,8 +110,8 @@ def average_plainly(theta, clients, cohorts, *, seed, step, local_steps=1, batch
             for turn in range(local_steps):
                 rows = np.arange(targets.size)
                 if batch_size is not None:
-                    shape = {"room": room, "count": targets.size, "size": batch_size}
-                    rows = positions(seed, number, client, turn, **shape)
+                    key = batch_key(jax.random.key(seed), number, client, turn)
+                    rows = np.asarray(batch_positions(key, room, targets.size, batch_size))
                 local = local - step * slope_of_square(local, features[rows], targets[rows])
             ends.append(local)
         if len(cohort):
@@ -131,6 +119,21 @@ def average_plainly(theta, clients, cohorts, *, seed, step, local_steps=1, batch
             theta = sum(weight * end for weight, end in zip(weights, ends, strict=True))
         models.append(theta)
     return np.array(models)
+
+
+def assert_close(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=AGREE, atol=AGREE)
+
+
+def assert_as_in_a_plain_loop(run, clients, cohorts_of, **options):
+    """Check the models of every seed, their averages and records, against `average_plainly`."""
+    for at, seed in enumerate(run.seeds):
+        start, cohorts = start_of(seed), cohorts_of(seed)
+        models = average_plainly(start, clients, cohorts, seed=seed, step=0.05, **options)
+        losses = [objective(model, clients) for model in models]
+        found = (flat(run.params)[at], flat(run.average)[at], run.losses[at])
+        for one, expected in zip(found, (models[-1], models.mean(axis=0), losses), strict=True):
+            assert_close(one, expected)
 
 
 CLIENTS = list(zip(FEATURES, TARGETS, strict=True))
@@ -157,18 +160,16 @@ def fragile(limits, importance, *, silent=False, availability=some):
 def first_break(limits, importance, cohorts_by_seed, *, silent=False):
     """Play the fragile task with plain means, up to the first break.
 
-    Returns its round, client, kind (update or loss) and seed. Within a round, seeds are looked at
-    in order.
+    Returns its round, kind (update or loss) and seed. Within a round, seeds are looked at in order.
     """
     counts = dict.fromkeys(cohorts_by_seed, 0.0)
     n_rounds = len(next(iter(cohorts_by_seed.values())))
     for number in range(1, n_rounds + 1):
         for seed, cohorts in cohorts_by_seed.items():
-            for client in cohorts[number - 1]:
-                if counts[seed] >= limits[client] and not silent:
-                    return number, client, "update", seed
-            counts[seed] += bool(len(cohorts[number - 1]))
-            for client in range(N_CLIENTS):
-                if importance[client] > 0 and counts[seed] >= limits[client]:
-                    return number, client, "loss", seed
+            cohort = cohorts[number - 1]
+            if not silent and any(counts[seed] >= limits[client] for client in cohort):
+                return number, "update", seed
+            counts[seed] += bool(len(cohort))
+            if any(counts[seed] >= limit for limit, p in zip(limits, importance, strict=True) if p):
+                return number, "loss", seed
     return None

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fedavot.errors import OptionError, TaskError
+from fedavot.errors import TaskError
 from fedavot.training.partition import by_group, dirichlet, iid, two_digits
 
 TEN_OF_500 = np.repeat(np.arange(10), 500)
@@ -86,14 +86,6 @@ def test_a_hundred_clients_of_two_digits_use_up_five_hundred_of_each():
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(5000))
 
 
-def test_which_digits_a_client_holds_is_drawn():
-    pairs = {
-        tuple(np.unique(TEN_OF_500[part]))
-        for part in two_digits(TEN_OF_500, 100, examples_per_client=50, rng=generator())
-    }
-    assert len(pairs) > 20
-
-
 @given(
     st.lists(st.integers(1, 40), min_size=1, max_size=6),
     st.integers(1, 10),
@@ -164,68 +156,3 @@ def test_the_same_seed_deals_the_same_and_another_differently(deal):
     first, again, other = (np.concatenate(deal(generator(seed))) for seed in (4, 4, 5))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
-
-
-@pytest.mark.parametrize(
-    ("deal", "error", "message"),
-    [
-        (lambda rng: iid(3, 5, rng=rng), OptionError, "n_examples is 3; it must be at least 5"),
-        (lambda rng: iid(3, 0, rng=rng), OptionError, "n_clients is 0"),
-        (lambda rng: iid(3, 2, rng=7), OptionError, r"rng is 7; .*numpy\.random\.Generator"),
-        (
-            lambda rng: two_digits([1] * 9, 2, examples_per_client=4, rng=rng),
-            TaskError,
-            "the labels have 1 classes, and each client is to hold 2",
-        ),
-        (
-            lambda rng: two_digits(TEN_OF_500, 101, examples_per_client=50, rng=rng),
-            TaskError,
-            "101 clients .* need 202 such portions, and the labels have 200",
-        ),
-        (
-            lambda rng: two_digits(TEN_OF_500, 5, examples_per_client=5, rng=rng),
-            OptionError,
-            "examples_per_client is 5; it must be a multiple of classes_per_client = 2",
-        ),
-        (
-            lambda rng: two_digits([0.5, 1.5], 1, examples_per_client=2, rng=rng),
-            TaskError,
-            "labels must be integers, found float64",
-        ),
-        (
-            lambda rng: two_digits([[1, 2], [3]], 1, examples_per_client=2, rng=rng),
-            TaskError,
-            "labels must be a flat sequence",
-        ),
-        (
-            lambda rng: dirichlet([1, 2, 3], 2, concentration=1.0, examples_per_client=2, rng=rng),
-            TaskError,
-            "2 clients of 2 examples need 4, and there are 3",
-        ),
-        (
-            lambda rng: dirichlet([1, 2], 3, concentration=1.0, examples_per_client=None, rng=rng),
-            TaskError,
-            "3 clients of 1 examples need 3, and there are 2",
-        ),
-        (
-            lambda rng: dirichlet([1, 2], 1, concentration=np.nan, examples_per_client=1, rng=rng),
-            OptionError,
-            "concentration is nan",
-        ),
-        (
-            lambda rng: dirichlet([], 1, concentration=1.0, examples_per_client=1, rng=rng),
-            TaskError,
-            r"labels must be .* found shape \(0,\)",
-        ),
-        (lambda rng: by_group([]), TaskError, r"non-empty flat sequence, found shape \(0,\)"),
-        (lambda rng: by_group([1.0, np.nan]), TaskError, "the group of example 1 is nan"),
-        (
-            lambda rng: by_group(np.array(["a", 1], dtype=object)),
-            TaskError,
-            "groups cannot be put in order",
-        ),
-    ],
-)
-def test_what_cannot_be_dealt_is_refused_with_its_value(deal, error, message):
-    with pytest.raises(error, match=message):
-        deal(generator())

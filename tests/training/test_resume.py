@@ -14,10 +14,9 @@ import pytest
 import small
 
 from fedavot import rules, training
-from fedavot.errors import FedavotWarning, FileFormatError, OptionError
-from fedavot.training import Ending, checkpoint, train
+from fedavot.errors import FileFormatError, OptionError
+from fedavot.training import Ending, train
 from fedavot.training.engine import prepare
-from sealing import seal_archive, unseal_archive
 
 pytestmark = pytest.mark.usefixtures("optimised")  # bit for bit in the programs that users run
 
@@ -57,36 +56,25 @@ def whole():
 def test_a_resumed_run_ends_bit_for_bit_where_an_uninterrupted_one_does(
     rule, pieces, whole, tmp_path
 ):
-    path = tmp_path / "run.npz"
-    stopped = train(small.PROBLEM, rule, OPTIONS, progress=stopping_after(pieces), checkpoint=path)
-    assert stopped.ending is Ending.INTERRUPTED
-    assert stopped.rounds == EVERY * pieces
-    resumed = train(small.PROBLEM, rule, OPTIONS, checkpoint=path)
-    assert resumed.ending is Ending.FINISHED
-    assert_same(resumed, whole[rule.name])
-
-
-def test_a_run_may_be_stopped_after_every_piece(whole, tmp_path):
-    path, rule = tmp_path / "run.npz", RULES[2]
-    rounds = []
-    for _ in range(3):
-        run = train(small.PROBLEM, rule, OPTIONS, progress=stopping_after(1), checkpoint=path)
+    path, rounds = tmp_path / "run.npz", []
+    while not rounds or rounds[-1] < ROUNDS:
+        progress = stopping_after(pieces)
+        run = train(small.PROBLEM, rule, OPTIONS, progress=progress, checkpoint=path)
         rounds.append(run.rounds)
-    assert rounds == [4, 8, 12]
+        assert run.ending is (Ending.FINISHED if len(rounds) * pieces > 3 else Ending.INTERRUPTED)
+    assert rounds == [*range(EVERY * pieces, ROUNDS, EVERY * pieces), ROUNDS]
     assert_same(run, whole[rule.name])
 
 
 def test_a_finished_run_is_read_back_without_playing_a_round(whole, tmp_path):
     path, rule, played = tmp_path / "run.npz", RULES[0], []
-    train(small.PROBLEM, rule, OPTIONS, checkpoint=path)
-    again = train(
-        small.PROBLEM,
-        rule,
-        OPTIONS,
-        checkpoint=path,
-        progress=lambda done, total: played.append(done),
-    )
-    assert played == []
+
+    def progress(done, total):
+        played.append(done)
+
+    for _ in range(2):
+        again = train(small.PROBLEM, rule, OPTIONS, checkpoint=path, progress=progress)
+    assert played == [4, 8, 12]
     assert again.ending is Ending.FINISHED
     assert_same(again, whole[rule.name])
 
@@ -104,14 +92,13 @@ def test_ctrl_c_while_compiling_leaves_a_run_without_records(monkeypatch):
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedavot.training.active_run.ActiveRun.advance", interrupted)
+    monkeypatch.setattr("fedavot.training.engine.ActiveRun.advance", interrupted)
     run = train(small.PROBLEM, RULES[0], OPTIONS)
     assert run.ending is Ending.INTERRUPTED
     assert run.rounds == run.recorded.size == 0
     assert run.losses.shape == (2, 0)
-    np.testing.assert_array_equal(
-        small.flat(run.params), [small.start_of(seed) for seed in small.SEEDS]
-    )
+    starts = [small.start_of(seed) for seed in small.SEEDS]
+    np.testing.assert_array_equal(small.flat(run.params), starts)
     with pytest.raises(OptionError, match="no record of the objective: interrupted after round 0"):
         _ = run.final_loss
 
@@ -124,41 +111,23 @@ def with_task(**changes):
     return dataclasses.replace(small.PROBLEM, task=dataclasses.replace(small.TASK, **changes))
 
 
-def one_entry_changed():
-    features = small.FEATURES.copy()
-    features[3, 4, 1] += 1e-12
-    return with_task(data=(features, small.TARGETS))
-
-
 def scaled_square(factor):
     return lambda params, batch: factor * small.square_loss(params, batch)
 
 
-def shifted_square(shift):
-    """Close over an array, which is no part of the function's text."""
-    shift = np.array(shift)
-    return lambda params, batch: small.square_loss(params, batch) + params["slope"] @ shift
-
-
+CHANGES = (
+    *({"seeds": (3, 12)}, {"seeds": (3,)}, {"step": training.constant(0.0501)}, {"local_steps": 3}),
+    *({"batch_size": 3}, {"batch_size": None}, {"record_every": 5}, {"rounds": 16}),
+    *({"projection": training.Ball(1.0)}, {"start": {"level": 0.5, "slope": np.ones(2)}}),
+)
 OTHERS = {
-    "other data": {"problem": one_entry_changed()},
+    "other data": {"problem": with_task(data=(small.FEATURES + 1e-12, small.TARGETS))},
     "other importance": {"problem": dataclasses.replace(small.PROBLEM, importance=[0.25] * 4)},
     "other cohorts": {"problem": dataclasses.replace(small.PROBLEM, availability=small.everybody)},
     "other first model": {"problem": with_task(init=small.zero_model)},
     "other rule": {"rule": rules.fedavg_k(small.P)},
     "other hooks": {"rule": dataclasses.replace(RULES[0], proximal=0.5)},
-    "other seed": {"options": dataclasses.replace(OPTIONS, seeds=(3, 12))},
-    "fewer seeds": {"options": dataclasses.replace(OPTIONS, seeds=(3,))},
-    "other step": {"options": dataclasses.replace(OPTIONS, step=training.constant(0.0501))},
-    "other local steps": {"options": dataclasses.replace(OPTIONS, local_steps=3)},
-    "other batches": {"options": dataclasses.replace(OPTIONS, batch_size=3)},
-    "full batches": {"options": dataclasses.replace(OPTIONS, batch_size=None)},
-    "other records": {"options": dataclasses.replace(OPTIONS, record_every=5)},
-    "more rounds": {"options": dataclasses.replace(OPTIONS, rounds=16)},
-    "in a ball": {"options": dataclasses.replace(OPTIONS, projection=training.Ball(1.0))},
-    "other start": {
-        "options": dataclasses.replace(OPTIONS, start={"level": 0.5, "slope": np.ones(2)})
-    },
+    **{str(one): {"options": dataclasses.replace(OPTIONS, **one)} for one in CHANGES},
 }
 
 
@@ -181,40 +150,38 @@ def identity_of(problem=small.PROBLEM, rule=RULES[0]):
     return prepare(problem, rule, OPTIONS).fingerprint
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (scaled_square(1.0), scaled_square(1.0 + 1e-9)),
-        (shifted_square([0.1, 0.2]), shifted_square([0.1, 0.3])),
-    ],
-    ids=["number", "array"],
-)
-def test_a_loss_that_was_edited_is_another_run_though_its_name_is_the_same(before, after):
-    assert before.__qualname__ == after.__qualname__
-    assert identity_of(with_task(loss=before)) != identity_of(with_task(loss=after))
+def shifted_square(shift):
+    """Close over an array, which is no part of the function's text."""
+    return lambda params, batch: small.square_loss(params, batch) + params["slope"] @ shift
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("make", "before", "after"),
     [
-        (rules.fedprox(proximal=0.5), rules.fedprox(proximal=0.5 + 1e-9)),
-        (rules.mifa(small.P), rules.mifa(small.P[::-1])),
-        (rules.afl(step=0.1), rules.afl(step=0.2)),
+        (lambda it: {"problem": with_task(loss=scaled_square(it))}, 1.0, 1.0 + 1e-9),
+        (lambda it: {"problem": with_task(loss=shifted_square(np.array(it)))}, [0, 1], [0, 2]),
+        # The weights are the same, so that only the rule's constant differs.
+        (lambda it: {"rule": weighing(rules.fedprox(proximal=it))}, 0.5, 0.5 + 1e-9),
+        (lambda it: {"rule": weighing(rules.mifa(it))}, small.P, small.P[::-1]),
+        (lambda it: {"rule": weighing(rules.afl(step=it))}, 0.1, 0.2),
     ],
-    ids=["proximal", "memory", "adversary"],
+    ids=["number", "array", "proximal", "memory", "adversary"],
 )
-def test_a_rule_with_another_constant_is_another_run(before, after):
-    # The weights are the same, so that only the constant differs.
-    after = dataclasses.replace(after, choose=before.choose)
-    assert identity_of(rule=before) != identity_of(rule=after)
+def test_a_function_with_another_constant_is_another_run_though_its_name_is_the_same(
+    make, before, after
+):
+    assert identity_of(**make(before)) == identity_of(**make(before))
+    assert identity_of(**make(before)) != identity_of(**make(after))
+
+
+def weighing(rule):
+    return dataclasses.replace(rule, choose=RULES[0].choose)
 
 
 def test_seeds_that_differ_in_their_batches_alone_are_other_runs():
-    problem = training.Problem(
-        dataclasses.replace(small.TASK, init=small.zero_model), small.P, small.everybody
-    )
-    one, other = (dataclasses.replace(OPTIONS, seeds=(seed,)) for seed in (1, 2))
-    first, second = (prepare(problem, RULES[0], each).fingerprint for each in (one, other))
+    problem = dataclasses.replace(with_task(init=small.zero_model), availability=small.everybody)
+    runs = (dataclasses.replace(OPTIONS, seeds=(seed,)) for seed in (1, 2))
+    first, second = (prepare(problem, RULES[0], options).fingerprint for options in runs)
     assert first != second
 
 
@@ -237,171 +204,67 @@ def test_the_same_run_from_functions_made_anew_is_resumed(stopped, whole, tmp_pa
     path = tmp_path / "run.npz"
     path.write_bytes(stopped.read_bytes())
     problem = with_task(loss=FunctionType(small.square_loss.__code__, vars(small), "anew"))
-    played = []
-    run = train(
-        problem,
-        rules.importance_average(small.P),
-        OPTIONS,
-        checkpoint=path,
-        progress=lambda done, total: played.append(done),
-    )
-    assert played == [8, 12]
+    run = train(problem, rules.importance_average(small.P), OPTIONS, checkpoint=path)
     assert_same(run, whole[run.rule])
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
-def test_a_checkpoint_that_is_cut_off_is_refused(share, stopped, tmp_path):
-    content, path = stopped.read_bytes(), tmp_path / "run.npz"
-    path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(FileFormatError, match="not a complete checkpoint .* remove it"):
-        stop_one(path)
-
-
-def test_a_checkpoint_with_a_flipped_bit_is_refused_or_harmless(stopped, whole, tmp_path):
-    # One bit in every 97th byte, headers included: the archive's checksums tell, or it is padding.
-    content, path, refused = stopped.read_bytes(), tmp_path / "run.npz", 0
-    for at in range(0, len(content), 97):
-        path.write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
-        try:
-            run = train(small.PROBLEM, RULES[0], OPTIONS, checkpoint=path)
-        except FileFormatError:
-            refused += 1
-        else:
-            assert_same(run, whole[RULES[0].name])
-    assert refused > 5
-
-
-def as_text(path):
-    path.write_text("not an archive")
-
-
-def as_array(path):
-    with path.open("wb") as stream:
-        np.save(stream, np.zeros(3))
-
-
-def as_foreign_archive(path):
-    np.savez(path, weights=np.zeros(3))
-
-
-def as_checkpoint_without_losses(path):
-    stop_one(path)
-    with np.load(path) as archive:
-        held = dict(archive)
-    seal_archive(path, {name: array for name, array in held.items() if name != "losses"})
-
-
-def edited(**changes):
-    """Return a function that writes a checkpoint with other arrays and a fitting checksum."""
-
-    def write(path):
-        stop_one(path)
-        with np.load(path) as archive:
-            held = dict(archive)
-        seal_archive(path, held | {name: change(held[name]) for name, change in changes.items()})
-
-    return write
-
-
 @pytest.mark.parametrize(
-    ("write", "message"),
+    "damage",
     [
-        (as_text, "not a complete checkpoint"),
-        (as_array, "not a complete checkpoint"),
-        (as_foreign_archive, "not a checkpoint of this version"),
-        (as_checkpoint_without_losses, r"lacks \['losses'\]"),
-        (edited(format=lambda _: np.array("fedavot-training-2")), "of this version of fedavot"),
-        (edited(leaf0=lambda leaf: leaf[..., None]), "cannot have saved"),
-        (edited(leaf0=lambda leaf: leaf.astype(np.float16)), "cannot have saved"),
-        (edited(losses=lambda losses: losses * np.nan), "cannot have saved"),
-        (edited(losses=lambda losses: losses[:, :0]), "cannot have saved"),
-        (edited(losses=lambda losses: losses[0]), "cannot have saved"),
-        (edited(recorded=lambda rounds: rounds[:0], losses=lambda all: all[:, :0]), "cannot have"),
-        (edited(recorded=lambda rounds: rounds - rounds), "cannot have saved"),
-        (edited(recorded=lambda rounds: rounds * 1.0), "cannot have saved"),
+        *(lambda content, share=share: content[: int(share * len(content))] for share in (0, 0.9)),
+        lambda content: b"not an archive",
+        lambda content: content[:200] + bytes([content[200] ^ 4]) + content[201:],
     ],
+    ids=["empty", "cut off", "text", "flipped bit"],
 )
-def test_a_foreign_file_is_refused_and_left_alone(write, message, tmp_path):
+def test_a_damaged_checkpoint_is_refused_and_left_alone(damage, stopped, tmp_path):
     path = tmp_path / "run.npz"
-    write(path)
+    path.write_bytes(damage(stopped.read_bytes()))
     before = path.read_bytes()
-    with pytest.raises(FileFormatError, match=message):
+    with pytest.raises(FileFormatError, match="not a complete checkpoint .* remove it"):
         stop_one(path)
     assert path.read_bytes() == before
 
 
-def test_a_checkpoint_from_before_there_were_checksums_is_read_with_a_note(
-    stopped, whole, tmp_path
-):
+def test_a_checkpoint_of_another_version_is_refused(monkeypatch, tmp_path):
     path = tmp_path / "run.npz"
-    path.write_bytes(stopped.read_bytes())
-    unseal_archive(path, format=np.array("fedavot-training-2"))
-    with pytest.warns(FedavotWarning, match=r"run\.npz has no checksum"):
-        run = train(small.PROBLEM, RULES[0], OPTIONS, checkpoint=path)
-    assert_same(run, whole[RULES[0].name])
-
-
-def test_a_checkpoint_that_lost_its_checksum_is_refused(stopped, tmp_path):
-    path = tmp_path / "run.npz"
-    path.write_bytes(stopped.read_bytes())
-    unseal_archive(path)
-    with pytest.raises(FileFormatError, match="not a checkpoint of this version"):
+    with monkeypatch.context() as patch:
+        patch.setattr("fedavot.training.checkpoint._FORMAT", "fedavot-training-2")
+        stop_one(path)
+    with pytest.raises(FileFormatError, match="not a checkpoint of this version of fedavot"):
         stop_one(path)
 
 
 def test_a_checkpoint_in_a_missing_folder_is_refused_before_any_round(tmp_path):
-    played = []
     with pytest.raises(OptionError, match="missing/run.npz, in a folder that does not exist"):
-        train(
-            small.PROBLEM,
-            RULES[0],
-            OPTIONS,
-            checkpoint=tmp_path / "missing" / "run.npz",
-            progress=lambda done, total: played.append(done),
-        )
-    assert played == []
+        stop_one(tmp_path / "missing" / "run.npz")
 
 
-def filling_the_disk(stream, arrays):
-    stream.write(b"half of it")
-    raise OSError("No space left on device")
-
-
-def test_a_failed_write_leaves_the_last_checkpoint_and_nothing_else(stopped, tmp_path, monkeypatch):
-    path = tmp_path / "run.npz"
-    path.write_bytes(stopped.read_bytes())
-    with monkeypatch.context() as patch:
-        patch.setattr("fedavot._files._write_npz", filling_the_disk)
-        with pytest.raises(OSError, match="No space left"):
-            train(small.PROBLEM, RULES[0], OPTIONS, checkpoint=path)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["run.npz"]
-    assert path.read_bytes() == stopped.read_bytes()
-
-
-def test_ctrl_c_while_saving_keeps_the_piece_and_the_last_checkpoint(
-    stopped, tmp_path, monkeypatch
+@pytest.mark.parametrize("cause", [OSError("No space left on device"), KeyboardInterrupt()])
+def test_a_failed_write_leaves_the_last_checkpoint_and_nothing_else(
+    cause, stopped, tmp_path, monkeypatch
 ):
     path = tmp_path / "run.npz"
     path.write_bytes(stopped.read_bytes())
 
-    def interrupted(descriptor):
-        raise KeyboardInterrupt
+    def failing(descriptor):
+        raise cause
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", interrupted)
-        run = train(small.PROBLEM, RULES[0], OPTIONS, checkpoint=path)
-    assert run.ending is Ending.INTERRUPTED
-    assert run.rounds == 8
+        patch.setattr(os, "fsync", failing)
+        if isinstance(cause, OSError):
+            with pytest.raises(OSError, match="No space left"):
+                train(small.PROBLEM, RULES[0], OPTIONS, checkpoint=path)
+        else:
+            run = train(small.PROBLEM, RULES[0], OPTIONS, checkpoint=path)
+            assert (run.ending, run.rounds) == (Ending.INTERRUPTED, 8)
     assert [entry.name for entry in tmp_path.iterdir()] == ["run.npz"]
     assert path.read_bytes() == stopped.read_bytes()
 
 
 def test_a_run_of_many_records_without_divisors_is_still_cut_into_tens():
     task = training.Task(
-        "count",
-        np.zeros((1, 1)),
-        lambda x, batch: jnp.mean(batch - x),
-        lambda key: jnp.zeros(()),
+        "count", np.zeros((1, 1)), lambda x, batch: jnp.mean(batch - x), lambda key: jnp.zeros(())
     )
     problem = training.Problem(task, [1.0], lambda rng, rounds: [np.array([0])] * rounds)
     done = []
@@ -411,18 +274,3 @@ def test_a_run_of_many_records_without_divisors_is_still_cut_into_tens():
     np.testing.assert_array_equal(run.losses, -np.arange(1.0, 212.0)[None])
     assert 10 <= len(done) <= 20
     assert done[-1] == 211
-
-
-def test_a_checkpoint_that_takes_long_is_written_less_often_but_when_stopped(tmp_path, monkeypatch):
-    saved = []
-    monkeypatch.setattr(checkpoint.Checkpoint, "save", lambda self, *given: saved.append(given[1]))
-    monkeypatch.setattr(checkpoint, "BYTES_A_SECOND", 1e-3)
-    whole = train(small.PROBLEM, RULES[0], OPTIONS, checkpoint=tmp_path / "run.npz")
-    assert not saved
-    stopped = train(
-        *(small.PROBLEM, RULES[0], OPTIONS),
-        progress=stopping_after(2),
-        checkpoint=tmp_path / "run.npz",
-    )
-    assert stopped.rounds < whole.rounds
-    assert saved[-1][-1] == stopped.rounds

@@ -1,19 +1,17 @@
-"""Seeds side by side are seeds alone; records look on; the average is an average."""
+"""Seeds and clients side by side are seeds and clients alone; records look on."""
 
+import dataclasses
+
+import jax
 import numpy as np
 import pytest
 import small
+from small import assert_close
 
-from fedavot import training
+from fedavot import rules, training
 from fedavot.training import train
 
-AGREE = 1e-12
-"""Room for sums taken in another order; models are of order one."""
 ROUNDS = 6
-
-
-def assert_close(found, expected):
-    np.testing.assert_allclose(found, expected, rtol=AGREE, atol=AGREE)
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +70,8 @@ def test_seeds_on_which_nothing_depends_give_identical_rows():
 def test_seeds_that_draw_batches_or_first_models_are_played_each():
     batches = train(FULL, small.SHARES, small.options(ROUNDS))
     assert np.abs(np.diff(small.flat(batches.params), axis=0)).max() > 1e-3
-    starts = train(
-        training.Problem(small.TASK, small.P, small.everybody),
-        small.SHARES,
-        small.options(ROUNDS, batch_size=None),
-    )
+    problem, options = dataclasses.replace(FULL, task=small.TASK), small.options(batch_size=None)
+    starts = train(problem, small.SHARES, options)
     assert np.abs(np.diff(small.flat(starts.params), axis=0)).max() > 1e-3
 
 
@@ -86,8 +81,7 @@ def every_round():
 
 
 @pytest.mark.parametrize(
-    ("every", "recorded"),
-    [(1, list(range(1, 11))), (4, [4, 8, 10]), (10, [10]), (37, [10])],
+    ("every", "recorded"), [(1, list(range(1, 11))), (4, [4, 8, 10]), (10, [10]), (37, [10])]
 )
 def test_recording_less_often_changes_nothing_but_the_records(every, recorded, every_round):
     run = train(small.PROBLEM, small.SHARES, small.options(10, record_every=every))
@@ -98,38 +92,15 @@ def test_recording_less_often_changes_nothing_but_the_records(every, recorded, e
 
 
 def test_models_averages_and_records_are_those_of_a_plain_loop(every_round):
-    for at, seed in enumerate(small.SEEDS):
-        models = small.average_plainly(
-            small.start_of(seed),
-            small.CLIENTS,
-            small.cohorts_of(seed, 10),
-            seed=seed,
-            step=0.05,
-            batch_size=small.BATCH,
-        )
-        assert_close(small.flat(every_round.params)[at], models[-1])
-        assert_close(small.flat(every_round.average)[at], models.mean(axis=0))
-        assert_close(
-            every_round.losses[at], [small.objective(model, small.CLIENTS) for model in models]
-        )
+    def cohorts_of(seed):
+        return small.cohorts_of(seed, 10)
 
-
-def test_the_average_is_the_mean_of_the_models_of_shorter_runs():
-    # The cohorts of a shorter run are the first of a longer one only where they do not vary.
-    problem = training.Problem(small.TASK, small.P, small.everybody)
-    runs = [train(problem, small.SHARES, small.options(rounds)) for rounds in range(1, ROUNDS + 1)]
-    models = [small.flat(run.params) for run in runs]
-    assert_close(small.flat(runs[-1].average), np.mean(models, axis=0))
+    small.assert_as_in_a_plain_loop(every_round, small.CLIENTS, cohorts_of, batch_size=small.BATCH)
 
 
 def test_progress_counts_rounds_up_to_the_last():
-    seen = []
-    train(
-        small.PROBLEM,
-        small.SHARES,
-        small.options(10, record_every=4),
-        progress=lambda done, total: seen.append((done, total)),
-    )
+    seen, options = [], small.options(10, record_every=4)
+    train(small.PROBLEM, small.SHARES, options, progress=lambda *news: seen.append(news))
     assert seen == [(4, 10), (8, 10), (10, 10)]
 
 
@@ -137,3 +108,15 @@ def test_the_objective_of_given_models_is_the_plain_sum():
     params = {"level": np.array([0.5, -1.0]), "slope": np.array([[1.0, 2.0], [0.0, -3.0]])}
     expected = [small.objective(model, small.CLIENTS) for model in small.flat(params)]
     assert_close(training.objective(small.PROBLEM, params), expected)
+
+
+@pytest.mark.parametrize(
+    "rule", [small.SHARES, rules.scaffold(small.P)], ids=lambda rule: rule.name
+)
+def test_clients_in_parallel_end_where_clients_in_turn_do(monkeypatch, rule):
+    options = training.Training(12, small.STEP, local_steps=2, batch_size=2, seeds=small.SEEDS)
+    in_turn = training.train(small.PROBLEM, rule, options)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    parallel = training.train(small.PROBLEM, rule, options)
+    assert_close(parallel.losses, in_turn.losses)
+    jax.tree.map(assert_close, parallel.params, in_turn.params)

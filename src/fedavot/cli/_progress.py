@@ -55,39 +55,21 @@ def of_stages() -> Iterator[Callable[[str, int, int], None]]:
 
 
 @contextmanager
-def of_downloads() -> Iterator[Callable[[str, int, int], None]]:
-    """Show how much of each file has been received."""
-    with _bars(DownloadColumn()) as bars:
-        yield _by_label(bars)
-
-
-@contextmanager
 def of_runs(title: str, total: int) -> Iterator[Callable[[str, int, int], None]]:
     """Show each active run, and how many have ended; without a terminal, a line for each."""
     with _bars(MofNCompleteColumn()) as bars:
         overall = bars.add_task(title, total=total)
-        move = _by_label(bars)
+        shown: dict[str, Any] = {}
 
         def progress(label: str, done: int, total: int) -> None:
-            move(label, done, total)
+            if label not in shown:
+                shown[label] = bars.add_task(label, total=total)
+            bars.update(shown[label], completed=done, visible=done < total)
             if done >= total:
+                _line(bars, f"{label}: done")
                 bars.advance(overall)
 
         yield progress
-
-
-def _by_label(bars: Progress) -> Callable[[str, int, int], None]:
-    """Return a callback that moves one bar per label, and hides those that are done."""
-    shown: dict[str, Any] = {}
-
-    def progress(label: str, done: int, total: int) -> None:
-        if label not in shown:
-            shown[label] = bars.add_task(label, total=total)
-        bars.update(shown[label], completed=done, visible=done < total)
-        if done >= total:
-            _line(bars, f"{label}: done")
-
-    return progress
 
 
 def _line(bars: Progress, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Running a study from the command line: downloads, progress, and its tables in the terminal."""
+"""Running a study from the command line: progress, and its tables in the terminal."""
 
 import dataclasses
 import sys
@@ -13,18 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedavot.cli._group import INTERRUPTED
-from fedavot.cli._progress import of_downloads, of_runs
+from fedavot.cli._progress import of_runs
 from fedavot.errors import InterruptedStudyError
-
-
-def download_digits(folder: Path | None) -> None:
-    """Download MNIST, with a progress bar for each file."""
-    from fedavot.training.mnist import fetch_mnist
-
-    if folder is None:
-        raise click.UsageError("--download needs --data-dir, the folder for the files")
-    with of_downloads() as progress:
-        fetch_mnist(folder, progress=progress)
 
 
 def run_study(study: Any, settings: Sequence[Any], folder: Path, console: Console) -> None:

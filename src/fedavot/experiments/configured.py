@@ -37,10 +37,8 @@ from fedavot.training import (
     decaying,
     inverse_root,
 )
-from fedavot.training.active_run import precision
-from fedavot.training.engine import check_batches
-from fedavot.training.tasks.linear import mean_deviation, mean_hinge, mean_square
-from fedavot.training.tasks.optima import optimum
+from fedavot.training.engine import check_batches, precision
+from fedavot.training.tasks.linear import mean_deviation, mean_hinge, mean_square, optimum
 
 _SCHEDULES: dict[str, Any] = {
     "constant": constant,

@@ -16,11 +16,15 @@ from fedavot._clients import Clients
 from fedavot.errors import ConfigError, TaskError
 from fedavot.experiments.config import Config, Table, at
 from fedavot.training import Task
-from fedavot.training.examples import Examples, read_examples
+from fedavot.training.examples import Examples, Pair, read_examples
 from fedavot.training.mnist import load, standardised
 from fedavot.training.partition import by_group, dirichlet, iid, two_digits
-from fedavot.training.tasks._examples import Pair
-from fedavot.training.tasks.cnn import cnn_task
+from fedavot.training.tasks.classifiers import (
+    cnn_task,
+    heterogeneous_softmax,
+    mlp_task,
+    softmax_task,
+)
 from fedavot.training.tasks.linear import (
     heterogeneous_classification,
     heterogeneous_regression,
@@ -30,8 +34,6 @@ from fedavot.training.tasks.linear import (
     mean_hinge,
     mean_square,
 )
-from fedavot.training.tasks.mlp import mlp_task
-from fedavot.training.tasks.softmax import heterogeneous_softmax, softmax_task
 
 N_CLIENTS = 100
 """Number of clients where neither the configuration nor a log gives it."""

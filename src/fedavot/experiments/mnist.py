@@ -29,7 +29,7 @@ from fedavot.rules import Known, Rule, build
 from fedavot.training import Problem, Task, Training, constant
 from fedavot.training.mnist import load, standardised
 from fedavot.training.partition import iid, two_digits
-from fedavot.training.tasks.softmax import softmax_task
+from fedavot.training.tasks.classifiers import softmax_task
 
 RULES = (
     *("full", "fedavot-steady", "fedavot", "fedavot-soft", "fedavot-online"),

@@ -44,8 +44,8 @@ from fedavot.training.tasks.linear import (
     heterogeneous_regression,
     linear_task,
     mean_deviation,
+    optimum,
 )
-from fedavot.training.tasks.optima import optimum
 
 HORIZONS = (100, 320, 1000, 3200, 10_000)
 """Numbers of rounds: two decades, in steps of about √10, all divisible by ten."""

@@ -15,8 +15,7 @@ from fedavot.experiments.paper import Given, feasible, regression_code, regressi
 from fedavot.experiments.study import Instance, Setting
 from fedavot.rules import Known, build
 from fedavot.training import Problem, Task, Training, constant, decaying
-from fedavot.training.tasks.linear import heterogeneous_regression, iid_regression
-from fedavot.training.tasks.optima import optimum
+from fedavot.training.tasks.linear import heterogeneous_regression, iid_regression, optimum
 
 HALF = 0.5
 """Converts a step size for half the mean square to one for the mean square."""

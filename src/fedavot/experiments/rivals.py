@@ -38,8 +38,7 @@ from fedavot.rules import Known, Rule, RuleName, build
 from fedavot.training import Problem, Task, Training, constant
 from fedavot.training.mnist import Digits, load, standardised
 from fedavot.training.partition import dirichlet
-from fedavot.training.tasks.mlp import mlp_task
-from fedavot.training.tasks.softmax import softmax_task
+from fedavot.training.tasks.classifiers import mlp_task, softmax_task
 
 N_CLIENTS = 100
 EXAMPLES = 30

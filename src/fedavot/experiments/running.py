@@ -22,10 +22,8 @@ from fedavot.experiments.study import Setting
 from fedavot.rules import Rule
 from fedavot.rules.names import label_of
 from fedavot.training import Ending, Run, objective
-from fedavot.training.active_run import ActiveRun
 from fedavot.training.checkpoint import fingerprint
-from fedavot.training.engine import finish, prepare
-from fedavot.training.task import leaves
+from fedavot.training.engine import ActiveRun, finish, prepare
 
 Progress = Callable[[str, int, int], None]
 """Called with a run's label, the rounds done and the rounds in all."""
@@ -125,11 +123,10 @@ class _Job:
         """Return a digest that differs between jobs of the same name with other options."""
         setting = self.setting
         options = str((setting.tail, setting.averaged, setting.target))
-        words = [__version__, setting.name, options, *(run.fingerprint for run in prepared)]
         tests = [one.test.data for one in setting.instances if one.test is not None]
-        shown = [] if setting.inclusion is None else [setting.inclusion]
         return fingerprint(
-            [*words, *setting.groups], [*shown, *setting.groups.values(), *leaves(tests)]
+            *(__version__, setting.name, options, [run.fingerprint for run in prepared]),
+            *(list(setting.groups), setting.groups, setting.inclusion, tests),
         )
 
     @property

@@ -150,7 +150,7 @@ class _Tuning:
         for one in (*setting.instances, *setting.tuning):
             training = dataclasses.replace(setting.training, seeds=one.seeds)
             words.append(prepare(one.problem, self.rule, training).fingerprint)
-        return fingerprint(words, ())
+        return fingerprint(words)
 
     @property
     def _server_steps(self) -> dict[float, tuple[float, ...]]:

@@ -10,10 +10,17 @@ from fedavot._extras import require
 
 require("training", "jax", by="fedavot.training")
 
-from fedavot.training.options import Training
-from fedavot.training.projection import Ball, Box, Projection
+from fedavot.training.options import (
+    Ball,
+    Box,
+    Projection,
+    Training,
+    constant,
+    cosine,
+    decaying,
+    inverse_root,
+)
 from fedavot.training.run import Ending, Run
-from fedavot.training.steps import constant, cosine, decaying, inverse_root
 from fedavot.training.task import Problem, Task, from_clients
 
 if TYPE_CHECKING:

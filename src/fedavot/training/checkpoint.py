@@ -1,50 +1,57 @@
 """Checkpoints: the state of a run in one file, written completely or not at all.
 
 The file is a NumPy archive with a checksum. It has the carry's arrays in order, the records so far,
-and a fingerprint of the run's inputs and program: data, cohorts, weights, steps, seeds, and what is
-computed from them. A file with another fingerprint is refused; so is one that is truncated, damaged
-or edited.
+and a fingerprint of the run: the library's version, the rule's name, the options, the functions of
+the task and the rule, data, cohorts, weights, steps and first models. A file with another
+fingerprint is refused; so is one that is truncated or damaged.
 """
 
 import hashlib
-import time
-from collections.abc import Iterable, Sequence
+import inspect
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot._files import (
-    ARCHIVE_FAILURES,
-    PathLike,
-    note_unsealed,
-    read_archive,
-    write_archive,
-)
+from fedavot._files import ARCHIVE_FAILURES, PathLike, read_archive, write_archive
 from fedavot.errors import FileFormatError, OptionError
 from fedavot.training.task import leaves
 
-_FORMAT = "fedavot-training-3"
-_UNSEALED = "fedavot-training-2"
-"""The format's name before checkpoints had a checksum."""
-PART = 0.1
-"""Largest fraction of a run's time spent on saving it, approximately."""
-MOMENT = 1.0
-"""Seconds of writing below which every piece is saved."""
-BYTES_A_SECOND = 3e8
-"""Assumed speed of writing before the first checkpoint has been written."""
+_FORMAT = "fedavot-training-4"
 
 
-def fingerprint(words: Iterable[str], arrays: Iterable[Any]) -> str:
-    """Return a digest of words and arrays."""
+def fingerprint(*values: Any) -> str:
+    """Return a digest of pytrees of arrays, functions, and whatever prints as what it is.
+
+    A function counts by its code, its constants and what is bound in it, not by its name, which an
+    edited one keeps; the functions that it calls count by their names.
+    """
     digest = hashlib.sha256()
-    for word in words:
-        digest.update(f"{len(word)}:{word}".encode())
-    for array in map(np.asarray, arrays):
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
+    seen: set[int] = set()
+
+    def add(tree: Any) -> None:
+        for leaf in jax.tree.leaves(tree, is_leaf=lambda leaf: leaf is None):
+            value = inspect.unwrap(leaf) if callable(leaf) else leaf
+            if isinstance(value, np.ndarray | np.generic | jax.Array):
+                array = np.asarray(value)
+                digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+            elif isinstance(value, CodeType):
+                add((value.co_code, value.co_names, value.co_consts))
+            elif isinstance(value, FunctionType):
+                if id(value) not in seen:  # a function may be bound in itself
+                    seen.add(id(value))
+                    add((value.__code__, [cell.cell_contents for cell in value.__closure__ or ()]))
+            else:
+                # Some objects print with their address, which differs between processes.
+                text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+                digest.update(f"{len(text)}:{text}".encode())
+
+    add(values)
     return digest.hexdigest()
 
 
@@ -67,76 +74,32 @@ class Checkpoint:
         if not self._path.parent.is_dir():
             raise OptionError(f"checkpoint is {self._path}, in a folder that does not exist")
         self._fingerprint = fingerprint
-        self._like = {f"leaf{at}": np.asarray(leaf) for at, leaf in enumerate(leaves(like))}
         self._structure = jax.tree.structure(like)
-        self._cost = sum(leaf.nbytes for leaf in self._like.values()) / BYTES_A_SECOND
-        self._last = time.perf_counter()
-
-    @property
-    def due(self) -> bool:
-        """Whether enough time has passed since the run was last saved.
-
-        Small carries are always due. Writing a table of a million models would take longer than the
-        rounds in between.
-        """
-        return PART * (time.perf_counter() - self._last) >= self._cost - MOMENT
 
     def save(self, carry: Any, recorded: Sequence[int], losses: Floats) -> None:
         """Write the current state of the run, completely or not at all."""
-        arrays: dict[str, Any] = {
-            "format": _FORMAT,
-            "fingerprint": self._fingerprint,
-            "recorded": np.asarray(recorded, dtype=np.int64),
-            "losses": losses,
-        }
-        begin = time.perf_counter()
-        write_archive(self._path, dict(zip(self._like, leaves(carry), strict=True)) | arrays)
-        self._last = time.perf_counter()
-        self._cost = self._last - begin
+        arrays = {f"leaf{at}": leaf for at, leaf in enumerate(leaves(carry))}
+        words = {"format": _FORMAT, "fingerprint": self._fingerprint}
+        records = {"recorded": np.asarray(recorded, dtype=np.int64), "losses": losses}
+        write_archive(self._path, arrays | words | records)
 
     def load(self) -> Piece | None:
         """Return the rounds that were saved, or None if there is no file yet."""
-        if not self._path.exists():
-            return None
         try:
-            held, sealed = read_archive(self._path)
+            arrays, sealed = read_archive(self._path)
         except FileNotFoundError:
-            raise
+            return None
         except ARCHIVE_FAILURES as cause:
-            raise self._refusal(f"is not a complete checkpoint ({cause})") from None
-        if str(held.get("format")) != (_FORMAT if sealed else _UNSEALED):
+            raise FileFormatError(
+                f"{self._path} is not a complete checkpoint ({cause}); remove it to start afresh"
+            ) from None
+        if not sealed or str(arrays.get("format")) != _FORMAT:
             raise FileFormatError(f"{self._path} is not a checkpoint of this version of fedavot")
-        if str(held.get("fingerprint")) != self._fingerprint:
+        if str(arrays["fingerprint"]) != self._fingerprint:
             raise FileFormatError(
                 f"{self._path} belongs to another run (other data, rule, seeds or options); "
                 "remove it, or save this run elsewhere"
             )
-        missing = {*self._like, "recorded", "losses"} - held.keys()
-        if missing:
-            raise self._refusal(f"lacks {sorted(missing)}")
-        recorded, losses = held["recorded"], held["losses"]
-        if not self._fits(held, recorded, losses):
-            raise self._refusal("holds arrays that this run cannot have saved")
-        if not sealed:
-            note_unsealed(self._path, stacklevel=3)
-        carry = jax.tree.unflatten(self._structure, [held[name] for name in self._like])
-        return Piece(carry, losses, recorded.tolist())
-
-    def _fits(self, held: dict[str, Any], recorded: Any, losses: Any) -> bool:
-        """Return whether shapes, types and records are those of this run."""
-        n_seeds = next(iter(self._like.values())).shape[0]
-        return bool(
-            all(
-                (held[name].shape, held[name].dtype) == (leaf.shape, leaf.dtype)
-                for name, leaf in self._like.items()
-            )
-            and (recorded.dtype, losses.dtype) == (np.int64, np.float64)
-            and recorded.ndim == 1
-            and recorded.size > 0
-            and (np.diff(recorded, prepend=0) > 0).all()
-            and losses.shape == (n_seeds, recorded.size)
-            and np.isfinite(losses).all()
-        )
-
-    def _refusal(self, what: str) -> FileFormatError:
-        return FileFormatError(f"{self._path} {what}; remove it to start afresh")
+        values = [arrays[f"leaf{at}"] for at in range(self._structure.num_leaves)]
+        carry = jax.tree.unflatten(self._structure, values)
+        return Piece(carry, arrays["losses"], arrays["recorded"].tolist())

@@ -1,15 +1,19 @@
-"""A user's labelled examples, as read from a file."""
+"""Labelled examples: a pair (features, targets) per client, and arrays read from a user's file."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from fedavot._checks import Integers
-from fedavot._files import ARCHIVE_FAILURES, read_archive
+from fedavot._checks import Integers, as_array
 from fedavot.errors import FileFormatError, TaskError
-from fedavot.training.tasks._examples import Pair
+from fedavot.training.task import in_words
+
+Pair = tuple[NDArray[Any], NDArray[Any]]
+Pairs = Sequence[tuple[ArrayLike, ArrayLike]]
+"""One pair (features, targets) per client."""
 
 
 class Examples(NamedTuple):
@@ -30,26 +34,50 @@ class Examples(NamedTuple):
 def read_examples(path: Path) -> Examples:
     """Read an .npz of ``features``, ``targets`` and optionally ``clients``, no pickled objects."""
     try:
-        arrays, _ = read_archive(path)
-    except ARCHIVE_FAILURES as cause:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            arrays = dict(archive)
+    except Exception as cause:  # whatever NumPy and zipfile raise on a damaged file
         raise FileFormatError(
             f"{path} is not an .npz of plain arrays ({cause}); write it with numpy.savez"
         ) from None
-    missing = [name for name in ("features", "targets") if name not in arrays]
-    if missing:
+    parts = {name: arrays[name] for name in Examples._fields if name in arrays}
+    ranks = {name: len(part.shape) for name, part in parts.items()}
+    needed = {"features": 2, "targets": 1} | ({"clients": 1} if "clients" in parts else {})
+    lengths = {part.shape[:1] for part in parts.values()}
+    if ranks != needed or len(lengths) > 1 or not parts["features"].size:
+        listed = ", ".join(f"{name} of shape {part.shape}" for name, part in parts.items())
         raise TaskError(
-            f"{path} has no array {missing[0]!r}, only {', '.join(map(repr, arrays)) or 'none'}; "
-            "it needs features, targets and, for groups, clients"
+            f"{path} has {listed or 'none of the arrays'}; it needs features (n_examples, "
+            "n_features), targets (n_examples,) and, for groups, clients (n_examples,), with at "
+            "least one example"
         )
-    shapes = {
-        name: arrays[name].shape for name in ("features", "targets", "clients") if name in arrays
-    }
-    dimensions = [len(shape) for shape in shapes.values()]
-    alike = len({shape[:1] for shape in shapes.values()}) == 1
-    if dimensions != [2, 1, 1][: len(shapes)] or not alike or not arrays["features"].size:
-        listed = ", ".join(f"{name} of shape {shape}" for name, shape in shapes.items())
-        raise TaskError(
-            f"{path} has {listed}; features must be (n_examples, n_features), the others "
-            "(n_examples,), with at least one example"
-        )
-    return Examples(arrays["features"], arrays["targets"], arrays.get("clients"))
+    return Examples(**parts)
+
+
+def examples_of(
+    name: str, data: Pairs, clients: Sequence[str] | None
+) -> list[tuple[str, NDArray[Any], NDArray[Any]]]:
+    """Return every client in words, its features (n_i, n_features), floats, and targets (n_i,)."""
+    examples = []
+    for who, pair in zip(in_words(name, data, clients), data, strict=True):
+        where = f"{who} must be a pair (features, targets)"
+        try:
+            features, targets = (as_array(part, otherwise=where, error=TaskError) for part in pair)
+        except (TypeError, ValueError):
+            raise TaskError(where) from None
+        if features.ndim != 2 or targets.ndim != 1:
+            raise TaskError(
+                f"{who} has features of shape {features.shape} and targets of shape "
+                f"{targets.shape}; they must be (n_examples, n_features) and (n_examples,)"
+            )
+        examples.append((who, as_numbers(who, features, "features"), targets))
+    return examples
+
+
+def as_numbers(who: str, values: NDArray[Any], what: str) -> NDArray[Any]:
+    """Return numbers as floats; floats keep their precision."""
+    if np.issubdtype(values.dtype, np.floating):
+        return values
+    if not (np.issubdtype(values.dtype, np.integer) or values.dtype == np.bool_):
+        raise TaskError(f"{who} has {what} of type {values.dtype}; they must be numbers")
+    return values.astype(np.float64)

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fedavot.training.projection import Projection
+from fedavot.training.options import Projection
 from fedavot.training.task import Params
 
 FEW_STEPS, SMALL_MODEL = 8, 10_000
@@ -81,23 +81,17 @@ def train_client(
             gradient = jax.grad(lambda point: client_loss(training, point, data, count))(params)
         else:
             room = jax.tree.leaves(data)[0].shape[0]
-            chosen = batch_positions(key_of(number), room, count, training.batch_size)
-            batch = jax.tree.map(lambda leaf: leaf[chosen], data)
+            positions = batch_positions(key_of(number), room, count, training.batch_size)
+            batch = jax.tree.map(lambda leaf: leaf[positions], data)
             gradient = jax.grad(training.loss)(params, batch)
         if drift is not None:
             gradient = jax.tree.map(jnp.add, gradient, drift(params))
         moved = jax.tree.map(lambda leaf, slope: leaf - step * slope, params, gradient)
         return (moved if training.projection is None else training.projection(moved)), None
 
-    return jax.lax.scan(one, start, jnp.arange(training.steps), unroll=_unroll(training, start))[0]
-
-
-def _unroll(training: LocalTraining, params: Params) -> int:
-    """Return how many steps each iteration of the loop takes; more take longer to compile.
-
-    A few steps of a small model on all examples take no longer than the iterations of a loop, and
-    are unrolled. Otherwise more than two make no difference.
-    """
-    size = sum(leaf.size for leaf in jax.tree.leaves(params))
+    # A few steps of a small model on all examples take no longer than the iterations of a loop, and
+    # are unrolled. Otherwise more than two make no difference, and take longer to compile.
+    size = sum(leaf.size for leaf in jax.tree.leaves(start))
     few = training.batch_size is None and training.steps <= FEW_STEPS and size <= SMALL_MODEL
-    return training.steps if few else min(2, training.steps)
+    unroll = training.steps if few else min(2, training.steps)
+    return jax.lax.scan(one, start, jnp.arange(training.steps), unroll=unroll)[0]

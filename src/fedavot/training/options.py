@@ -1,17 +1,140 @@
-"""The options of training: rounds, steps, batches, seeds."""
+"""How to train: rounds and local steps, step sizes, batches, seeds, and the set of models.
 
-from collections.abc import Sequence
+A schedule of step sizes gives one local step size per round. A projection confines models to a
+convex set after every local step.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedavot._checks import as_array, as_floats, as_seed, as_size, shown
+from fedavot._checks import Floats, as_amount, as_floats, as_seed, as_size, shown
 from fedavot.errors import OptionError
-from fedavot.training.projection import Projection
-from fedavot.training.steps import StepSchedule
 from fedavot.training.task import Params
+
+StepSchedule = Callable[[int, int], Floats]
+"""A function of (rounds, local_steps) that gives the step size of every round."""
+
+
+def constant(step: float) -> StepSchedule:
+    """Return η_t = step.
+
+    Parameters
+    ----------
+    step : float
+        The step size of every round, above 0.
+    """
+    size = as_amount(step, what="step", positive=True)
+    return lambda rounds, local_steps: np.full(rounds, size)
+
+
+def inverse_root(step: float) -> StepSchedule:
+    """Return η_t = step/√(T H): the step of the O(1/√T) theorem, T rounds of H local steps.
+
+    Parameters
+    ----------
+    step : float
+        The step size of a single round of one local step, above 0.
+    """
+    size = as_amount(step, what="step", positive=True)
+    return lambda rounds, local_steps: np.full(rounds, size / np.sqrt(rounds * local_steps))
+
+
+def decaying(step: float, halved_after: float) -> StepSchedule:
+    """Return η_t = step/(1 + t/τ), with τ = ``halved_after`` rounds.
+
+    Parameters
+    ----------
+    step : float
+        The step size of the first round, above 0.
+    halved_after : float
+        Number of rounds after which the step size is half of that, above 0.
+    """
+    size = as_amount(step, what="step", positive=True)
+    scale = as_amount(halved_after, what="halved_after", positive=True)
+    return lambda rounds, local_steps: size / (1.0 + np.arange(rounds) / scale)
+
+
+def cosine(step: float) -> StepSchedule:
+    """Return η_t = step (1 + cos(π t/T))/2, decreasing from step to nearly zero.
+
+    Parameters
+    ----------
+    step : float
+        The step size of the first round, above 0.
+    """
+    size = as_amount(step, what="step", positive=True)
+    return lambda rounds, local_steps: (
+        size * (1.0 + np.cos(np.pi * np.arange(rounds) / rounds)) / 2.0
+    )
+
+
+class Projection(Protocol):
+    """The Euclidean projection onto a closed convex set; hashable."""
+
+    def __call__(self, params: Params) -> Params:
+        """Return the nearest point of the set."""
+        ...
+
+
+@dataclass(frozen=True)
+class Ball:
+    """All models of a bounded Euclidean norm, all leaves taken together.
+
+    Parameters
+    ----------
+    radius : float
+        The largest norm, above 0.
+    """
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        # As a float, since JAX has no integers of more than 64 bits.
+        object.__setattr__(self, "radius", as_amount(self.radius, what="radius", positive=True))
+
+    def __call__(self, params: Params) -> Params:
+        """Scale the model back to the sphere if it is outside."""
+        import jax
+        import jax.numpy as jnp
+
+        leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(params)]
+        # Squares of entries above the radius might overflow; inside the ball the factor is 1.
+        largest = self.radius
+        for leaf in leaves:
+            largest = jnp.maximum(largest, jnp.max(jnp.abs(leaf), initial=0.0))
+        ratio = self.radius / largest
+        squares = sum(jnp.sum((leaf / largest) ** 2) for leaf in leaves)
+        factor = ratio / jnp.maximum(jnp.sqrt(squares), ratio)
+        return jax.tree.map(lambda leaf: factor.astype(leaf.dtype) * leaf, params)
+
+
+@dataclass(frozen=True)
+class Box:
+    """All models with every entry between two numbers.
+
+    Parameters
+    ----------
+    low, high : float
+        The smallest and the largest entry.
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise OptionError(f"a box from {self.low} to {self.high} is empty; low must be below")
+
+    def __call__(self, params: Params) -> Params:
+        """Clip every entry."""
+        import jax
+        import jax.numpy as jnp
+
+        return jax.tree.map(lambda leaf: jnp.clip(leaf, self.low, self.high), params)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,17 +179,17 @@ class Training:
         )
 
     def __post_init__(self) -> None:
-        as_size(self.rounds, what="rounds", low=1)
-        as_size(self.local_steps, what="local_steps", low=1)
-        as_size(self.record_every, what="record_every", low=1)
-        if self.batch_size is not None:
-            as_size(self.batch_size, what="batch_size", low=1)
+        for name in ("rounds", "local_steps", "record_every", "batch_size"):
+            if name != "batch_size" or self.batch_size is not None:
+                as_size(getattr(self, name), what=name, low=1)
         if not callable(self.step):
             raise OptionError(f"step is {self.step!r}; give a schedule, such as constant(0.01)")
-        wanted = f"seeds are {shown(self.seeds)}; give a sequence of integers"
-        if as_array(self.seeds, otherwise=wanted, error=OptionError).ndim != 1:
-            raise OptionError(wanted)
-        seeds = [as_seed(seed, high=2**31 - 1) for seed in self.seeds]
+        try:
+            seeds = [as_seed(seed, high=2**31 - 1) for seed in self.seeds]
+        except TypeError:
+            raise OptionError(
+                f"seeds are {shown(self.seeds)}; give a sequence of integers"
+            ) from None
         if not seeds or len(set(seeds)) != len(seeds):
             raise OptionError(f"seeds are {shown(seeds)}; give at least one, each once")
 

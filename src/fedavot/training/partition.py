@@ -51,11 +51,8 @@ def by_group(groups: ArrayLike) -> list[Integers]:
         ``numpy.unique(groups)``, which names the clients.
     """
     values = _flat(groups, "groups")
-    if np.issubdtype(values.dtype, np.inexact) and np.isnan(values).any():
-        raise TaskError(
-            f"the group of example {np.flatnonzero(np.isnan(values))[0]} is nan; name it or leave "
-            "the example out"
-        )
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        raise TaskError(f"the group of example {np.isnan(values).argmax()} is nan; name it")
     try:
         return _split_by(values)
     except TypeError as cause:
@@ -115,10 +112,19 @@ def two_digits(
     turns = np.argwhere(np.arange(rooms.max())[:, None] < rooms)[: clients * each, 1]
     need = np.bincount(turns, minlength=rooms.size)
     left = [iter(np.split(pool, range(share, pool.size, share))) for pool in pools]
-    return [
-        np.concatenate([next(left[kind]) for kind in kinds])
-        for kinds in _assign_classes(need, clients, each, rng)
-    ]
+    split = []
+    for remaining in range(clients, 0, -1):
+        # A class that all remaining clients must hold is taken, the others are drawn in proportion
+        # to the number of clients they still need: no class ever needs more clients than are left.
+        kinds = np.flatnonzero(need == remaining)
+        if kinds.size < each:
+            chances = np.where(need < remaining, need, 0)
+            p = chances / chances.sum()
+            others = rng.choice(need.size, each - kinds.size, replace=False, p=p)
+            kinds = np.concatenate([kinds, others])
+        need[kinds] -= 1
+        split.append(np.concatenate([next(left[kind]) for kind in kinds]))
+    return split
 
 
 def dirichlet(
@@ -154,43 +160,34 @@ def dirichlet(
     pools = _pools(labels, rng)
     clients = as_size(n_clients, what="n_clients", low=1)
     alpha = as_amount(concentration, what="concentration", positive=True)
-    needed = 1
+    size = 1
     if examples_per_client is not None:
-        needed = as_size(examples_per_client, what="examples_per_client", low=1)
-    held = sum(pool.size for pool in pools)
-    if held < clients * needed:
+        size = as_size(examples_per_client, what="examples_per_client", low=1)
+    left = np.array([pool.size for pool in pools])
+    if left.sum() < clients * size:
         raise TaskError(
-            f"{clients} clients of {needed} examples need {clients * needed}, and there are "
-            f"{held}; lower n_clients or examples_per_client"
+            f"{clients} clients of {size} examples need {clients * size}, and there are "
+            f"{left.sum()}; lower n_clients or examples_per_client"
         )
     if examples_per_client is None:
-        return _divide_classes(pools, clients, alpha, rng)
-    left = np.array([pool.size for pool in pools])
+        cuts = []
+        for pool in pools:
+            ends = np.cumsum(rng.dirichlet(np.full(clients, alpha)))[:-1] * pool.size
+            cuts.append(np.split(pool, np.minimum(np.round(ends), pool.size).astype(np.int64)))
+        split = [np.concatenate(part) for part in zip(*cuts, strict=True)]
+        for client in range(clients):
+            if not split[client].size:
+                largest = max(range(clients), key=lambda other: split[other].size)
+                split[client], split[largest] = split[largest][-1:], split[largest][:-1]
+        return split
     split = [np.zeros(0, dtype=np.int64)] * clients
     # In random order, so that which client gets the leftovers does not depend on its index.
     for client in rng.permutation(clients):
-        counts = _draw_counts(rng.dirichlet(np.full(left.size, alpha)), needed, left, rng)
+        counts = _draw_counts(rng.dirichlet(np.full(left.size, alpha)), size, left, rng)
         split[client] = np.concatenate(
             [pool[end - count : end] for pool, end, count in zip(pools, left, counts, strict=True)]
         )
         left -= counts
-    return split
-
-
-def _divide_classes(
-    pools: list[Integers], n_clients: int, alpha: float, rng: np.random.Generator
-) -> list[Integers]:
-    parts: list[list[Integers]] = [[] for _ in range(n_clients)]
-    for pool in pools:
-        ends = np.cumsum(rng.dirichlet(np.full(n_clients, alpha)))[:-1]
-        cuts = np.minimum(np.round(ends * pool.size), pool.size).astype(np.int64)
-        for part, piece in zip(parts, np.split(pool, cuts), strict=True):
-            part.append(piece)
-    split = [np.concatenate(part) for part in parts]
-    for client in range(n_clients):
-        if not split[client].size:
-            largest = max(range(n_clients), key=lambda other: split[other].size)
-            split[client], split[largest] = split[largest][-1:], split[largest][:-1]
     return split
 
 
@@ -201,32 +198,9 @@ def _draw_counts(mix: Floats, size: int, left: Integers, rng: np.random.Generato
         open_mix = np.where(counts < left, mix, 0.0)
         if not open_mix.sum() > 0:
             open_mix = (left - counts).astype(np.float64)
-        drawn = rng.multinomial(missing, open_mix / open_mix.sum())
-        counts = np.minimum(counts + drawn, left)
+        more = rng.multinomial(missing, open_mix / open_mix.sum())
+        counts = np.minimum(counts + more, left)
     return counts
-
-
-def _assign_classes(
-    need: Integers, n_clients: int, each: int, rng: np.random.Generator
-) -> list[Integers]:
-    """Draw every client's classes, all different, so that class c goes to need[c] clients.
-
-    A class that all remaining clients must hold is always taken; the others are drawn in proportion
-    to the number of clients they still need. So no class ever needs more clients than are left.
-    """
-    split = []
-    for remaining in range(n_clients, 0, -1):
-        forced = np.flatnonzero(need == remaining)
-        chances = np.where(need < remaining, need, 0)
-        drawn = np.zeros(0, dtype=np.int64)
-        if forced.size < each:
-            drawn = rng.choice(
-                need.size, each - forced.size, replace=False, p=chances / chances.sum()
-            )
-        kinds = np.concatenate([forced, drawn])
-        need[kinds] -= 1
-        split.append(kinds)
-    return split
 
 
 def _pools(labels: ArrayLike, rng: np.random.Generator) -> list[Integers]:
@@ -237,8 +211,8 @@ def _pools(labels: ArrayLike, rng: np.random.Generator) -> list[Integers]:
     return [as_generator(rng).permutation(pool) for pool in _split_by(values)]
 
 
-def _flat(given: ArrayLike, what: str) -> NDArray[Any]:
-    values = as_array(given, otherwise=f"{what} must be a flat sequence", error=TaskError)
+def _flat(sequence: ArrayLike, what: str) -> NDArray[Any]:
+    values = as_array(sequence, otherwise=f"{what} must be a flat sequence", error=TaskError)
     if values.ndim != 1 or not values.size:
         raise TaskError(f"{what} must be a non-empty flat sequence, found shape {values.shape}")
     return values

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from fedavot.errors import RuleError
-from fedavot.rules._rule import Report, Rule
+from fedavot.rules._rule import Report
 from fedavot.rules._trees import WRITTEN_OUT
 from fedavot.training.local import LocalTraining, batch_key, client_loss, train_client
 from fedavot.training.task import Params
@@ -48,12 +48,6 @@ class Program:
     correct: Callable[..., Any] | None
     proximal: float
     needs_losses: bool
-
-    @classmethod
-    def of(cls, rule: Rule, local: LocalTraining, *, padded: bool) -> "Program":
-        """Return the program of a rule with this local training."""
-        hooks = (rule.aggregate, rule.start, rule.correct, rule.proximal, rule.needs_losses)
-        return cls(local, padded, jax.default_backend() != "cpu", *hooks)
 
 
 class ClientData(NamedTuple):
@@ -98,22 +92,30 @@ class Own(NamedTuple):
 Turn = tuple[Shared, Own]
 
 
-def run_round(
-    program: Program, clients: ClientData, key: Any, carry: Carry, turn: Turn
-) -> tuple[Carry, Report]:
+def run_round(program: Program, clients: ClientData, key: Any, carry: Carry, turn: Turn) -> Carry:
     """Run one round."""
     shared, own = turn
     n_clients = clients.counts.shape[0]
     sources = own.members
     if program.padded:
-        # An absent place trains a present client again, with weight 0; an empty round any client.
+        # Padding trains a client that is present (any client in an empty round), with weight 0.
         first = jnp.minimum(own.members[0], n_clients - 1)
         sources = jnp.where(own.members < n_clients, own.members, first)
 
     def train(client: Any) -> tuple[Params, Any]:
-        start = carry.params
+        start, fixed = carry.params, None
         if program.start is not None:
             start = program.start(carry.params, carry.state, client)
+        if program.correct is not None:
+            fixed = program.correct(carry.params, carry.state, client)
+
+        def drift(params: Params) -> Params:
+            """Return what the rule adds to the gradient at a local model."""
+            if not program.proximal:
+                return fixed
+            pull = jax.tree.map(lambda leaf, base: program.proximal * (leaf - base), params, start)
+            return pull if fixed is None else jax.tree.map(jnp.add, pull, fixed)
+
         data = jax.tree.map(lambda leaf: leaf[client], clients.data)
         count = clients.counts[client]
         loss = client_loss(program.local, start, data, count) if program.needs_losses else None
@@ -124,7 +126,7 @@ def run_round(
             count=count,
             step=shared.step,
             key_of=lambda number: batch_key(key, shared.number, client, number),
-            drift=_drift(program, carry, start, client),
+            drift=drift if program.correct is not None or program.proximal else None,
         )
         return jax.tree.map(jnp.subtract, end, start), loss
 
@@ -136,67 +138,46 @@ def run_round(
             lambda leaf: jnp.where(present.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, 0), updates
         )
     report = Report(own.members, own.weights, updates, losses, shared.step, program.local.steps)
-    params, state = _as_pair(program, _aggregated(program, carry, report), carry)
+    params, state = _aggregated(program, carry, report)
     if program.local.projection is not None:
         params = program.local.projection(params)
     average = jax.tree.map(
         lambda mean, leaf: mean + (leaf - mean) / shared.number, carry.average, params
     )
-    return Carry(params, average, state), report
+    return Carry(params, average, state)
 
 
-def _aggregated(program: Program, carry: Carry, report: Report) -> Any:
-    """Return what the rule's aggregate returns; a failure inside it is an error of the rule."""
+def _aggregated(program: Program, carry: Carry, report: Report) -> tuple[Params, Any]:
+    """Return the next model and state; what a rule's aggregate gets wrong is an error of the rule.
+
+    JAX's own messages name neither the rule nor the model.
+    """
+    name = getattr(program.aggregate, "__name__", type(program.aggregate).__name__)
+    called = f"the rule's aggregate, {name!r},"
     try:
-        return program.aggregate(carry.params, carry.state, report)
+        returned = program.aggregate(carry.params, carry.state, report)
+        pair = tuple(returned) if isinstance(returned, list) else returned
+        shapes = jax.tree.map(_described, pair)
     except RuleError:
         raise
     except Exception as cause:
-        shapes = jax.tree.map(_described, carry.params)
+        remedy = ""
+        if isinstance(cause, jax.errors.JAXTypeError):
+            remedy = "; it is compiled: use jax.numpy instead of numpy, jnp.where instead of if"
+        elif "NoneType" in str(cause) and report.losses is None:
+            remedy = "; report.losses is None unless the rule has needs_losses=True"
         said = str(cause).partition("\n")[0]
         raise RuleError(
-            f"{_called(program.aggregate)} fails on a model of shapes {shapes} "
-            f"({type(cause).__name__}: {said}){_remedy(program, cause)}"
+            f"{called} fails on a model of shapes {jax.tree.map(_described, carry.params)} "
+            f"({type(cause).__name__}: {said}){remedy}"
         ) from cause
-
-
-def _called(aggregate: Callable[..., Any]) -> str:
-    name = getattr(aggregate, "__name__", type(aggregate).__name__)
-    return f"the rule's aggregate, {name!r},"
-
-
-def _remedy(program: Program, cause: Exception) -> str:
-    """Return what to do about an aggregate that fails, if its error says enough."""
-    if isinstance(
-        cause, jax.errors.TracerArrayConversionError | jax.errors.ConcretizationTypeError
-    ):
-        return "; it is compiled: use jax.numpy in place of numpy, and jnp.where in place of if"
-    if "NoneType" in str(cause) and not program.needs_losses:
-        return "; report.losses is None unless the rule has needs_losses=True"
-    return ""
-
-
-def _as_pair(program: Program, returned: Any, carry: Carry) -> tuple[Params, Any]:
-    """Return the next model and state, or refuse other results: JAX's messages name neither."""
-    called = _called(program.aggregate)
-    if not isinstance(returned, tuple | list) or len(returned) != 2:
+    needed = jax.tree.map(_described, (carry.params, carry.state))
+    if shapes != needed:
         raise RuleError(
-            f"{called} returned {type(returned).__name__} {returned!r:.80}; it must "
-            "return two things, the next model and the next state"
+            f"{called} returned {shapes}; it must return two things, the next model and the next "
+            f"state, like those of the round before, {needed}"
         )
-    params, state = returned
-    for what, new, old in (("model", params, carry.params), ("state", state, carry.state)):
-        leaves, others = (
-            [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in jax.tree.leaves(tree)]
-            for tree in (new, old)
-        )
-        if leaves != others or jax.tree.structure(new) != jax.tree.structure(old):
-            found, needed = (jax.tree.map(_described, tree) for tree in (new, old))
-            raise RuleError(
-                f"{called} returned a {what} of shapes {found}; it must return one "
-                f"like that of the round before, {needed}"
-            )
-    return params, state
+    return pair
 
 
 def _described(leaf: Any) -> str:
@@ -223,14 +204,10 @@ def _train_all(program: Program, train: Callable[[Any], Any], sources: Any, size
     def part(number: Any, done: Any) -> Any:
         at = number * width
         trained = together(jax.lax.dynamic_slice_in_dim(filled, at, width))
-        return jax.tree.map(
-            lambda all_, some: jax.lax.dynamic_update_slice_in_dim(all_, some, at, axis=0),
-            done,
-            trained,
-        )
+        put = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=at, axis=0)
+        return jax.tree.map(put, done, trained)
 
-    shapes = jax.eval_shape(jax.vmap(train), filled)
-    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(jax.vmap(train), filled))
     trained = jax.lax.fori_loop(0, -(-size // width), part, nothing)
     return jax.tree.map(lambda leaf: leaf[:places], trained)
 
@@ -246,7 +223,7 @@ def advance(program: Program, clients: ClientData, keys: Any, carry: Carry, turn
 
     def seed(key: Any, carry: Carry, shared: Shared, own: Own) -> Any:
         def one(carry: Carry, turn: Turn) -> tuple[Carry, None]:
-            return run_round(program, clients, key, carry, turn)[0], None
+            return run_round(program, clients, key, carry, turn), None
 
         def block(carry: Carry, turns: Turn) -> tuple[Carry, Any]:
             carry, _ = jax.lax.scan(one, carry, turns)
@@ -257,35 +234,12 @@ def advance(program: Program, clients: ClientData, keys: Any, carry: Carry, turn
 
         return jax.lax.scan(block, carry, (shared, own))
 
-    return _each_seed(seed, keys, carry, turns)
-
-
-def _each_seed(run: Callable[..., Any], keys: Any, carry: Carry, turns: Turn) -> Any:
-    """Return the results of ``run(key, carry, shared, own)`` for every seed.
-
-    A single seed gets no axis: batched matrix products, even of length one, are slower on a CPU.
-    """
     shared, own = turns
     if keys.shape[0] > 1:
-        return jax.vmap(run, (0, 0, None, 0))(keys, carry, shared, own)
+        return jax.vmap(seed, (0, 0, None, 0))(keys, carry, shared, own)
+    # A single seed gets no axis: batched products, even of length one, are slower on a CPU.
     key, start, asked = jax.tree.map(lambda leaf: leaf[0], (keys, carry, own))
-    return jax.tree.map(lambda leaf: leaf[None], run(key, start, shared, asked))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def finite_updates(
-    program: Program, clients: ClientData, keys: Any, carry: Carry, turn: Turn
-) -> Any:
-    """Run one round for every seed; return which updates are finite, shape (n_seeds, size)."""
-
-    def finite(tree: Any) -> Any:
-        return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
-
-    def seed(key: Any, carry: Carry, shared: Shared, own: Own) -> Any:
-        report = run_round(program, clients, key, carry, (shared, own))[1]
-        return jax.vmap(finite)(report.updates)
-
-    return _each_seed(seed, keys, carry, turn)
+    return jax.tree.map(lambda leaf: leaf[None], seed(key, start, shared, asked))
 
 
 def _client_losses(local: LocalTraining, clients: ClientData, params: Params) -> Any:
@@ -296,19 +250,3 @@ def _client_losses(local: LocalTraining, clients: ClientData, params: Params) ->
 
 client_losses = jax.jit(jax.vmap(_client_losses, (None, None, 0)), static_argnums=0)
 """f_i(θ) of every seed's model and every client, shape (n_seeds, n_clients)."""
-
-
-def _drift(program: Program, carry: Carry, start: Params, client: Any) -> Any:
-    """Return the term that the rule adds to a gradient, as a function of the local model."""
-    if program.correct is None and not program.proximal:
-        return None
-    correct = program.correct
-    fixed = None if correct is None else correct(carry.params, carry.state, client)
-
-    def drift(params: Params) -> Params:
-        if not program.proximal:
-            return fixed
-        pull = jax.tree.map(lambda leaf, base: program.proximal * (leaf - base), params, start)
-        return pull if fixed is None else jax.tree.map(jnp.add, pull, fixed)
-
-    return drift

@@ -17,11 +17,9 @@ from fedavot._checks import Floats
 from fedavot.errors import OptionError
 from fedavot.rules._rule import Rule
 from fedavot.rules.optimisers import with_server
-from fedavot.training.active_run import precision
-from fedavot.training.engine import prepare
-from fedavot.training.options import Training
-from fedavot.training.rounds import Carry, ClientData, Own, Program, Shared, advance
-from fedavot.training.steps import StepSchedule
+from fedavot.training.engine import precision, prepare
+from fedavot.training.options import StepSchedule, Training
+from fedavot.training.rounds import Carry, ClientData, Own, Program, Turn, advance
 from fedavot.training.task import Problem, leaves
 
 MEMORY = 2**31
@@ -67,21 +65,20 @@ def sweep(problem: Problem, rule: Rule, training: Training, choices: Sequence[St
         rules = [rule] * len(choices)
     else:
         # Step and momentum are part of the state: one program serves all choices.
-        rules = [with_server(rule, step=step, momentum=kept) for _, step, kept in choices]
-    n_clients = problem.task.n_clients
-    first = dataclasses.replace(training, step=choices[0].local)
-    begun = prepare(problem, rules[0], first)
+        rules = [with_server(rule, step=step, momentum=momentum) for _, step, momentum in choices]
+    n_clients, dtype = problem.task.n_clients, problem.task.dtype
+    trainings = [dataclasses.replace(training, step=choice.local) for choice in choices]
+    first = prepare(problem, rules[0], trainings[0])
     blocks = (training.rounds // training.record_every, training.record_every)
-    shared, own = begun.turns(0, training.rounds, blocks)
-    if begun.program.padded:
-        own = _widened(own, n_clients)
-    sizes = [
-        dataclasses.replace(training, step=choice.local).step_sizes(problem.task.dtype)
-        for choice in choices
-    ]
-    steps = np.stack(sizes).reshape(len(choices), *blocks)
-    start = begun.carry.params
-    together = max(1, MEMORY // max(1, sum(leaf.nbytes for leaf in leaves(begun.carry))))
+    steps = np.stack([one.step_sizes(dtype) for one in trainings]).reshape(len(choices), *blocks)
+    shared, own = first.turns(0, training.rounds, blocks)
+    if first.program.padded:
+        # To a length that other seeds share, so that one compiled program serves all.
+        room = [(0, 0)] * (own.members.ndim - 1) + [(0, -own.members.shape[-1] % WIDTH)]
+        members = np.pad(own.members, room, constant_values=n_clients)
+        own = Own(members, np.pad(own.weights, room))
+    start = first.carry.params
+    together = max(1, MEMORY // max(1, sum(leaf.nbytes for leaf in leaves(first.carry))))
     losses = []
     with precision(problem.task):
         for at in range(0, len(choices), together):
@@ -89,37 +86,22 @@ def sweep(problem: Problem, rule: Rule, training: Training, choices: Sequence[St
                 jax.vmap(lambda params, one=one: one.init(params, n_clients))(start)
                 for one in rules[at : at + together]
             ]
-            held = jax.tree.map(lambda *leaf: jnp.stack(leaf), *states)
-            arguments = (begun.program, begun.clients, begun.keys, start, held)
-            losses.append(
-                np.asarray(_side_by_side(*arguments, steps[at : at + together], shared, own))
-            )
-    found = np.concatenate(losses).astype(np.float64)
-    return np.broadcast_to(found, (len(choices), len(training.seeds), found.shape[2]))
-
-
-def _widened(own: Own, n_clients: int) -> Own:
-    """Pad rounds to a length that other seeds share, so that one compiled program serves all."""
-    more = -own.members.shape[-1] % WIDTH
-    room = [(0, 0)] * (own.members.ndim - 1) + [(0, more)]
-    return Own(np.pad(own.members, room, constant_values=n_clients), np.pad(own.weights, room))
+            state = jax.tree.map(lambda *leaf: jnp.stack(leaf), *states)
+            some = (state, steps[at : at + together])
+            inputs = (first.program, first.clients, first.keys, start, some, (shared, own))
+            losses.append(np.asarray(_side_by_side(*inputs), dtype=np.float64))
+    all_losses = np.concatenate(losses)
+    return np.broadcast_to(all_losses, (len(choices), len(training.seeds), all_losses.shape[2]))
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _side_by_side(
-    program: Program,
-    clients: ClientData,
-    keys: Any,
-    start: Any,
-    states: Any,
-    steps: Any,
-    shared: Shared,
-    own: Own,
+    program: Program, clients: ClientData, keys: Any, start: Any, choices: Any, turns: Turn
 ) -> Any:
-    """Return the objective of every choice and seed after each block of rounds."""
+    """Return the objective of every choice, of states and steps, and seed after each block."""
 
-    def one(state: Any, sizes: Any) -> Any:
-        carry = Carry(start, start, state)
-        return advance(program, clients, keys, carry, (shared._replace(step=sizes), own))[1]
+    def one(state: Any, steps: Any) -> Any:
+        own_turns = turns[0]._replace(step=steps), turns[1]
+        return advance(program, clients, keys, Carry(start, start, state), own_turns)[1]
 
-    return jax.vmap(one)(states, steps)
+    return jax.vmap(one)(*choices)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedavot._checks import Floats, Integers, as_array, as_importance
+from fedavot._checks import Floats, Integers, as_importance
 from fedavot._clients import Clients, in_client_order
 from fedavot.errors import TaskError
 
@@ -64,11 +64,7 @@ class Task:
         )
 
     def __post_init__(self) -> None:
-        where = f"the data of task {self.name!r}"
-        shapes = [
-            as_array(leaf, otherwise=where, error=TaskError, item="client").shape
-            for leaf in leaves(self.data)
-        ]
+        shapes = [np.shape(leaf) for leaf in leaves(self.data)]
         if not shapes:
             raise TaskError(f"task {self.name!r} has no data; give at least one array")
         short = [shape for shape in shapes if len(shape) < 2 or 0 in shape[:2]]
@@ -79,9 +75,20 @@ class Task:
             )
         object.__setattr__(self, "clients", Clients(shapes[0][0], self.clients).names)
         if self.counts is not None:
-            counts = self._checked_counts()
-            object.__setattr__(self, "counts", counts)
-            object.__setattr__(self, "data", _with_own_padding(self.data, counts))
+            counts = np.asarray(self.counts)
+            whole = np.issubdtype(counts.dtype, np.integer) and counts.shape == shapes[0][:1]
+            if not (whole and ((counts >= 1) & (counts <= self.n_examples)).all()):
+                raise TaskError(
+                    f"counts of task {self.name!r} must be {self.n_clients} integers from 1 to "
+                    f"{self.n_examples}, found {counts}"
+                )
+            object.__setattr__(self, "counts", counts.astype(np.int64))
+            # With other padding than a client's last example a loss may be infinite, and its
+            # gradient NaN even when multiplied by 0.
+            places = np.minimum(np.arange(self.n_examples), counts[:, None] - 1)
+            clients = np.arange(self.n_clients)[:, None]
+            padded = [np.asarray(leaf)[clients, places] for leaf in leaves(self.data)]
+            object.__setattr__(self, "data", _like(self.data, padded))
         for leaf in map(np.asarray, leaves(self.data)):
             self._refuse_bad_entries(leaf)
 
@@ -111,22 +118,9 @@ class Task:
         """Return a client's name in quotes, or its index, for a message."""
         return Clients(self.n_clients, self.clients).label(client)
 
-    def _checked_counts(self) -> Integers:
-        where = f"the counts of task {self.name!r}"
-        counts = as_array(self.counts, otherwise=where, error=TaskError, item="client")
-        if (
-            counts.shape != (self.n_clients,)
-            or not np.issubdtype(counts.dtype, np.integer)
-            or not ((counts >= 1) & (counts <= self.n_examples)).all()
-        ):
-            raise TaskError(
-                f"counts of task {self.name!r} must be {self.n_clients} integers from 1 to "
-                f"{self.n_examples}, found {counts}"
-            )
-        return counts.astype(np.int64)
-
     def _refuse_bad_entries(self, leaf: NDArray[Any]) -> None:
         kind, size = leaf.dtype.kind, leaf.dtype.itemsize
+        bad, what = np.zeros(len(leaf), np.bool_), ""
         if kind in "OSUmM" or (kind == "f" and size > 8):
             raise TaskError(
                 f"the data of task {self.name!r} has an array of type {leaf.dtype}; give numbers "
@@ -137,12 +131,7 @@ class Task:
         elif kind in "iu" and size == 8 and self.dtype == np.float32:
             # JAX would truncate them to their lower 32 bits without a warning.
             bad = (leaf < -(2**31)) | (leaf >= 2**31)
-            what = (
-                "integers of more than 32 bits, which single precision does not hold; give smaller "
-                "ones, or float64 data"
-            )
-        else:
-            return
+            what = "integers of more than 32 bits; give smaller ones, or float64 data"
         clients = np.flatnonzero(bad.reshape(len(leaf), -1).any(axis=1))
         if clients.size:
             label = self.label(clients[0])
@@ -174,26 +163,41 @@ def from_clients(
     import jax
 
     who = in_words(name, data, clients)
-    rows = [
-        [as_array(leaf, otherwise=own, error=TaskError) for leaf in leaves(entry)]
-        for own, entry in zip(who, data, strict=True)
-    ]
-    counts = np.array([_count(own, row) for own, row in zip(who, rows, strict=True)])
+    rows = [[np.asarray(leaf) for leaf in leaves(entry)] for entry in data]
+    for own, row in zip(who, rows, strict=True):
+        lengths = {leaf.shape[:1] for leaf in row}
+        if len(lengths) != 1 or lengths & {(), (0,)}:
+            raise TaskError(
+                f"{own} has arrays of shapes {[leaf.shape for leaf in row]}; all must hold the "
+                "same examples along their first axis, at least one (numpy.asarray makes an array "
+                "of a list)"
+            )
     structures = [jax.tree.structure(entry) for entry in data]
-    _refuse_unlike(who, structures, "data of structure")
-    _refuse_unlike(who, [[x.shape[1:] for x in row] for row in rows], "examples of shapes")
-    columns = [_stack(list(column), int(counts.max())) for column in zip(*rows, strict=True)]
+    shapes = [[leaf.shape[1:] for leaf in row] for row in rows]
+    for what, parts in (("data of structure", structures), ("examples of shapes", shapes)):
+        odd = next((at for at, part in enumerate(parts) if part != parts[0]), None)
+        if odd is not None:
+            raise TaskError(
+                f"{who[odd]} has {what} {parts[odd]}, and {who[0]} has {parts[0]}; those of all "
+                "clients must be the same"
+            )
+    counts = np.array([len(row[0]) for row in rows])
+    columns = []
+    for column in zip(*rows, strict=True):
+        dtype = np.result_type(*{leaf.dtype for leaf in column})
+        columns.append(np.zeros((len(rows), counts.max(), *column[0].shape[1:]), dtype))
+        for place, leaf in zip(columns[-1], column, strict=True):
+            place[: len(leaf)] = leaf
     uneven = counts if np.ptp(counts) else None
-    stacked = jax.tree.unflatten(structures[0], columns)
-    return Task(name, stacked, loss, init, uneven, clients, accuracy)
+    return Task(name, _like(data[0], columns), loss, init, uneven, clients, accuracy)
 
 
 def in_words(name: str, data: Sequence[Batch], clients: Sequence[str] | None) -> list[str]:
     """Return every client of a task, at least one, in words for messages."""
     if not len(data):
         raise TaskError(f"task {name!r} has no clients")
-    found = Clients(len(data), clients)
-    return [f"client {found.label(number)} of task {name!r}" for number in range(found.count)]
+    names = Clients(len(data), clients)
+    return [f"client {names.label(number)} of task {name!r}" for number in range(names.count)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,56 +234,15 @@ class Problem:
             )
 
 
+def _like(tree: Batch, arrays: Sequence[Any]) -> Batch:
+    """Return the arrays as a pytree of this structure."""
+    import jax
+
+    return jax.tree.unflatten(jax.tree.structure(tree), arrays)
+
+
 def leaves(tree: Batch) -> list[Any]:
     """Return the arrays of a pytree."""
     import jax
 
     return list(jax.tree.leaves(tree))
-
-
-def _refuse_unlike(who: Sequence[str], found: Sequence[Any], what: str) -> None:
-    for own, one in zip(who, found, strict=True):
-        if one != found[0]:
-            raise TaskError(
-                f"{own} has {what} {one}, and {who[0]} has {found[0]}; those of all clients must "
-                "be the same"
-            )
-
-
-def _count(who: str, row: list[NDArray[Any]]) -> int:
-    if row and all(leaf.ndim == 0 for leaf in row):
-        raise TaskError(
-            f"{who} has single numbers, not arrays with one entry per example; turn lists into "
-            "arrays with numpy.asarray"
-        )
-    sizes = {leaf.shape[0] if leaf.ndim else 0 for leaf in row}
-    if len(sizes) != 1 or 0 in sizes:
-        raise TaskError(
-            f"{who} has arrays of lengths {sorted(sizes)}; all its arrays must hold the same "
-            "examples, at least one"
-        )
-    return sizes.pop()
-
-
-def _stack(column: list[NDArray[Any]], length: int) -> NDArray[Any]:
-    """Stack the clients' arrays, padded to a common length."""
-    dtype = np.result_type(*{leaf.dtype for leaf in column})
-    stacked = np.zeros((len(column), length, *column[0].shape[1:]), dtype)
-    for row, leaf in zip(stacked, column, strict=True):
-        row[: len(leaf)] = leaf
-    return stacked
-
-
-def _with_own_padding(data: Batch, counts: Integers) -> Batch:
-    """Return the data padded with each client's last example.
-
-    With other padding a loss may be infinite, and its gradient NaN even when multiplied by 0.
-    """
-    import jax
-
-    def padded(leaf: Any) -> NDArray[Any]:
-        array = np.asarray(leaf)
-        places = np.minimum(np.arange(array.shape[1]), counts[:, None] - 1)
-        return array[np.arange(len(array))[:, None], places]
-
-    return jax.tree.map(padded, data)

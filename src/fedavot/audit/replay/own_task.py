@@ -22,8 +22,8 @@ from fedavot.training import Problem, Training, constant
 from fedavot.training.examples import read_examples
 from fedavot.training.sweep import Steps, sweep
 from fedavot.training.task import Task
+from fedavot.training.tasks.classifiers import softmax_task
 from fedavot.training.tasks.linear import linear_task
-from fedavot.training.tasks.softmax import softmax_task
 
 BATCH = 8
 """Largest number of examples per local step."""

@@ -1,7 +1,6 @@
-"""Ready-made tasks, one model per file, and the exact optima of the linear ones.
+"""Ready-made tasks from a user's own arrays, or drawn from a seed.
 
-`linear` has least squares, least absolute deviations and the hinge loss, `optima` their minima,
-`softmax` multinomial logistic regression, `mlp` a network with one hidden layer, and `cnn` a small
-convolutional network. Each builds tasks from a user's own arrays. Losses of one kind compare equal,
-so that tasks share compiled programs.
+`linear` has least squares, least absolute deviations and the hinge loss with their exact optima,
+`classifiers` multinomial logistic regression, a network with one hidden layer, and a small
+convolutional network.
 """

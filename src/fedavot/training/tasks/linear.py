@@ -6,7 +6,14 @@
 
 A model is an array of shape (n_features,), zero before training; a batch is a pair of features,
 shape (n_batch, n_features), and targets, shape (n_batch,). At a corner JAX takes one of the
-subgradients. `optima` computes the minima.
+subgradients.
+
+`optimum` gives the exact minimum of F(θ) = Σ p_i f_i(θ), also over a box |θ_j| ≤ radius. Each of
+client i's n_i examples has the weight w_k = p_i/n_i. Least squares is solved directly; the other
+two are linear programs, solved by HiGHS, with u, v and t at least 0:
+
+    absolute deviations    minimise Σ w_k (u_k + v_k)  subject to  x_kᵀθ + u_k − v_k = y_k
+    hinge                  minimise Σ w_k t_k          subject to  t_k ≥ 1 − y_k x_kᵀθ
 
 Heterogeneous clients differ in the mean and spread of their features, and in their true model:
 
@@ -21,11 +28,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import csr_array, eye_array, hstack
 
-from fedavot._checks import Floats, as_amount, as_seed, as_size
-from fedavot.errors import OptionError, TaskError, UnavailableError
+from fedavot._checks import Floats, as_amount, as_importance, as_seed, as_size
+from fedavot._extras import require
+from fedavot.errors import OptionError, TaskError
+from fedavot.training.examples import Pairs, as_numbers, examples_of
 from fedavot.training.task import Task, from_clients
-from fedavot.training.tasks._examples import Examples, as_numbers, examples_of
 
 NOISE = 0.1
 """Standard deviation of the noise in the targets of both ready-made regressions."""
@@ -70,7 +80,7 @@ def zero_model(n_features: int, key: Any) -> Floats:
 
 def linear_task(
     name: str,
-    data: Examples,
+    data: Pairs,
     *,
     loss: Callable[[Any, Any], Any] = mean_square,
     clients: Sequence[str] | None = None,
@@ -90,8 +100,8 @@ def linear_task(
         The clients' names.
     """
     pairs = []
-    for who, features, given in examples_of(name, data, clients):
-        targets = as_numbers(who, given, "targets")
+    for who, features, responses in examples_of(name, data, clients):
+        targets = as_numbers(who, responses, "targets")
         foreign = targets[np.abs(targets) != 1]
         if loss is mean_hinge and foreign.size:
             raise TaskError(f"{who} has label {foreign[0]}; the hinge loss takes labels -1 and 1")
@@ -151,8 +161,8 @@ def heterogeneous_classification(
         raise OptionError(f"flipped is {chance}; it is a probability and must be at most 1")
     rng = np.random.default_rng(as_seed(seed))
     features, responses = _heterogeneous_clients(n_clients, n_features, n_examples, rng)
-    turned = rng.random(responses.shape) < chance
-    data = list(zip(features, np.where((responses > 0) != turned, 1.0, -1.0), strict=True))
+    flips = rng.random(responses.shape) < chance
+    data = list(zip(features, np.where((responses > 0) != flips, 1.0, -1.0), strict=True))
     return linear_task("heterogeneous classification", data, loss=mean_hinge)
 
 
@@ -163,18 +173,72 @@ def iid_regression() -> Task:
     features standardised, targets unchanged; 100 clients of 30 examples each. The clients differ
     only by chance, and each has fewer examples than there are features.
     """
-    try:
-        from sklearn.datasets import make_regression
-    except ImportError:
-        raise UnavailableError(
-            "the authors' regression is drawn by scikit-learn, which is not installed: "
-            "pip install 'fedavot[experiments]'"
-        ) from None
+    require("experiments", "sklearn", by="the authors' regression")
+    from sklearn.datasets import make_regression
+
     features, targets = make_regression(n_samples=3000, n_features=100, noise=NOISE, random_state=0)
     features = (features - features.mean(axis=0)) / features.std(axis=0)
     # The legacy generator is part of the setting: another would assign examples differently.
     order = np.random.RandomState(0).permutation(3000).reshape(100, 30)
     return linear_task("IID regression", [(features[own], targets[own]) for own in order])
+
+
+def optimum(
+    task: Task, importance: ArrayLike, *, radius: float | None = None
+) -> tuple[Floats, float]:
+    """Return a minimiser of F, and the minimum.
+
+    Parameters
+    ----------
+    task : Task
+        A task with one of the losses of `linear`.
+    importance : array_like of shape (n_clients,)
+        A distribution over the clients.
+    radius : float, optional
+        Upper bound on every |θ_j|; no bound if not given.
+
+    Returns
+    -------
+    params : ndarray of shape (n_features,)
+        A minimiser; for squares without a radius, the one of least norm.
+    value : float
+        F at the minimiser.
+    """
+    if task.loss not in (mean_square, mean_deviation, mean_hinge):
+        raise TaskError(
+            f"task {task.name!r} has the loss {task.loss}; optima are known for mean_square, "
+            "mean_deviation and mean_hinge"
+        )
+    reach = np.inf if radius is None else as_amount(radius, what="radius", positive=True)
+    shares = as_importance(importance, task.n_clients)
+    # Every example with weight, without padding.
+    present = (np.arange(task.n_examples) < task.sizes[:, None]) & (shares[:, None] > 0)
+    features, targets = (np.asarray(leaf, dtype=np.float64)[present] for leaf in task.data)
+    weights = np.broadcast_to((shares / task.sizes)[:, None], present.shape)[present]
+    if task.loss is mean_square:
+        from scipy.optimize import lsq_linear
+
+        roots = np.sqrt(weights)
+        design, right = roots[:, None] * features, roots * targets
+        # An active-set method ends exactly at the optimum, and exactly on the box if that is there.
+        params = (
+            np.linalg.lstsq(design, right)[0]
+            if radius is None
+            else lsq_linear(design, right, bounds=(-reach, reach), method="bvls").x
+        )
+        losses = (features @ params - targets) ** 2
+    elif task.loss is mean_deviation:
+        parts = eye_array(targets.size, format="csr")
+        rows = hstack([csr_array(features), parts, -parts], format="csr")
+        params = _solve(task, np.tile(weights, 2), {"A_eq": rows, "b_eq": targets}, reach)
+        losses = np.abs(features @ params - targets)
+    else:
+        signed = targets[:, None] * features
+        rows = hstack([csr_array(-signed), -eye_array(targets.size, format="csr")], format="csr")
+        limits = np.full(targets.size, -1.0)
+        params = _solve(task, weights, {"A_ub": rows, "b_ub": limits}, reach)
+        losses = np.maximum(0.0, 1.0 - signed @ params)
+    return np.asarray(params), float(weights @ losses)
 
 
 def _heterogeneous_clients(
@@ -191,3 +255,20 @@ def _heterogeneous_clients(
     drift = (np.arange(1, clients + 1) - (clients + 1) / 2) / (clients / 2)
     models = base + drift[:, None] * direction + 0.3 * rng.standard_normal((clients, width))
     return features, np.einsum("nmd,nd->nm", features, models)
+
+
+def _solve(task: Task, costs: Floats, rows: dict[str, Any], reach: float) -> Floats:
+    """Return θ of the linear program whose variables are θ and slacks of the given costs."""
+    from scipy.optimize import linprog
+
+    n_features = int(np.shape(task.data[0])[2])
+    # Divided by the largest, the costs are well above the solver's absolute tolerances.
+    objective = np.concatenate([np.zeros(n_features), costs / costs.max()])
+    bounds = [(-reach, reach)] * n_features + [(0.0, np.inf)] * costs.size
+    result = linprog(objective, bounds=bounds, method="highs", **rows)
+    if result.status != 0:
+        raise TaskError(
+            f"the linear program of task {task.name!r} was not solved: {result.message}; "
+            "bring features and targets to a common scale"
+        )
+    return np.asarray(result.x[:n_features])

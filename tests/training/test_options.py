@@ -1,4 +1,6 @@
-"""Projections are Euclidean: inside, idempotent, and at no acute angle to the set."""
+"""Step schedules by their formulas; projections inside, idempotent, and at no acute angle."""
+
+import math
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +12,43 @@ from hypothesis import strategies as st
 
 from fedavot import training
 from fedavot.errors import OptionError
-from fedavot.training import Ball, Box, train
+from fedavot.training import Ball, Box, Training, constant, cosine, decaying, inverse_root, train
 
 ROUNDING = 1e-12
 """Relative; room for a norm of six entries."""
 RADIUS, LOW, HIGH = 1.5, -0.7, 1.2
+
+sizes = st.floats(1e-6, 1e3)
+lengths = st.integers(1, 60)
+
+FORMULAS = {
+    "constant": (constant, lambda a, t, rounds, steps: a),
+    "inverse root": (inverse_root, lambda a, t, rounds, steps: a / math.sqrt(rounds * steps)),
+    "cosine": (cosine, lambda a, t, rounds, steps: a * math.cos(math.pi * t / (2 * rounds)) ** 2),
+    "decaying": (lambda a: decaying(a, 7.5), lambda a, t, rounds, steps: 7.5 * a / (7.5 + t)),
+}
+
+
+@pytest.mark.parametrize("kind", FORMULAS)
+@given(sizes, lengths, st.integers(1, 9))
+def test_a_schedule_is_its_formula(kind, size, rounds, local_steps):
+    make, formula = FORMULAS[kind]
+    expected = [formula(size, t, rounds, local_steps) for t in range(rounds)]
+    found = make(size)(rounds, local_steps)
+    np.testing.assert_allclose(found, expected, rtol=ROUNDING)
+    assert (found > 0).all()
+
+
+def test_the_decay_halves_when_it_says():
+    assert decaying(0.8, 5)(6, 1)[5] == pytest.approx(0.4)
+
+
+def test_a_step_that_vanishes_in_single_precision_is_refused():
+    training = Training(2, constant(1e-60))
+    assert training.step_sizes(np.dtype(np.float64)).tolist() == [1e-60, 1e-60]
+    with pytest.raises(OptionError, match="round 1 is 1e-60; in float32 it must be .* above 0"):
+        training.step_sizes(np.dtype(np.float32))
+
 
 entries = st.integers(-4000, 4000).map(lambda thousandths: thousandths / 1000)
 vectors = st.lists(entries, min_size=6, max_size=6).map(np.array)
@@ -32,34 +66,22 @@ def as_vector(model):
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(model)])
 
 
-@jax.jit
-def _ball(model):
-    return Ball(RADIUS)(model)
-
-
-@jax.jit
-def _box(model):
-    return Box(LOW, HIGH)(model)
+SETS = {
+    "ball": (
+        *(jax.jit(Ball(RADIUS)), lambda vector: np.linalg.norm(vector) <= RADIUS * (1 + ROUNDING)),
+        lambda vector: vector / max(1, np.linalg.norm(vector) / RADIUS),
+    ),
+    "box": (
+        *(jax.jit(Box(LOW, HIGH)), lambda vector: vector.min() >= LOW and vector.max() <= HIGH),
+        lambda vector: np.clip(vector, LOW, HIGH),
+    ),
+}
+each_set = pytest.mark.parametrize("kind", SETS)
 
 
 def project(projection, vector):
     with jax.enable_x64(True):
         return as_vector(projection(as_model(vector)))
-
-
-def in_ball(vector):
-    return np.linalg.norm(vector) <= RADIUS * (1 + ROUNDING)
-
-
-def in_box(vector):
-    return vector.min() >= LOW and vector.max() <= HIGH
-
-
-SETS = {
-    "ball": (_ball, in_ball, lambda vector: vector / max(1, np.linalg.norm(vector) / RADIUS)),
-    "box": (_box, in_box, lambda vector: np.clip(vector, LOW, HIGH)),
-}
-each_set = pytest.mark.parametrize("kind", SETS)
 
 
 @each_set
@@ -74,17 +96,10 @@ def test_the_angle_at_the_projection_is_never_acute(kind, point, other):
 
 @each_set
 @given(vectors)
-def test_projecting_again_changes_nothing(kind, point):
-    projection = SETS[kind][0]
-    once = project(projection, point)
-    np.testing.assert_allclose(project(projection, once), once, rtol=ROUNDING)
-
-
-@each_set
-@given(vectors)
-def test_what_is_inside_stays_as_it_is(kind, point):
+def test_projecting_again_and_what_is_inside_change_nothing(kind, point):
     projection, inside, into = SETS[kind]
-    member = into(point) * 0.999
+    once, member = project(projection, point), into(point) * 0.999
+    np.testing.assert_allclose(project(projection, once), once, rtol=ROUNDING)
     assert inside(member)
     np.testing.assert_array_equal(project(projection, member), member)
 
@@ -104,23 +119,6 @@ def test_what_is_not_a_number_stays_so():
     for projection in (Ball(1.0), Box(-1.0, 1.0)):
         assert np.isnan(projection(jnp.array([np.nan, 0.0]))[0])
     assert np.isnan(Ball(1.0)(jnp.array([np.inf, 0.0]))[0])
-
-
-@pytest.mark.parametrize("radius", [0.0, -1.0, np.nan, np.inf])
-def test_a_ball_needs_a_radius(radius):
-    with pytest.raises(OptionError, match="radius is .*; it must be finite and above 0"):
-        Ball(radius)
-
-
-@pytest.mark.parametrize(("low", "high"), [(1.0, -1.0), (1.0, 1.0), (np.nan, 1.0), (0.0, np.nan)])
-def test_a_box_needs_room(low, high):
-    with pytest.raises(OptionError, match="a box from .* is empty; low must be below"):
-        Box(low, high)
-
-
-@pytest.mark.parametrize("kind", [Ball(10**19), Box(-(10**19), 10**19)])
-def test_a_set_may_be_wider_than_any_integer_of_64_bits(kind):
-    assert np.allclose(kind(jnp.array([3.0, -4.0])), [3.0, -4.0])
 
 
 def test_every_local_step_and_every_aggregate_is_projected():
