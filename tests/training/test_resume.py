@@ -127,7 +127,10 @@ OTHERS = {
     "other first model": {"problem": with_task(init=small.zero_model)},
     "other rule": {"rule": rules.fedavg_k(small.P)},
     "other hooks": {"rule": dataclasses.replace(RULES[0], proximal=0.5)},
-    **{str(one): {"options": dataclasses.replace(OPTIONS, **one)} for one in CHANGES},
+    **{
+        f"other {next(iter(one))}, {number}": {"options": dataclasses.replace(OPTIONS, **one)}
+        for number, one in enumerate(CHANGES)
+    },
 }
 
 
