@@ -18,11 +18,10 @@ import numpy as np
 
 import fedavot as fa
 from attacks.pictures import drawn_once, rendered_once
-from attacks.saved_archives import IMPORTANCE, NAMES
+from attacks.saved_files import IMPORTANCE, LAW, NAMES
 
 _TOKEN = re.compile("[0-9a-f]{16}")
 """What is drawn in the name of a file."""
-LAW = fa.Cohorts([[0, 1], [1, 2, 3], [0, 4], [2, 4], [0]])
 
 
 @dataclass(frozen=True)
@@ -86,29 +85,6 @@ def aligner():
     second = fa.OnlineAligner(IMPORTANCE, step=0.3)
     second.observe([0, 1])
     return saving(first, second, lambda one: one.state_dict())
-
-
-def columns():
-    """Save an alignment whose arrays are in a file beside it over another such."""
-    import fedavot.alignment as module
-
-    made = alignment()
-
-    def listed(function):
-        def call(folder):
-            most, module._MOST_LISTED = module._MOST_LISTED, 0
-            try:
-                return function(folder)
-            finally:
-                module._MOST_LISTED = most
-
-        return call
-
-    def plain(name, data):
-        # The name of the binary file is drawn, and the document has it.
-        return data if name.endswith(".bin") else len(data)
-
-    return Scenario(listed(made.act), listed(made.prepare), made.sound, plain)
 
 
 def sample():
@@ -186,11 +162,21 @@ def audit_again():
 
 def training():
     """Train with a checkpoint after every few rounds, or go on from it."""
-    from attacks.trained import OPTIONS, PROBLEM, RULE
-    from fedavot.training import train
+    from fedavot import rules
+    from fedavot import training as engine
+    from fedavot.training.tasks.linear import linear_task
+
+    rng, importance = np.random.default_rng(0), [0.5, 0.3, 0.2]
+    task = linear_task("three", [(rng.normal(size=(6, 2)), rng.normal(size=6)) for _ in range(3)])
+
+    def sample(rng, rounds):
+        return [np.flatnonzero(row) for row in rng.random((rounds, 3)) < 0.6]
+
+    problem = engine.Problem(task, importance, sample)
+    options = engine.Training(12, engine.constant(0.05), seeds=(0, 1), record_every=4)
 
     def act(folder):
-        run = train(PROBLEM, RULE, OPTIONS, checkpoint=folder / "run.npz")
+        run = engine.train(problem, rules.mifa(importance), options, checkpoint=folder / "run.npz")
         return run.losses.tobytes(), np.asarray(run.params).tobytes()
 
     return Scenario(act)
@@ -262,7 +248,6 @@ def flower():
 
 SCENARIOS = {
     "alignment": alignment,
-    "columns": columns,
     "aligner": aligner,
     "sample-log": sample,
     "audit": audit,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedavot._checks import as_double, shown
+from fedavot._checks import shown
 from fedavot.errors import ImportanceError
 
 _MARKS = str.maketrans("\u00a0\u2009\u202f\u2019", "   '")
@@ -72,7 +72,7 @@ def amounts(values: Sequence[Any], what: Callable[[int], str]) -> list[float]:
 
 def _plain(value: Any) -> float:
     try:
-        return np.nan if isinstance(value, bool) else as_double(value)
+        return np.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         return np.nan
 

@@ -19,7 +19,7 @@ from typing import Any, NoReturn, Self
 import numpy as np
 
 from fedavot._checks import Floats, Integers, as_amount, enumerated, quoted, shown
-from fedavot._files import ARCHIVE_FAILURES, PathLike, read_archive, write_archive
+from fedavot._files import PathLike, read_archive, write_archive
 from fedavot._models import Model, as_model, as_numpy, is_float, shape_of
 from fedavot._simplex import total_variation
 from fedavot.errors import (
@@ -309,21 +309,12 @@ class Aggregator:
 
         ``memory`` is the folder of the memory, if it has moved.
         """
-        try:
-            arrays = read_archive(path)[0]
-            header = json.loads(str(arrays.pop("header")))
-            if header["format"] != FORMAT:
-                raise ValueError(f"it holds {header['format']!r}")
-        except FileNotFoundError:
-            raise
-        except ARCHIVE_FAILURES as cause:
+        arrays = read_archive(path)
+        header = json.loads(str(arrays.pop("header", "{}")))
+        if (header.get("format"), header.get("version")) != (FORMAT, VERSION):
             raise FileFormatError(
-                f"{os.fspath(path)} was not written by Aggregator.save, or is damaged: {cause}"
-            ) from None
-        if header["version"] > VERSION:
-            raise FileFormatError(
-                f"{os.fspath(path)} is of version {header['version']}, and this library reads up "
-                f"to {VERSION}; upgrade fedavot"
+                f"{os.fspath(path)} holds {header.get('format')!r} of version "
+                f"{header.get('version')!r}; this library reads {FORMAT!r} of version {VERSION}"
             )
         if memory is not None and bool in (type(memory), type(header["memory"])):
             raise OptionError("memory= is for a folder that has moved; leave it out")

@@ -16,19 +16,11 @@ import jax
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot._files import (
-    ARCHIVE_FAILURES,
-    PathLike,
-    note_unsealed,
-    read_archive,
-    write_archive,
-)
+from fedavot._files import PathLike, read_archive, write_archive
 from fedavot.errors import FileFormatError, OptionError
 from fedavot.training.task import leaves
 
 _FORMAT = "fedavot-training-3"
-_UNSEALED = "fedavot-training-2"
-"""The format's name before checkpoints had a checksum."""
 PART = 0.1
 """Largest fraction of a run's time spent on saving it, approximately."""
 MOMENT = 1.0
@@ -99,12 +91,10 @@ class Checkpoint:
         if not self._path.exists():
             return None
         try:
-            held, sealed = read_archive(self._path)
-        except FileNotFoundError:
-            raise
-        except ARCHIVE_FAILURES as cause:
+            held = read_archive(self._path)
+        except FileFormatError as cause:
             raise self._refusal(f"is not a complete checkpoint ({cause})") from None
-        if str(held.get("format")) != (_FORMAT if sealed else _UNSEALED):
+        if str(held.get("format")) != _FORMAT:
             raise FileFormatError(f"{self._path} is not a checkpoint of this version of fedavot")
         if str(held.get("fingerprint")) != self._fingerprint:
             raise FileFormatError(
@@ -117,8 +107,6 @@ class Checkpoint:
         recorded, losses = held["recorded"], held["losses"]
         if not self._fits(held, recorded, losses):
             raise self._refusal("holds arrays that this run cannot have saved")
-        if not sealed:
-            note_unsealed(self._path, stacklevel=3)
         carry = jax.tree.unflatten(self._structure, [held[name] for name in self._like])
         return Piece(carry, losses, recorded.tolist())
 
