@@ -43,8 +43,8 @@ IMPORTANCE = [
     (1.0, r"found shape \(\)"),
     (["a", "b", "c"], "'a'"),
     ([0.4, "0.3", 0.3], r"client 1 is '0\.3'"),
-    ([0.5, 0.5, None], "client 2 is nan"),
-    ([[0.5], 0.25, 0.25], "sequence of real numbers"),
+    ([0.5, 0.5, None], "client 2 is None"),
+    ([[0.5], 0.25, 0.25], "sequence of numbers"),
     (np.array([0.5 + 1j, 0.5, 0]), r"client 0 is \(0\.5\+1j\)"),
     ([10**400, 0, 0], "importance .*too large"),
     ({"a": 1.0}, "by client name, but the clients have no names"),
@@ -218,7 +218,7 @@ EXAMPLES = [
     ([], "all zero over 0 clients"),
     ([[1, 2]], r"one dimension, found shape \(1, 2\)"),
     (["many"], "client 0 is 'many'"),
-    ([1, None], "client 1 is nan"),
+    ([1, None], "client 1 is None"),
     ({"berlin": 3, "porto": 4}, "found a mapping"),
 ]
 GROUPS = [
@@ -233,7 +233,7 @@ GROUPS = [
     ((["a", "a"], {"a": 1.0}, [1, -2]), r"within of client 1 is -2\.0"),
 ]
 MAPPINGS = [
-    (({"a": None, "b": 1}, ["b", "a"]), "client 'a' is nan"),
+    (({"a": None, "b": 1}, ["b", "a"]), "client 'a' is None"),
     (({"a": 1}, ["a", "b"]), "no entry for 'b'"),
     (({"a": 1, "b": 1}, ["a"]), "unknown client, 'b'"),
     (({"a": 1}, ["a", "a"]), "'a' more than once"),

@@ -41,25 +41,23 @@ def as_array(
 
 
 def as_floats(
-    values: ArrayLike,
-    *,
-    what: str,
-    error: type[InputError],
-    item: str = "entry",
-    clients: Sequence[str] | None = None,
+    values: ArrayLike, *, what: str, error: type[InputError], item: str = "entry", **names: Any
 ) -> Floats:
-    """Return the values as a one-dimensional float array, or raise an error that says why not."""
+    """Return the values as a one-dimensional float array, or raise an error that says why not.
+
+    Entries are called ``item`` and their index, or by their name if ``clients`` has names.
+    """
     if isinstance(values, Mapping):
         raise error(f"{what} must be a sequence of numbers in order, found a mapping")
     try:
         array = np.asarray(values)
-        if array.dtype.kind in "SUc" and array.size:  # NumPy would read "0.5" as a number
-            entries = np.asarray(values, dtype=object).ravel()
-            at = next((at for at, one in enumerate(entries) if isinstance(one, str)), 0)
-            raise TypeError(f"{item} {_label(at, clients)} is {entries[at]!r}")
+        if array.dtype.kind in "SUcO":  # NumPy would read "0.5" as a number, and None as NaN
+            for at, one in enumerate(np.asarray(values, dtype=object).ravel()):
+                if isinstance(one, str | bytes | complex | np.complexfloating | None):
+                    raise TypeError(f"{item} {_label(at, **names)} is {shown(one)}")
         array = array.astype(np.float64, copy=False)
     except (OverflowError, TypeError, ValueError) as cause:
-        raise error(f"{what} must be a sequence of real numbers: {cause}") from None
+        raise error(f"{what} must be a sequence of numbers: {cause}") from None
     if array.ndim != 1:
         raise error(f"{what} must have one dimension, found shape {array.shape}")
     return array
@@ -130,10 +128,7 @@ def as_size(value: Any, *, what: str, low: int, high: int = LARGEST_SIZE) -> int
 def as_generator(rng: Any) -> np.random.Generator:
     """Return a random generator, or refuse anything else, such as a seed."""
     if not isinstance(rng, np.random.Generator):
-        raise OptionError(
-            f"rng is {shown(rng)}; it must be a numpy.random.Generator, "
-            "such as numpy.random.default_rng(seed)"
-        )
+        raise OptionError(f"rng is {shown(rng)}; give one, as from numpy.random.default_rng(seed)")
     return rng
 
 
@@ -149,17 +144,17 @@ def as_amount(value: Any, *, what: str, positive: bool = False) -> float:
     except (OverflowError, TypeError, ValueError):
         raise OptionError(f"{what} must be a number, found {shown(value)}") from None
     if not (0.0 <= number < np.inf) or (positive and number == 0.0):
-        raise OptionError(
-            f"{what} is {number}; it must be finite and {'above' if positive else 'at least'} 0"
-        )
+        least = "above" if positive else "at least"
+        raise OptionError(f"{what} is {number}; it must be finite and {least} 0")
     return number
 
 
 def one_of(value: Any, accepted: Sequence[str], *, what: str) -> str:
     """Return a word from a closed list."""
     if not isinstance(value, str) or value not in accepted:
-        names = ", ".join(repr(word) for word in accepted)
-        raise OptionError(f"{what} is {shown(value)}; it must be one of {names}")
+        raise OptionError(
+            f"{what} is {shown(value)}; it must be one of {', '.join(map(repr, accepted))}"
+        )
     return str(value)
 
 
