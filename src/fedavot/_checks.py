@@ -128,7 +128,10 @@ def as_size(value: Any, *, what: str, low: int, high: int = LARGEST_SIZE) -> int
 def as_generator(rng: Any) -> np.random.Generator:
     """Return a random generator, or refuse anything else, such as a seed."""
     if not isinstance(rng, np.random.Generator):
-        raise OptionError(f"rng is {shown(rng)}; give one, as from numpy.random.default_rng(seed)")
+        raise OptionError(
+            f"rng is {shown(rng)}; it must be a numpy.random.Generator, "
+            "such as numpy.random.default_rng(seed)"
+        )
     return rng
 
 

@@ -159,15 +159,15 @@ def agreed_names(
     count: int, *sources: Sequence[str] | None, what: str = "the law"
 ) -> tuple[str, ...] | None:
     """Return the names on which all sources that have names agree, or None if none has."""
-    first, *others = [as_names(names, count) for names in sources if names is not None] or [None]
+    agreed, *others = [as_names(names, count) for names in sources if names is not None] or [()]
     for names in others:
-        for place, (one, other) in enumerate(zip(first or (), names or (), strict=True)):
+        for place, (one, other) in enumerate(zip(agreed, names, strict=True)):
             if one != other:
                 raise OptionError(
                     f"client {place} is {one!r} in clients and {other!r} in {what}; give the same "
                     "names in the same order"
                 )
-    return first
+    return agreed or None
 
 
 def in_client_order(

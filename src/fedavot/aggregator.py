@@ -14,13 +14,24 @@ import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import numpy as np
 
 from fedavot._checks import Floats, Integers, as_amount, enumerated, quoted, shown
 from fedavot._files import PathLike, read_archive, write_archive
-from fedavot._models import Model, as_model, as_numpy, is_float, shape_of
+from fedavot._models import (
+    Model,
+    as_model,
+    as_numpy,
+    is_finite,
+    is_float,
+    moved,
+    refuse_not_finite,
+    refuse_shared,
+    refuse_unlike,
+    shape_of,
+)
 from fedavot._simplex import total_variation
 from fedavot.errors import (
     CohortError,
@@ -31,7 +42,7 @@ from fedavot.errors import (
 )
 from fedavot.rules._history import History
 from fedavot.rules._rows import Rows, RowsInMemory, RowsOnDisk
-from fedavot.rules._server import Array, Round, ServerMemory
+from fedavot.rules._server import Round, ServerMemory
 from fedavot.rules.steady import constants_of, learner
 from fedavot.soft_online import SoftOnlineAligner
 
@@ -41,6 +52,7 @@ AVERAGED = ("running_mean", "running_var", "moving_mean", "moving_variance")
 SHRINKING = 0.8
 """Updates shrink if the mean square of cohorts' means falls below this part of their memories'."""
 Amounts = Mapping[Any, float]
+Steps = float | Amounts | None
 
 
 @dataclass(frozen=True)
@@ -128,6 +140,8 @@ class Aggregator:
         if isinstance(averaged, str) or not isinstance(averaged, Collection):
             raise OptionError(f"averaged is {shown(averaged)}; give a list of endings of names")
         self._averaged = tuple(averaged)
+        self._options = {"correction": float(correction), "averaged": self._averaged}
+        self._options["trust"] = None if trust is None else float(trust)
         self._index = {name: place for place, name in enumerate(amounts)}
         self._amounts = np.array(list(amounts.values()))
         self._aligner = learner(self._shares)
@@ -158,7 +172,7 @@ class Aggregator:
         model: Any,
         trained: Mapping[Any, Any],
         *,
-        steps: float | Amounts | None = None,
+        steps: Steps = None,
         lr: float | None = None,
     ) -> Any:
         """Return the next model, of the kind, types and devices of this one.
@@ -182,7 +196,7 @@ class Aggregator:
         model: Any,
         updates: Mapping[Any, Any],
         *,
-        steps: float | Amounts | None = None,
+        steps: Steps = None,
         lr: float | None = None,
     ) -> Any:
         """Return the next model from the clients' updates, trained model minus start.
@@ -237,10 +251,10 @@ class Aggregator:
 
     def leave(self, name: Any) -> None:
         """Take out a client, with its memory."""
-        client = self._index_of(name)
+        self._index_of(name)
         if self._members.size == 1:
             raise ImportanceError(f"client {quoted(name)} is the last one; another must stay")
-        self._set(np.where(np.arange(self._amounts.size) == client, 0.0, self._amounts))
+        self._reweigh({name: 0.0})
 
     def report(self) -> Report:
         """Return what has been done so far."""
@@ -273,16 +287,11 @@ class Aggregator:
     def save(self, path: PathLike) -> None:
         """Write the whole state, or nothing; with memory in a folder, its rows stay there."""
         memory = self._memory
-        rows = None if memory is None else memory.rows
         header: dict[str, Any] = {
             "format": FORMAT,
             "version": VERSION,
             "names": list(self._index),
-            "constants": {
-                key: value for key, value in self._constants.items() if not np.isnan(value)
-            },
-            "memory": self._where,
-            "averaged": self._averaged,
+            "options": {"memory": self._where, **self._options},
             "layout": self._layout,
             "weights": list(self._weights.items()),
             "squares": self._squares,
@@ -292,6 +301,7 @@ class Aggregator:
         aligner = self._aligner.state_dict(arrays=True)
         arrays = {f"aligner.{key}": value for key, value in aligner.items()}
         arrays |= {"amounts": self._amounts, "given": self._given}
+        rows = None if memory is None else memory.rows
         if memory is not None:
             header |= {"kind": memory.rows.dtype.name, "size": memory.rows.size}
             arrays |= {f"history.{key}": value for key, value in memory.history._asdict().items()}
@@ -316,16 +326,11 @@ class Aggregator:
                 f"{os.fspath(path)} holds {header.get('format')!r} of version "
                 f"{header.get('version')!r}; this library reads {FORMAT!r} of version {VERSION}"
             )
-        if memory is not None and bool in (type(memory), type(header["memory"])):
+        options = header["options"]
+        if memory is not None and bool in (type(memory), type(options["memory"])):
             raise OptionError("memory= is for a folder that has moved; leave it out")
-        names = header["names"]
-        loaded = cls(
-            dict.fromkeys(names, 1.0),
-            correction=header["constants"]["correction"],
-            trust=header["constants"].get("trust"),
-            memory=header["memory"] if memory is None else memory,
-            averaged=header["averaged"],
-        )
+        options["memory"] = options["memory"] if memory is None else memory
+        loaded = cls(dict.fromkeys(header["names"], 1.0), **options)
         loaded._restore(header, arrays)
         return loaded
 
@@ -376,24 +381,19 @@ class Aggregator:
         return client
 
     def _reweigh(self, amounts: dict[Any, float]) -> None:
+        """Use new amounts, also for clients that are new."""
         new = [name for name in amounts if name not in self._index]
-        after = np.append(self._amounts, np.zeros(len(new)))
         index = self._index | {name: self._amounts.size + k for k, name in enumerate(new)}
-        for name, amount in amounts.items():
-            after[index[name]] = amount
-        self._set(after)
-        self._index = index
-
-    def _set(self, amounts: Floats) -> None:
-        """Use new amounts, also for clients that are new at the end."""
-        more, shares = amounts.size - self._amounts.size, amounts / amounts.sum()
+        after = np.pad(self._amounts, (0, len(new)))
+        after[[index[name] for name in amounts]] = list(amounts.values())
+        shares = after / after.sum()
         if self._memory is not None:
             self._memory.reweigh(shares)
-        if more:
-            self._aligner.join(np.zeros(more))
+        if new:
+            self._aligner.join(np.zeros(len(new)))
         self._aligner.reweigh(shares)
-        self._amounts = amounts
-        self._given = np.pad(self._given, (0, more))
+        self._amounts, self._index = after, index
+        self._given = np.pad(self._given, (0, len(new)))
 
     def _as_model(self, value: Any, *, what: str) -> Model:
         """Return a model with the entries that are remembered."""
@@ -418,12 +418,12 @@ class Aggregator:
         for name, value in updates.items():
             who = f"the {'model' if are_models else 'update'} of client {quoted(name)}"
             models[who] = as_model(value, what=who)
-            _refuse_unlike(models["the model"], models[who], who)
-        _refuse_shared(models)
+            refuse_unlike(models["the model"], models[who], who)
+        refuse_shared(models)
         if not self._layout:  # what has to be left out must not become part of the layout
             for key in models["the model"].leaves:
                 if not all(np.isfinite(as_numpy(m.leaves[key])).all() for m in models.values()):
-                    _refuse_not_finite(key, models)
+                    refuse_not_finite(key, models)
         return models
 
     @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
@@ -460,9 +460,9 @@ class Aggregator:
                 at += first.size
             else:
                 shares = weights @ spans * weights / spans if key in layout else weights
-                arrays[key] = _averaged(first, others, shares, are_models)
-            if not _is_finite(arrays[key], first.dtype):
-                _refuse_not_finite(key, models)
+                arrays[key] = moved(first, others, shares, are_models)
+            if not is_finite(arrays[key], first.dtype):
+                refuse_not_finite(key, models)
         result = self._model = base.like(arrays)
         if turn is not None:
             turn.end()
@@ -490,19 +490,11 @@ class Aggregator:
 
     def _new_memory(self, size: int, kind: np.dtype[Any], **saved: Any) -> ServerMemory:
         """Make room for the memory of models of a size, or take up the rows of a saved state."""
-        rows: Rows
+        rows: Rows = RowsInMemory(size, kind)
         if isinstance(self._where, str):
             rows = RowsOnDisk(self._where, size, kind, **saved)
-        else:
-            rows = RowsInMemory(size, kind)
-        constants = self._constants
-        return ServerMemory(
-            self._shares,
-            rows,
-            trust_given=constants["trust"],
-            correction=constants["correction"],
-            damping=constants["damping"],
-        )
+        options = {name: self._constants[name] for name in ("correction", "damping")}
+        return ServerMemory(self._shares, rows, trust_given=self._constants["trust"], **options)
 
 
 def _as_amounts(importance: Amounts) -> dict[Any, float]:
@@ -529,71 +521,10 @@ def _as_amounts(importance: Amounts) -> dict[Any, float]:
 def _as_steps(steps: Any, names: list[Any]) -> Floats:
     """Return the number of local steps of each client."""
     if not isinstance(steps, Mapping):
-        one = 1.0 if steps is None else as_amount(steps, what="steps", positive=True)
-        return np.full(len(names), one)
+        steps = dict.fromkeys(names, 1.0 if steps is None else steps)
     missing = [name for name in names if name not in steps]
     if missing:
         raise OptionError(f"steps has no number for client {quoted(missing[0])}; give one for each")
     return np.array(
         [as_amount(steps[name], what=f"steps of {quoted(name)}", positive=True) for name in names]
     )
-
-
-def _refuse_unlike(base: Model, given: Model, who: str) -> None:
-    """Refuse a model or update with other entries than the server's model."""
-    for key in [*base.leaves, *given.leaves]:
-        if (key in base.leaves) != (key in given.leaves):
-            number = "no" if key in base.leaves else "an"
-            raise ModelError(f"{who} has {number} entry {key!r}, unlike the server's model")
-    for key, leaf in base.leaves.items():
-        found, wanted = shape_of(given.leaves[key]), shape_of(leaf)
-        if found != wanted:
-            raise ModelError(f"{who} has shape {found} at {key!r}; the server's has {wanted}")
-        if is_float(given.leaves[key]) and not is_float(leaf):
-            raise ModelError(f"{who} has floats at {key!r}; the server's model must have them too")
-
-
-def _refuse_shared(models: Mapping[str, Model]) -> None:
-    """Refuse models with the same tensors of floats: training one has changed the other."""
-    owners: dict[frozenset[int], str] = {}
-    for who, model in models.items():
-        leaves = [leaf for leaf in model.leaves.values() if is_float(leaf)]
-        places = frozenset(leaf.data_ptr() for leaf in leaves if hasattr(leaf, "data_ptr"))
-        if places and places in owners:
-            raise ModelError(
-                f"{who} and {owners[places]} are the same tensors, so that training one changes "
-                "both; pass copies, as from copy.deepcopy(net.state_dict())"
-            )
-        owners[places] = who
-
-
-def _is_finite(array: Array, kind: np.dtype[Any]) -> bool:
-    """Return whether all entries are finite in a type; their sum, if finite, shows it faster."""
-    array = array.astype(kind, copy=False) if kind.kind == "f" else array
-    return bool(np.isfinite(array.sum())) or bool(np.isfinite(array).all())
-
-
-def _refuse_not_finite(key: str, models: Mapping[str, Model]) -> NoReturn:
-    """Say which model or update has an entry that is not finite."""
-    for who, model in models.items():
-        if not np.isfinite(as_numpy(model.leaves[key])).all():
-            remedy = "leave this client out"
-            if who == "the model":
-                remedy = "go back to an earlier one, or leave out constants such as masks"
-            raise ModelError(f"{who} is not finite at {key!r}; {remedy}")
-    who = max(list(models)[1:], key=lambda who: np.abs(as_numpy(models[who].leaves[key])).max())
-    raise ModelError(f"{who} is too large at {key!r} for the model's type; leave this client out")
-
-
-def _averaged(first: Array, others: Sequence[Array], weights: Floats, are_models: bool) -> Array:
-    """Return the model moved by the weighted updates; integers are rounded."""
-    kind = np.result_type(np.float32 if first.dtype.kind == "f" else np.float64, first.dtype)
-    moved = first.astype(kind) * kind.type(1.0 - weights.sum() if are_models else 1.0)
-    for weight, other in zip(weights.tolist(), others, strict=True):
-        moved += np.multiply(other, weight, dtype=kind)
-    if first.dtype.kind == "f":
-        return np.asarray(moved)
-    alike = np.all([other == (first if are_models else 0) for other in others], axis=0)
-    if first.dtype.kind != "b":
-        moved = np.clip(moved, np.iinfo(first.dtype).min, np.iinfo(first.dtype).max)
-    return np.where(alike, first, np.rint(moved).astype(first.dtype))
