@@ -25,15 +25,6 @@ def test_whatever_an_input_holds_it_is_read_or_refused(entry, tmp_path):
     assert len(set(outcomes.values())) > 1  # neither is everything refused, nor everything read
 
 
-def test_checkpoints_that_were_edited_and_sealed_again_are_refused_or_proper(tmp_path):
-    """Models of other shapes and types, and momenta and memories that cannot be."""
-    judge = fuzz.ENTRIES["folder"][0](tmp_path)
-    once = (1101, 1412, 2280, 2471, 2570, 3916, 5199, 5587, 5701, 9153, 9523, 10503)
-    outcomes = {number: settled(judge, 0, number) for number in once}
-    outcomes |= {number: settled(judge, 1, number) for number in (3373, 4910, 10417)}
-    assert {number: it for number, it in outcomes.items() if isinstance(it, Fault)} == {}
-
-
 def train(make, lie):
     """Train while one client lies; return what the judge asks when it fails, and the error."""
     nodes = {100 + i: Node(app_of(update), {"partition-id": i}) for i in range(N_CLIENTS)}
