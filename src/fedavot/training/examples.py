@@ -30,7 +30,7 @@ class Examples(NamedTuple):
 def read_examples(path: Path) -> Examples:
     """Read an .npz of ``features``, ``targets`` and optionally ``clients``, no pickled objects."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = dict(archive)
     except Exception as cause:  # whatever NumPy and zipfile raise on a damaged file
         raise FileFormatError(

@@ -14,8 +14,9 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from fedavot import _files
 from fedavot._checks import enumerated
-from fedavot._files import STALE_SECONDS, PathLike, write_whole
+from fedavot._files import PathLike, write_whole
 from fedavot.audit.findings import Findings
 from fedavot.audit.report.comparison import Change
 from fedavot.audit.report.document import FORMAT, write_clients, write_findings
@@ -141,7 +142,7 @@ def _remove_leftovers(parent: Path) -> None:
         for entry in list(os.scandir(parent)):
             if _ASIDE.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
                 age = time.time() - entry.stat(follow_symlinks=False).st_mtime
-                if age > STALE_SECONDS:
+                if age > _files.STALE_SECONDS:
                     shutil.rmtree(entry, ignore_errors=True)
 
 
