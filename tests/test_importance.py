@@ -143,7 +143,7 @@ REFUSED: dict[tuple[str, type[FedavotError]], list[tuple[str | bytes, str]]] = {
         ("client,importance\na,1,2\n", "line 2: 3 fields, but the header has 2"),
         ("client,importance\na\n", "line 2: 1 fields"),
         ('client,importance\n"a,1\n', "line 2"),
-        ("client,importance\na,1\nb,2\na,3\n", "line 4: client 'a' is li"),
+        ("client,importance\na,1\nb,2\na,3\n", "line 4: client 'a' a second"),
         ("client,importance\n,1\n", "line 2: .*name"),
         ("client,importance\n", "has no clients"),
         (b"client,importance\n\xff,1\n", "is not UTF-8"),

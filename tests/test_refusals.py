@@ -409,7 +409,6 @@ def test_too_many_pairs_are_refused_with_the_estimate():
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda: importance.uniform(2**60),
         lambda: fa.Cohorts([[0, 1]], n_clients=1_000_000),
         lambda: fa.UniformCohorts(1_000_000, 2).inclusion(),
         lambda: fa.UniformCohorts(1_000_000, 2).coverage([0]),

@@ -53,30 +53,27 @@ def csv_table(text: str, source: object, columns: Collection[str]) -> list[tuple
     The first row is the header, in lower case; the separator is that with which it has most of the
     ``columns``.
     """
-    headers = {}
+    headers: dict[str, list[str]] = {}
     for separator in SEPARATORS:
         with suppress(csv.Error, StopIteration):
             names = next(csv_reader(text.lstrip("\r\n"), separator))
             headers[separator] = [name.strip().lower() for name in names]
     separator = max(headers or ",", key=lambda one: len({*columns} & {*headers.get(one, ())}))
     reader, rows = csv_reader(text, separator), list[tuple[list[str], int]]()
-    while True:
-        line = reader.line_num + 1
-        try:
+    try:
+        while True:
+            line = reader.line_num + 1
             row = next(reader)
-        except StopIteration:
-            break
-        except csv.Error as cause:
-            raise FileFormatError(
-                f"{source}, line {line}: {cause}; correct the quotes in this line"
-            ) from None
-        width = len(rows[0][0]) if rows else len(row)
-        if row and len(row) != width:
-            raise FileFormatError(
-                f"{source}, line {line}: {len(row)} fields, but the header has {width}; put quotes "
-                "around a field that contains a delimiter"
-            )
-        rows += [(row, line)] if row else []
+            if row and rows and len(row) != len(rows[0][0]):
+                raise FileFormatError(
+                    f"{source}, line {line}: {len(row)} fields, but the header has "
+                    f"{len(rows[0][0])}; put quotes around a field that contains a delimiter"
+                )
+            rows += [(row, line)] if row else []
+    except csv.Error as cause:
+        raise FileFormatError(f"{source}, line {line}: {cause}; correct its quotes") from None
+    except StopIteration:
+        pass
     if not rows:
         raise FileFormatError(f"{source} is empty; it needs a header line and rows")
     return [(headers[separator], rows[0][1]), *rows[1:]]
@@ -106,10 +103,9 @@ def json_in(text: bytes | str, source: object, line: int = 1) -> Any:
     """Return the content of a whole document as `parse_json` does, or name the file and reason."""
     try:
         return parse_json(text)
-    except json.JSONDecodeError as cause:
-        why, at = f"{cause.msg}, column {cause.colno}", line + cause.lineno - 1
     except (ValueError, RecursionError) as cause:
-        why, at = str(cause), line
+        at = line + getattr(cause, "lineno", 1) - 1
+        why = getattr(cause, "msg", cause)
     raise FileFormatError(
         f"{source}, line {at}: not valid JSON ({why}); correct it, or write it again"
     )

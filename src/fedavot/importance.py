@@ -23,7 +23,6 @@ from fedavot._checks import (
     as_size,
     enumerated,
     quoted,
-    refuse_if_too_large,
     shown,
 )
 from fedavot._clients import in_client_order
@@ -48,9 +47,6 @@ def uniform(n_clients: int) -> Floats:
         Number of clients, at least 1.
     """
     size = as_size(n_clients, what="n_clients", low=1)
-    refuse_if_too_large(
-        8.0 * size, what=f"an importance of {size:,} clients", remedy="lower n_clients"
-    )
     return np.full(size, 1.0 / size)
 
 
@@ -177,10 +173,10 @@ def read_mapping(path: PathLike) -> dict[str, float]:
     )
     mapping: dict[str, float] = {}
     for (client, _, place), amount in zip(rows, values, strict=True):
-        if not client or client in mapping:
-            wrong = f"client {client!r} is listed a second time; keep one"
-            wrong = wrong if client else "a client has no name"
-            raise FileFormatError(f"{source}, {place}: {wrong}")
+        if not client:
+            raise FileFormatError(f"{source}, {place}: a client has no name")
+        if client in mapping:
+            raise FileFormatError(f"{source}, {place}: client {client!r} a second time; keep one")
         mapping[client] = amount
     if not mapping:
         raise FileFormatError(f"{source} has no clients; add at least one")
