@@ -65,17 +65,17 @@ def is_float(leaf: Any) -> bool:
     return "float" in getattr(kind, "name", str(kind))
 
 
-def refuse_unlike(base: Model, given: Model, who: str) -> None:
+def refuse_unlike(base: Model, other: Model, who: str) -> None:
     """Refuse a model or update with other entries than the server's model."""
-    for key in [*base.leaves, *given.leaves]:
-        if (key in base.leaves) != (key in given.leaves):
+    for key in [*base.leaves, *other.leaves]:
+        if (key in base.leaves) != (key in other.leaves):
             number = "no" if key in base.leaves else "an"
             raise ModelError(f"{who} has {number} entry {key!r}, unlike the server's model")
     for key, leaf in base.leaves.items():
-        found, wanted = shape_of(given.leaves[key]), shape_of(leaf)
-        if found != wanted:
-            raise ModelError(f"{who} has shape {found} at {key!r}; the server's has {wanted}")
-        if is_float(given.leaves[key]) and not is_float(leaf):
+        shape, expected = shape_of(other.leaves[key]), shape_of(leaf)
+        if shape != expected:
+            raise ModelError(f"{who} has shape {shape} at {key!r}; the server's has {expected}")
+        if is_float(other.leaves[key]) and not is_float(leaf):
             raise ModelError(f"{who} has floats at {key!r}; the server's model must have them too")
 
 

@@ -260,7 +260,7 @@ class Aggregator:
         """Return what has been done so far."""
         names = list(self._index)
         members, rounds = self._members, self._aligner.rounds
-        shares, given = self._shares, self._given / max(rounds, 1)
+        shares, means = self._shares, self._given / max(rounds, 1)
         history = None if self._memory is None else self._memory.history
         seen = np.zeros(len(names)) if history is None else history.seen
         advice = []
@@ -274,13 +274,13 @@ class Aggregator:
         return Report(
             rounds=rounds,
             wanted={names[i]: float(shares[i]) for i in members},
-            given={names[i]: float(given[i]) for i in members},
-            gap=float(total_variation(shares, given)) if rounds else 0.0,
+            given={names[i]: float(means[i]) for i in members},
+            gap=float(total_variation(shares, means)) if rounds else 0.0,
             effective_cohort_size=rounds / self._squares if rounds else 0.0,
             trust=self.trust,
             tilt=1.0 if self._memory is None else self._memory.tilt(),
             expired=tuple(names[i] for i in members if seen[i] < 0),
-            never=tuple(names[i] for i in members if not given[i]),
+            never=tuple(names[i] for i in members if not means[i]),
             advice=tuple(advice),
         )
 
@@ -374,9 +374,9 @@ class Aggregator:
     def _index_of(self, name: Any) -> int:
         client = self._index.get(name, -1) if isinstance(name, str | int | np.integer) else -1
         if client < 0 or self._amounts[client] == 0:
-            known = enumerated(quoted(name) for name, i in self._index.items() if self._amounts[i])
+            names = enumerated(quoted(name) for name, i in self._index.items() if self._amounts[i])
             raise CohortError(
-                f"there is no client {shown(name)}; the clients are {known}; add it with join"
+                f"there is no client {shown(name)}; the clients are {names}; add it with join"
             )
         return client
 
@@ -399,10 +399,10 @@ class Aggregator:
         """Return a model with the entries that are remembered."""
         model = as_model(value, what=what)
         for key, shape in self._layout.items():
-            found = shape_of(model.leaves[key]) if key in model.leaves else "nothing"
-            if found != shape:
+            actual = shape_of(model.leaves[key]) if key in model.leaves else "nothing"
+            if actual != shape:
                 raise ModelError(
-                    f"{what} has {found} at {key!r}, where models so far had an array of shape "
+                    f"{what} has {actual} at {key!r}, where models so far had an array of shape "
                     f"{shape}; give another model an Aggregator of its own"
                 )
         return model
@@ -432,7 +432,7 @@ class Aggregator:
         models = self._as_models(model, updates, are_models)
         if not updates:
             return model
-        base, *given = models.values()
+        base, *ends = models.values()
         cohort = np.array([self._index_of(name) for name in updates], np.int64)
         per = (steps is not None, lr is not None)
         if self._per not in (None, per):
@@ -453,7 +453,7 @@ class Aggregator:
         arrays, at = {}, 0
         for key, leaf in (layout | base.leaves).items():  # rows are in the order of the layout
             first = as_numpy(leaf).reshape(-1)
-            others = [as_numpy(each.leaves[key]).reshape(-1) for each in given]
+            others = [as_numpy(each.leaves[key]).reshape(-1) for each in ends]
             if turn is not None and key in layout:
                 arrays[key] = np.empty(first.size, turn.kind)
                 turn.move(at, others, first, arrays[key], are_models=are_models)

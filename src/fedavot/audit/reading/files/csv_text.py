@@ -62,11 +62,11 @@ def csv_rows(
             yield row, line + used
 
 
-def csv_header(text: str, source: object, known: Callable[[str], bool]) -> Header:
+def csv_header(text: str, source: object, is_column: Callable[[str], bool]) -> Header:
     """Find the header of CSV and its separator, from text that begins with the header.
 
     Of the separators with which the header is strict CSV, the best has the most columns whose names
-    are ``known``; then rows as wide as the header; then the most columns.
+    satisfy ``is_column``; then rows as wide as the header; then the most columns.
     """
     sample, n_rows = text[: _SAMPLE[0]], _SAMPLE[1]
     candidates, failure = list[tuple[tuple[int, bool, int], Header]](), ""
@@ -82,7 +82,7 @@ def csv_header(text: str, source: object, known: Callable[[str], bool]) -> Heade
             widths = [len(row) for row in islice(reader, n_rows) if row]
         width = len(header.names)
         agrees = width > 1 and all(other == width for other in widths)
-        candidates.append(((sum(map(known, header.names)), agrees, width), header))
+        candidates.append(((sum(map(is_column, header.names)), agrees, width), header))
     best = max(candidates, key=lambda item: item[0], default=((0, False, 0), None))[1]
     if best is None or (failure and len(best.names) == 1):
         raise FileFormatError(f"{source}, line 1: {failure}; correct the header's quotes")
