@@ -184,7 +184,10 @@ def quoted(name: Any) -> str:
 
 def shown(value: Any) -> str:
     """Return a value as text for a message, in one line and cut where it is long."""
-    text = repr(value).replace("\n", " ")
+    try:
+        text = repr(value).replace("\n", " ")
+    except ValueError:  # Python writes no integers of more than 4,300 digits
+        text = f"{type(value).__name__} of thousands of digits"
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 

@@ -116,7 +116,9 @@ def toml_in(text: str, source: object) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as cause:
-        raise FileFormatError(f"{source}: not valid TOML: {cause}; correct it") from None
+        end = f"at the end, line {text.count(chr(10)) + 1}"
+        why = str(cause).replace("at end of document", end)
+        raise FileFormatError(f"{source}: not valid TOML: {why}; correct it") from None
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
