@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from fedavot._checks import Floats, shown
+from fedavot._checks import Floats, quoted, shown
 from fedavot.errors import ModelError
 
 Build = Callable[[Iterator[Any]], Any]
@@ -65,32 +65,39 @@ def is_float(leaf: Any) -> bool:
     return "float" in getattr(kind, "name", str(kind))
 
 
-def refuse_unlike(base: Model, other: Model, who: str) -> None:
-    """Refuse a model or update with other entries than the server's model."""
-    for key in [*base.leaves, *other.leaves]:
-        if (key in base.leaves) != (key in other.leaves):
-            number = "no" if key in base.leaves else "an"
-            raise ModelError(f"{who} has {number} entry {key!r}, unlike the server's model")
-    for key, leaf in base.leaves.items():
-        shape, expected = shape_of(other.leaves[key]), shape_of(leaf)
-        if shape != expected:
-            raise ModelError(f"{who} has shape {shape} at {key!r}; the server's has {expected}")
-        if is_float(other.leaves[key]) and not is_float(leaf):
-            raise ModelError(f"{who} has floats at {key!r}; the server's model must have them too")
+def as_models(model: Any, ends: Mapping[Any, Any], *, noun: str) -> dict[str, Model]:
+    """Return the server's model and the clients' models or updates, which are alike in form.
 
-
-def refuse_shared(models: Mapping[str, Model]) -> None:
-    """Refuse models with the same tensors of floats: training one has changed the other."""
-    owners: dict[frozenset[int], str] = {}
-    for who, model in models.items():
-        leaves = [leaf for leaf in model.leaves.values() if is_float(leaf)]
-        places = frozenset(leaf.data_ptr() for leaf in leaves if hasattr(leaf, "data_ptr"))
+    They are keyed by who they are of, for messages; ``noun`` is what clients sent.
+    """
+    base = as_model(model, what="the model")
+    models, owners = {"the model": base}, dict[frozenset[int], str]()
+    for name, value in ends.items():
+        who = f"the {noun} of client {quoted(name)}"
+        leaves = as_model(value, what=who).leaves
+        for key in [*base.leaves, *leaves]:
+            if (key in base.leaves) != (key in leaves):
+                number = "no" if key in base.leaves else "an"
+                raise ModelError(f"{who} has {number} entry {key!r}, unlike the server's model")
+        for key, leaf in base.leaves.items():
+            shape, expected = shape_of(leaves[key]), shape_of(leaf)
+            if shape != expected:
+                raise ModelError(f"{who} has shape {shape} at {key!r}; the server's has {expected}")
+            if is_float(leaves[key]) and not is_float(leaf):
+                raise ModelError(
+                    f"{who} has floats at {key!r}; the server's model must have them too"
+                )
+        models[who] = Model(leaves, base.build)
+    for who, each in models.items():  # models of the same tensors: training one changed the other
+        floats = [leaf for leaf in each.leaves.values() if is_float(leaf)]
+        places = frozenset(leaf.data_ptr() for leaf in floats if hasattr(leaf, "data_ptr"))
         if places and places in owners:
             raise ModelError(
                 f"{who} and {owners[places]} are the same tensors, so that training one changes "
                 "both; pass copies, as from copy.deepcopy(net.state_dict())"
             )
         owners[places] = who
+    return models
 
 
 def is_finite(array: NDArray[Any], kind: np.dtype[Any]) -> bool:

@@ -23,13 +23,12 @@ from fedavot._files import PathLike, read_archive, write_archive
 from fedavot._models import (
     Model,
     as_model,
+    as_models,
     as_numpy,
     is_finite,
     is_float,
     moved,
     refuse_not_finite,
-    refuse_shared,
-    refuse_unlike,
     shape_of,
 )
 from fedavot._simplex import total_variation
@@ -223,7 +222,8 @@ class Aggregator:
             )
         if model is None and self._model is None:
             raise OptionError("after load, pass the model too: correction(name, model)")
-        like = self._as_model(self._model if model is None else model, what="the model")
+        like = as_model(self._model if model is None else model, what="the model")
+        self._refuse_other_layout(like)
         self._corrects.add(client)
         arrays, at = {key: np.zeros(shape_of(leaf)) for key, leaf in like.leaves.items()}, 0
         for key in self._layout:
@@ -395,45 +395,28 @@ class Aggregator:
         self._amounts, self._index = after, index
         self._given = np.pad(self._given, (0, len(new)))
 
-    def _as_model(self, value: Any, *, what: str) -> Model:
-        """Return a model with the entries that are remembered."""
-        model = as_model(value, what=what)
+    def _refuse_other_layout(self, model: Model) -> None:
+        """Refuse a model without the entries that are remembered."""
         for key, shape in self._layout.items():
             actual = shape_of(model.leaves[key]) if key in model.leaves else "nothing"
             if actual != shape:
                 raise ModelError(
-                    f"{what} has {actual} at {key!r}, where models so far had an array of shape "
+                    f"the model has {actual} at {key!r}, where models so far had an array of shape "
                     f"{shape}; give another model an Aggregator of its own"
                 )
-        return model
-
-    def _as_models(self, model: Any, updates: Any, are_models: bool) -> dict[str, Model]:
-        """Return the server's model and the clients' models or updates, checked."""
-        if not isinstance(updates, Mapping):
-            what = "trained" if are_models else "updates"
-            raise ModelError(f"{what} is {shown(updates)}; give a mapping from client to model")
-        models = {"the model": self._as_model(model, what="the model")}
-        for name in updates:
-            self._index_of(name)
-        for name, value in updates.items():
-            who = f"the {'model' if are_models else 'update'} of client {quoted(name)}"
-            models[who] = as_model(value, what=who)
-            refuse_unlike(models["the model"], models[who], who)
-        refuse_shared(models)
-        if not self._layout:  # what has to be left out must not become part of the layout
-            for key in models["the model"].leaves:
-                if not all(np.isfinite(as_numpy(m.leaves[key])).all() for m in models.values()):
-                    refuse_not_finite(key, models)
-        return models
 
     @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
     def _round(self, model: Any, updates: Any, steps: Any, lr: Any, *, are_models: bool) -> Any:
         """Check everything, then aggregate."""
-        models = self._as_models(model, updates, are_models)
+        what, noun = ("trained", "model") if are_models else ("updates", "update")
+        if not isinstance(updates, Mapping):
+            raise ModelError(f"{what} is {shown(updates)}; give a mapping from client to model")
+        cohort = np.array([self._index_of(name) for name in updates], np.int64)
+        models = as_models(model, updates, noun=noun)
+        base, *ends = models.values()
+        self._refuse_other_layout(base)
         if not updates:
             return model
-        base, *ends = models.values()
-        cohort = np.array([self._index_of(name) for name in updates], np.int64)
         per = (steps is not None, lr is not None)
         if self._per not in (None, per):
             raise OptionError(
@@ -444,7 +427,7 @@ class Aggregator:
         spans *= 1.0 if lr is None else as_amount(lr, what="lr", positive=True)
         weights = self._aligner.weights(cohort)
         if not self._layout:
-            self._begin(base)
+            self._begin(models)
         layout, turn, used = self._layout, None, weights
         if self._memory is not None:
             corrected = np.isin(cohort, list(self._corrects))
@@ -475,8 +458,12 @@ class Aggregator:
         self._corrects -= set(cohort.tolist())
         return result
 
-    def _begin(self, model: Model) -> None:
+    def _begin(self, models: Mapping[str, Model]) -> None:
         """Take over which entries are remembered, and make room for them."""
+        model = models["the model"]
+        for key in model.leaves:  # what has to be left out must not become part of the layout
+            if not all(np.isfinite(as_numpy(each.leaves[key])).all() for each in models.values()):
+                refuse_not_finite(key, models)
         layout = {
             key: shape_of(leaf)
             for key, leaf in model.leaves.items()
