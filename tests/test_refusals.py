@@ -162,7 +162,7 @@ LAWS_BY_NAME = [
     (lambda: fa.IndependentClients([0.5, 0.5, 2.0], clients=CITIES), r"client 'lyon' is 2\.0"),
     (lambda: fa.SuccessiveDraws([1.0, -1.0, 1.0], 2, clients=CITIES), r"client 'porto' is -1\.0"),
     (lambda: fa.Cohorts([["lyon", "lyon"]], clients=CITIES), "'lyon' more than once"),
-    (lambda: fa.Cohorts([["lyon"], ["lion"]], clients=CITIES), "cohort 1 .*'lion'; did you"),
+    (lambda: fa.Cohorts([["lyon"], ["lion"]], clients=CITIES), "'lion'; did you"),
     (lambda: fa.Cohorts([[0, 1], [2, 3]], n_clients=3), "cohort 1 has client 3, .* from 0 to 2"),
 ]
 POTENTIALS = [
