@@ -199,9 +199,10 @@ def in_client_order(
 
 
 def _as_list(clients: Any, *, what: str, error: type[InputError] = CohortError) -> list[Any]:
-    if isinstance(clients, str):
-        raise error(f"{what} must be a sequence of clients, found the text {clients!r}")
+    listed = clients.tolist() if isinstance(clients, np.ndarray) else clients
+    if isinstance(listed, str):
+        raise error(f"{what} must be a sequence of clients, found the text {listed!r}")
     try:
-        return list(clients)
+        return list(listed)
     except TypeError:
         raise error(f"{what} must be a sequence of clients, found {shown(clients)}") from None
