@@ -74,29 +74,44 @@ class Clients:
 
     def cohort(self, cohort: Members) -> Integers:
         """Return a cohort's members in the order given, as distinct indices."""
-        if isinstance(cohort, Set | Mapping):
+        if not isinstance(cohort, np.ndarray) and isinstance(cohort, Set | Mapping):
             raise CohortError(f"a cohort must have an order, found {shown(cohort)}; give a list")
-        members = self._members(cohort, what="a cohort")
+        members = self._integers(cohort, what="a cohort")
         if members.ndim != 1:
             raise CohortError(
                 f"a cohort must be a flat sequence of clients, found shape {members.shape}"
             )
         if not members.size:
             raise CohortError("the cohort is empty; a round without replies has no weights")
-        ordered = np.sort(members)
-        repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-        if repeated.size:
-            raise CohortError(f"the cohort has client {self.label(repeated[0])} more than once")
-        return members
+        # Sorted, the first, the last and the neighbours decide: a few fast calls per cohort.
+        ordered = members.copy()
+        ordered.sort()
+        self._refuse_unknown(ordered[0], ordered[-1], what="a cohort")
+        repeated = ordered[1:] == ordered[:-1]
+        if np.count_nonzero(repeated):
+            client = self.label(ordered[repeated.argmax()])
+            raise CohortError(f"the cohort has client {client} more than once")
+        return members.astype(np.int64, copy=False)
 
     def mask(self, clients: Members) -> NDArray[np.bool_]:
         """Return a set of clients as a boolean array, shape (count,); repeats do no harm."""
-        mask = np.zeros(self.count, dtype=bool)
-        mask[self._members(clients, what="the set")] = True
+        members, mask = self._integers(clients, what="the set"), np.zeros(self.count, dtype=bool)
+        if members.size:
+            self._refuse_unknown(members.min(), members.max(), what="the set")
+            mask[members] = True
         return mask
 
-    def _members(self, clients: Members, *, what: str) -> Integers:
-        """Return clients by index or by name as an array of known indices, of any shape."""
+    def _refuse_unknown(self, lowest: Any, highest: Any, *, what: str) -> None:
+        if lowest < 0 or highest >= self.count:
+            raise CohortError(
+                f"{what} has client {lowest if lowest < 0 else highest}, but clients run from 0 to "
+                f"{self.count - 1}"
+            )
+
+    def _integers(self, clients: Members, *, what: str) -> NDArray[Any]:
+        """Return clients by index or by name as an array of integers, of any shape."""
+        if isinstance(clients, np.ndarray) and clients.dtype.kind in "iu":
+            return clients
         members = as_array(
             self.indices(clients, what=what),
             otherwise=f"{what} must be a flat sequence of clients",
@@ -107,11 +122,7 @@ class Clients:
                 f"{what} must hold client names or integer indices, found {members.dtype}: "
                 f"{odd_one(members)}"
             )
-        for unknown in members[(members < 0) | (members >= self.count)][:1]:
-            raise CohortError(
-                f"{what} has client {unknown}, but clients run from 0 to {self.count - 1}"
-            )
-        return members.astype(np.int64, copy=False)
+        return members
 
     def joined(self, count: int, names: Sequence[str] | None) -> "Clients":
         """Return these clients followed by ``count`` new ones."""
