@@ -41,7 +41,7 @@ def as_array(
 
 
 def as_floats(
-    values: ArrayLike, *, what: str, error: type[InputError], item: str = "entry", **names: Any
+    values: ArrayLike, *, what: str, error: type[InputError], item: str = "entry", **labels: Any
 ) -> Floats:
     """Return the values as a one-dimensional float array, or raise an error that says why not.
 
@@ -54,7 +54,7 @@ def as_floats(
         if array.dtype.kind in "SUcO":  # NumPy would read "0.5" as a number, and None as NaN
             for at, one in enumerate(np.asarray(values, dtype=object).ravel()):
                 if isinstance(one, str | bytes | complex | np.complexfloating | None):
-                    raise TypeError(f"{item} {_label(at, **names)} is {shown(one)}")
+                    raise TypeError(f"{item} {_label(at, **labels)} is {shown(one)}")
         array = array.astype(np.float64, copy=False)
     except (OverflowError, TypeError, ValueError) as cause:
         raise error(f"{what} must be a sequence of numbers: {cause}") from None
@@ -64,25 +64,25 @@ def as_floats(
 
 
 def as_non_negative(
-    values: ArrayLike, *, what: str, item: str, error: type[InputError], **names: Any
+    values: ArrayLike, *, what: str, item: str, error: type[InputError], **labels: Any
 ) -> Floats:
     """Return finite values of at least 0, as a one-dimensional array."""
-    array = as_floats(values, what=what, error=error, item=item, **names)
+    array = as_floats(values, what=what, error=error, item=item, **labels)
     for at in np.flatnonzero(~((array >= 0) & np.isfinite(array)))[:1]:
-        where = f"{what} of {item} {_label(at, **names)}"
+        where = f"{what} of {item} {_label(at, **labels)}"
         raise error(f"{where} is {array[at]}; it must be finite and at least 0")
     return array
 
 
 def as_distribution(
-    values: ArrayLike, *, what: str, item: str, error: type[InputError], **names: Any
+    values: ArrayLike, *, what: str, item: str, error: type[InputError], **labels: Any
 ) -> Floats:
     """Return non-negative values that sum to one, divided by their sum to remove rounding."""
-    array = as_non_negative(values, what=what, item=item, error=error, **names)
+    array = as_non_negative(values, what=what, item=item, error=error, **labels)
     # Numbers above one cannot be shares of one; naming them also keeps the sum from overflowing.
     for at in np.flatnonzero(array > 1.0 + SUM_SLACK)[:1]:
         raise error(
-            f"{what} of {item} {_label(at, **names)} is {array[at]}, more than 1; to use shares of "
+            f"{what} of {item} {_label(at, **labels)} is {array[at]}, more than 1; to use shares of "
             "the total, divide all by their sum"
         )
     total = float(array.sum())
