@@ -265,6 +265,11 @@ MORE = {
         errors.OptionError,
         lambda rng: fa.select(P, 1, rng),
     ),
+    "seed": (
+        [(value, "seed") for value in (-1, 2**128, 1.0, "1", None)],
+        errors.OptionError,
+        lambda seed: fa.SuccessiveDraws(np.ones(60), 5, seed=seed),
+    ),
     "select": (
         [([0.5, -0.5], r"client 1 is -0\.5"), ([0.5, nan], "client 1 is nan")],
         errors.InputError,

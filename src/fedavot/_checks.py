@@ -82,8 +82,8 @@ def as_distribution(
     # Numbers above one cannot be shares of one; naming them also keeps the sum from overflowing.
     for at in np.flatnonzero(array > 1.0 + SUM_SLACK)[:1]:
         raise error(
-            f"{what} of {item} {_label(at, **labels)} is {array[at]}, more than 1; to use shares of "
-            "the total, divide all by their sum"
+            f"{what} of {item} {_label(at, **labels)} is {array[at]}, more than 1; to use shares "
+            "of the total, divide all by their sum"
         )
     total = float(array.sum())
     if total == 0.0:
