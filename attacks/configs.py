@@ -206,7 +206,7 @@ def examples(folder):
         rng = np.random.default_rng([seed, number])
         way = rng.random()
         if way < 0.6:
-            data, _ = mutations.archive(good, rng)
+            data = mutations.archive(good, rng)
         else:
             data = (mutations.mangled if way < 0.8 else mutations.flipped)(good, rng)
         path.write_bytes(data)

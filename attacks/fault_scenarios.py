@@ -18,11 +18,10 @@ import numpy as np
 
 import fedavot as fa
 from attacks.pictures import drawn_once, rendered_once
-from attacks.saved_archives import IMPORTANCE, NAMES
+from attacks.saved_files import IMPORTANCE, LAW, NAMES
 
 _TOKEN = re.compile("[0-9a-f]{16}")
 """What is drawn in the name of a file."""
-LAW = fa.Cohorts([[0, 1], [1, 2, 3], [0, 4], [2, 4], [0]])
 
 
 @dataclass(frozen=True)
@@ -163,11 +162,21 @@ def audit_again():
 
 def training():
     """Train with a checkpoint after every few rounds, or go on from it."""
-    from attacks.trained import OPTIONS, PROBLEM, RULE
-    from fedavot.training import train
+    from fedavot import rules
+    from fedavot import training as engine
+    from fedavot.training.tasks.linear import linear_task
+
+    rng, importance = np.random.default_rng(0), [0.5, 0.3, 0.2]
+    task = linear_task("three", [(rng.normal(size=(6, 2)), rng.normal(size=6)) for _ in range(3)])
+
+    def sample(rng, rounds):
+        return [np.flatnonzero(row) for row in rng.random((rounds, 3)) < 0.6]
+
+    problem = engine.Problem(task, importance, sample)
+    options = engine.Training(12, engine.constant(0.05), seeds=(0, 1), record_every=4)
 
     def act(folder):
-        run = train(PROBLEM, RULE, OPTIONS, checkpoint=folder / "run.npz")
+        run = engine.train(problem, rules.mifa(importance), options, checkpoint=folder / "run.npz")
         return run.losses.tobytes(), np.asarray(run.params).tobytes()
 
     return Scenario(act)

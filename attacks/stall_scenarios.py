@@ -40,11 +40,6 @@ class Scenario(NamedTuple):
     size: int
     options: dict[str, Any]
 
-    @property
-    def meaning(self):
-        """What the problem is, in a line."""
-        return self.make.__doc__.splitlines()[0]
-
     def problem(self, n_clients):
         """Return the importance and the law."""
         importance, law = self.make(np.random.default_rng(0), n_clients)

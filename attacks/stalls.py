@@ -1,12 +1,11 @@
 """Attack the solvers with problems of moderate size that have no business taking long.
 
     python -m attacks.stalls [NAME ...] [--size N]
-    python -m attacks.stalls --growth [NAME ...] [--sizes N ...]
 
-Every scenario (`stall_scenarios`; `--list` says what each is) is aligned and certified in a process
-of its own, with one thread on one core. Found is what takes more than 10 CPU seconds or 1 GB, ends
-unconverged, or has a certificate that does not verify. `--growth` runs scenarios at several sizes
-instead, and fits the exponent of CPU time over the number of clients: at most 1.5.
+Every scenario (`stall_scenarios`) is aligned and certified in a process of its own, with one thread
+on one core. Found is what takes more than 10 CPU seconds or 1 GB, ends unconverged, or has a
+certificate that does not verify. How time grows with the number of clients is in
+`benchmarks/growth.py`.
 """
 
 import argparse
@@ -19,22 +18,14 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
-
 import fedavot as fa
 from attacks.stall_scenarios import SCENARIOS
 
-CPU_SECONDS, GIGABYTES, EXPONENT = 10.0, 1.0, 1.5
+CPU_SECONDS, GIGABYTES = 10.0, 1.0
 PATIENCE = 180.0
 """CPU seconds after which a process is stopped; the row then has no status."""
 MOST_BYTES = 8 << 30
 """Address space of a process, so that a runaway ends itself and not the machine."""
-GROWING = (
-    *("nested", "chain", "chain-steep", "chain-random", "chain-uniform"),
-    *("mixture-day-night", "mixture-hours", "mixture-infeasible", "mixture-regions"),
-    *("mixture-tight", "mixture-uniform"),
-)
-LADDER = (500, 1_000, 2_000, 4_000)
 SOLVED = ("exact", "nearest", "soft")
 
 
@@ -104,53 +95,29 @@ def faults(row):
     """Say what is wrong with a row."""
     if "failure" in row:
         return [row["failure"]]
-    found = {
+    wrong = {
         f"more than {CPU_SECONDS:.0f} CPU seconds": max(row["align"], row["certify"]) > CPU_SECONDS,
         f"more than {GIGABYTES:.0f} GB": row["memory"] > GIGABYTES,
         "not solved": row["status"] not in SOLVED,
         "certificate does not verify": not row["verified"],
     }
-    return [fault for fault, there in found.items() if there]
+    return [fault for fault, there in wrong.items() if there]
 
 
 def stalls(names, size, patience):
     """Run scenarios one after the other, print the table, and return how many have faults."""
-    print(
-        f"{'scenario':<26}{'clients':>8}{'align, s':>10}{'certify, s':>12}{'memory, GB':>12}"
-        f"  {'status':<12}{'residual':>10}  verified  faults"
-    )
+    columns = ("align", "certify", "memory", "status", "residual", "verified")
+    print(f"{'scenario':<26}{'clients':>8}" + "".join(f"{name:>10}" for name in columns))
     count = 0
     for name in names:
         n_clients = size or SCENARIOS[name].size
         row = run(name, n_clients, patience)
-        found = faults(row)
-        count += bool(found)
-        print(f"{name:<26}{n_clients:>8}", end="")
-        if "failure" not in row:
-            print(
-                f"{row['align']:>10.2f}{row['certify']:>12.2f}{row['memory']:>12.2f}"
-                f"  {row['status']:<12}{row['residual']:>10.1e}  {row['verified']!s:<8}",
-                end="",
-            )
-        print(f"  {'; '.join(found)}", flush=True)
+        cells = (row.get(column, "") for column in columns)
+        shown = (f"{cell:.2g}" if isinstance(cell, float) else str(cell) for cell in cells)
+        count += bool(faults(row))
+        table = "".join(f"{cell:>10}" for cell in shown)
+        print(f"{name:<26}{n_clients:>8}{table}  {'; '.join(faults(row))}", flush=True)
     print(f"{count} of {len(names)} scenarios have faults")
-    return count
-
-
-def growth(names, sizes, patience):
-    """Print CPU seconds by size and their exponents, and return how many are beyond the limit."""
-    print(f"{'CPU seconds of align':<26}" + "".join(f"{size:>9,}" for size in sizes) + "  exponent")
-    count = 0
-    for name in names:
-        rows = [run(name, size, patience) for size in sizes]
-        seconds = [row.get("align", np.inf) for row in rows]
-        finite = bool(np.all(np.isfinite(seconds)))
-        exponent = np.polyfit(np.log(sizes), np.log(seconds), 1)[0] if finite else np.inf
-        unsolved = any(row.get("status") not in SOLVED for row in rows)
-        count += not exponent <= EXPONENT or unsolved
-        times = "".join(f"{value:>9.2f}" for value in seconds)
-        print(f"{name:<26}{times}{exponent:>10.2f}{'  not solved' * unsolved}", flush=True)
-    print(f"{count} of {len(names)} scenarios grow faster than N^{EXPONENT}, or end unsolved")
     return count
 
 
@@ -160,28 +127,16 @@ def main(arguments=None):
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("names", nargs="*", metavar="NAME", help="scenarios; all by default")
     parser.add_argument("--size", type=int, help="number of clients, for all scenarios")
-    parser.add_argument("--growth", action="store_true", help="fit the growth of CPU time")
-    parser.add_argument("--sizes", type=int, nargs="+", default=LADDER, help="for --growth")
     parser.add_argument("--patience", type=float, default=PATIENCE, help="CPU seconds per process")
-    parser.add_argument("--list", action="store_true", help="say what the scenarios are")
     parser.add_argument("--child", metavar="NAME", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    names = options.names or list(GROWING if options.growth else SCENARIOS)
-    unknown = [name for name in names if name not in SCENARIOS]
+    unknown = [name for name in options.names if name not in SCENARIOS]
     if unknown:
-        parser.error(f"no scenario is called {unknown[0]!r}; --list names them")
-    if options.list:
-        for name in names:
-            scenario = SCENARIOS[name]
-            extra = ", ".join(f"{key}={value}" for key, value in scenario.options.items())
-            print(f"{name:<26}{scenario.size:>6,}  {scenario.meaning} {extra}".rstrip())
-        return 0
+        parser.error(f"no scenario is called {unknown[0]!r}; they are {', '.join(SCENARIOS)}")
     if options.child:
         _child(options.child, options.size, options.patience)
         return 0
-    if options.growth:
-        return int(growth(names, options.sizes, options.patience) > 0)
-    return int(stalls(names, options.size, options.patience) > 0)
+    return int(stalls(options.names or SCENARIOS, options.size, options.patience) > 0)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """Saved files as a careful editor would write them: changed, and with a fitting checksum."""
 
 import hashlib
+import io
 import json
+from pathlib import Path
 
 import numpy as np
 
@@ -13,26 +15,10 @@ def sealed(document):
     return json.dumps(rest | {"checksum": hashlib.sha256(canonical.encode()).hexdigest()})
 
 
-def unsealed(document, version=1):
-    """Return the text of a document as it was before there were checksums."""
-    rest = {key: value for key, value in document.items() if key != "checksum"}
-    return json.dumps(rest | {"version": version})
-
-
 def seal_archive(path, arrays):
-    """Write arrays as an .npz with the checksum of all but the checksum."""
-    rest = {key: np.asarray(array) for key, array in arrays.items() if key != "checksum"}
-    digest = hashlib.sha256()
-    for name, array in sorted(rest.items()):
-        digest.update(f"{len(name)}:{name}{array.dtype.str}{array.shape}".encode())
-        digest.update(array.tobytes())
-    with open(path, "wb") as stream:
-        np.savez(stream, checksum=np.array(digest.hexdigest()), **rest)
-
-
-def unseal_archive(path, **changes):
-    """Write an .npz again without its checksum, some arrays exchanged."""
-    with np.load(path) as archive:
-        rest = {key: array for key, array in archive.items() if key != "checksum"}
-    with open(path, "wb") as stream:
-        np.savez(stream, **(rest | changes))
+    """Write arrays as an .npz whose comment is the SHA-256 of all bytes before it."""
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    content = stream.getvalue()[:-2]  # without the length of the comment, which is 0
+    comment = hashlib.sha256(content).hexdigest().encode()
+    Path(path).write_bytes(content + len(comment).to_bytes(2, "little") + comment)

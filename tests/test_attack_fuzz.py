@@ -8,6 +8,7 @@ import pytest
 from attacks import fuzz, isolation, replies
 from attacks.clients import MODEL, N_CLIENTS, Node, app_of, record_of, update
 from attacks.isolation import Fault, settled
+from attacks.saved_files import MAKERS
 
 from fedavot.errors import FileFormatError
 from fedavot.flower import FedAVOT
@@ -22,16 +23,8 @@ def test_whatever_an_input_holds_it_is_read_or_refused(entry, tmp_path):
     judge = fuzz.ENTRIES[entry][0](tmp_path)
     outcomes = {n: settled(judge, SEED, n) for n in range(INPUTS.get(entry, OTHERWISE))}
     assert {n: it for n, it in outcomes.items() if isinstance(it, Fault)} == {}
-    assert len(set(outcomes.values())) > 1  # neither is everything refused, nor everything read
-
-
-def test_checkpoints_that_were_edited_and_sealed_again_are_refused_or_proper(tmp_path):
-    """Models of other shapes and types, and momenta and memories that cannot be."""
-    judge = fuzz.ENTRIES["folder"][0](tmp_path)
-    once = (1101, 1412, 2280, 2471, 2570, 3916, 5199, 5587, 5701, 9153, 9523, 10503)
-    outcomes = {number: settled(judge, 0, number) for number in once}
-    outcomes |= {number: settled(judge, 1, number) for number in (3373, 4910, 10417)}
-    assert {number: it for number, it in outcomes.items() if isinstance(it, Fault)} == {}
+    if entry not in MAKERS:  # neither is everything refused, nor everything read
+        assert len(set(outcomes.values())) > 1
 
 
 def train(make, lie):

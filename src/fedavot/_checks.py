@@ -6,9 +6,7 @@ offending entry. Nothing else in the library validates.
 
 import operator
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -36,7 +34,6 @@ def as_array(
     values: Any, *, otherwise: str, error: type[InputError], item: str = "entry"
 ) -> NDArray[Any]:
     """Return the values as an array, or raise an error with the text ``otherwise``."""
-    _refuse_masked(values, what=otherwise, item=item, error=error)
     try:
         return np.asarray(values)
     except ValueError as cause:
@@ -44,32 +41,22 @@ def as_array(
 
 
 def as_floats(
-    values: ArrayLike,
-    *,
-    what: str,
-    error: type[InputError],
-    item: str = "entry",
-    clients: Sequence[str] | None = None,
+    values: ArrayLike, *, what: str, error: type[InputError], item: str = "entry", **labels: Any
 ) -> Floats:
-    """Return the values as a one-dimensional float array, or raise an error that says why not."""
-    _refuse_masked(values, what=what, item=item, error=error)
-    if isinstance(values, np.ndarray) and values.dtype.kind == "c":
-        raise error(f"{what} must be a sequence of real numbers, found {values.dtype}")
+    """Return the values as a one-dimensional float array, or raise an error that says why not.
+
+    Entries are called ``item`` and their index, or by their name if ``clients`` has names.
+    """
     if isinstance(values, Mapping):
         raise error(f"{what} must be a sequence of numbers in order, found a mapping")
-    no_number = _first_text_or_none(values)
-    if no_number is not None:
-        found = f"{item} {_label(no_number[0], clients)} is {shown(no_number[1])}"
-        raise error(f"{what} must be a sequence of numbers: {found}")
     try:
-        array = np.asarray(values, dtype=np.float64)
-    except OverflowError:
-        place, number = _first_overflow(values)
-        raise error(
-            f"{what}: {item} {_label(place, clients)} is {shown(number)}, which is beyond double "
-            "precision; give smaller numbers"
-        ) from None
-    except (TypeError, ValueError) as cause:
+        array = np.asarray(values)
+        if array.dtype.kind in "SUcO":  # NumPy would read "0.5" as a number, and None as NaN
+            for at, one in enumerate(np.asarray(values, dtype=object).ravel()):
+                if isinstance(one, str | bytes | complex | np.complexfloating | None):
+                    raise TypeError(f"{item} {_label(at, **labels)} is {shown(one)}")
+        array = array.astype(np.float64, copy=False)
+    except (OverflowError, TypeError, ValueError) as cause:
         raise error(f"{what} must be a sequence of numbers: {cause}") from None
     if array.ndim != 1:
         raise error(f"{what} must have one dimension, found shape {array.shape}")
@@ -77,51 +64,37 @@ def as_floats(
 
 
 def as_non_negative(
-    values: ArrayLike,
-    *,
-    what: str,
-    item: str,
-    error: type[InputError],
-    clients: Sequence[str] | None = None,
+    values: ArrayLike, *, what: str, item: str, error: type[InputError], **labels: Any
 ) -> Floats:
     """Return finite values of at least 0, as a one-dimensional array."""
-    array = as_floats(values, what=what, error=error, item=item, clients=clients)
-    bad = np.flatnonzero(~((array >= 0) & np.isfinite(array)))
-    if bad.size:
-        raise error(
-            f"{what} of {item} {_label(bad[0], clients)} is {array[bad[0]]}; it must be finite and "
-            "at least 0"
-        )
+    array = as_floats(values, what=what, error=error, item=item, **labels)
+    for at in np.flatnonzero(~((array >= 0) & np.isfinite(array)))[:1]:
+        where = f"{what} of {item} {_label(at, **labels)}"
+        raise error(f"{where} is {array[at]}; it must be finite and at least 0")
     return array
 
 
 def as_distribution(
-    values: ArrayLike,
-    *,
-    what: str,
-    item: str,
-    error: type[InputError],
-    clients: Sequence[str] | None = None,
+    values: ArrayLike, *, what: str, item: str, error: type[InputError], **labels: Any
 ) -> Floats:
     """Return non-negative values that sum to one, divided by their sum to remove rounding."""
-    array = as_non_negative(values, what=what, item=item, error=error, clients=clients)
+    array = as_non_negative(values, what=what, item=item, error=error, **labels)
     # Numbers above one cannot be shares of one; naming them also keeps the sum from overflowing.
-    over = np.flatnonzero(array > 1.0 + SUM_SLACK)
-    if over.size:
+    for at in np.flatnonzero(array > 1.0 + SUM_SLACK)[:1]:
         raise error(
-            f"{what} of {item} {_label(over[0], clients)} is {array[over[0]]}, more than 1; "
-            "to use shares of the total, divide all by their sum"
+            f"{what} of {item} {_label(at, **labels)} is {array[at]}, more than 1; to use shares "
+            "of the total, divide all by their sum"
         )
     total = float(array.sum())
     if total == 0.0:
-        found = f"is 0 for all of {array.size}" if array.size else "has no"
-        raise error(f"{what} {found} entries; at least one must be above 0")
+        counted = f"is 0 for all of {array.size}" if array.size else "has no"
+        raise error(f"{what} {counted} entries; at least one must be above 0")
     if not abs(total - 1.0) <= SUM_SLACK:
         raise error(f"{what} sums to {total!r}, not 1; to use shares, divide it by its sum")
     return array / total
 
 
-def _label(place: int, clients: Sequence[str] | None) -> str:
+def _label(place: int, clients: Sequence[str] | None = None) -> str:
     return str(place) if clients is None or place >= len(clients) else repr(clients[place])
 
 
@@ -169,32 +142,22 @@ def as_seed(value: Any, *, what: str = "seed", high: int = LARGEST_SEED) -> int:
 
 def as_amount(value: Any, *, what: str, positive: bool = False) -> float:
     """Return a finite float that is at least 0, or above 0 if ``positive``."""
-    _refuse_masked(value, what=what, item="entry", error=OptionError)
     try:
-        number = as_double(value)
-    except (TypeError, ValueError):
+        number = float(value)
+    except (OverflowError, TypeError, ValueError):
         raise OptionError(f"{what} must be a number, found {shown(value)}") from None
     if not (0.0 <= number < np.inf) or (positive and number == 0.0):
-        found = shown(value) if isinstance(value, int) and np.isinf(number) else str(number)
-        raise OptionError(
-            f"{what} is {found}; it must be finite and {'above' if positive else 'at least'} 0"
-        )
+        least = "above" if positive else "at least"
+        raise OptionError(f"{what} is {number}; it must be finite and {least} 0")
     return number
-
-
-def as_double(value: Any) -> float:
-    """Return a number in double precision; integers beyond its range become infinite."""
-    try:
-        return float(value)
-    except OverflowError:
-        return float(np.copysign(np.inf, 1 if value > 0 else -1))
 
 
 def one_of(value: Any, accepted: Sequence[str], *, what: str) -> str:
     """Return a word from a closed list."""
     if not isinstance(value, str) or value not in accepted:
-        names = ", ".join(repr(word) for word in accepted)
-        raise OptionError(f"{what} is {shown(value)}; it must be one of {names}")
+        raise OptionError(
+            f"{what} is {shown(value)}; it must be one of {', '.join(map(repr, accepted))}"
+        )
     return str(value)
 
 
@@ -220,64 +183,17 @@ def quoted(name: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as text for a message, cut where it is long.
-
-    Python refuses to print integers of more than 4,300 digits, so these are described.
-    """
-    if isinstance(value, int) and value.bit_length() > 256:
-        sign = "a negative" if value < 0 else "an"
-        return f"{sign} integer of about {int((value.bit_length() - 1) * 0.30103) + 1:,} digits"
+    """Return a value as text for a message, in one line and cut where it is long."""
     try:
-        text = repr(value).replace("\n", " ")  # arrays have line ends
-    except ValueError:
-        return f"a {type(value).__name__} with an integer of thousands of digits"
+        text = repr(value).replace("\n", " ")
+    except ValueError:  # Python writes no integers of more than 4,300 digits
+        text = f"{type(value).__name__} of thousands of digits"
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def odd_one(indices: NDArray[Any]) -> str:
     """Return the first entry of an array that is no client index, for a message."""
-    for entry in indices.ravel().tolist():
-        if not isinstance(entry, int) or isinstance(entry, bool) or abs(entry) > LARGEST_SIZE:
-            return shown(entry)
-    return shown(indices)
-
-
-def _refuse_masked(values: Any, *, what: str, item: str, error: type[InputError]) -> None:
-    """Refuse masked entries, of which NumPy would use the numbers under the mask."""
-    masked = sys.modules.get("numpy.ma")  # there are no masked arrays before it is loaded
-    if masked is None:
-        return
-    if isinstance(values, list | tuple):
-        kinds = set(map(type, values))
-        if kinds != {int} and any(issubclass(kind, masked.MaskedArray) for kind in kinds):
-            for place, value in enumerate(values):
-                _refuse_masked(value, what=f"{what}, {item} {place}", item="entry", error=error)
-    elif masked.is_masked(values):
-        first = np.argwhere(masked.getmaskarray(values))[0]
-        where = f"{item} {first[0]} has" if first.size else "it has"
-        raise error(f"{what}: {where} masked entries; fill them in, or leave them out")
-
-
-def _first_text_or_none(values: Any) -> tuple[int, Any] | None:
-    """Return the first text or None in a sequence: NumPy reads "0.5" as a number, None as NaN."""
-    if isinstance(values, np.ndarray) and values.dtype.kind == "O":
-        values = values.ravel().tolist()
-    if not isinstance(values, list | tuple):
-        return None
-    if not any(issubclass(kind, str | NoneType) for kind in set(map(type, values))):
-        return None
-    return next((at, one) for at, one in enumerate(values) if one is None or isinstance(one, str))
-
-
-def _first_overflow(values: Any) -> tuple[int, Any]:
-    """Return the position of the first number beyond double precision, and the number."""
-    entries = np.asarray(values, dtype=object).ravel().tolist()
-    for place, entry in enumerate(entries):
-        try:
-            float(entry)
-        except OverflowError:
-            return place, entry
-    return 0, entries
+    return shown(next((one for one in indices.ravel().tolist() if type(one) is not int), indices))
 
 
 def refuse_if_too_large(n_bytes: float, *, what: str, remedy: str) -> None:

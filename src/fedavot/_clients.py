@@ -7,9 +7,8 @@ goes back to the caller (messages, reprs, saved files) has the names again.
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from contextlib import suppress
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -51,65 +50,79 @@ class Clients:
 
         Unknown names, and names mixed with indices, are refused.
         """
-        if isinstance(clients, str):
-            raise CohortError(f"{what} must be a sequence of clients, found the text {clients!r}")
-        if isinstance(clients, np.ndarray):
-            if clients.dtype.kind not in "UTO":
-                return clients
-            clients = clients.tolist()
-        given = clients if isinstance(clients, list | tuple) else _as_list(clients, what=what)
-        kinds = set(map(type, given))
-        if kinds == {int}:
-            # Numbers beyond 64 bits are left to the check of all indices.
-            with suppress(OverflowError):
-                return np.array(given, dtype=np.int64)
+        if isinstance(clients, np.ndarray) and clients.dtype.kind not in "UTO":
+            return clients
+        members = _as_list(clients, what=what)
+        kinds = set(map(type, members))
         if not any(issubclass(kind, str) for kind in kinds):
-            return given
-        index = next((client for client in given if not isinstance(client, str)), None)
-        if index is not None:
-            name = next(client for client in given if isinstance(client, str))
+            return members
+        name = next(client for client in members if isinstance(client, str))
+        if not all(issubclass(kind, str) for kind in kinds):
+            index = next(client for client in members if not isinstance(client, str))
             raise CohortError(
                 f"{what} mixes names and indices, such as {name!r} and {shown(index)}; use one"
             )
         if self.names is None:
             raise CohortError(
-                f"{what} has the client {given[0]!r}, but the clients have no names here; pass "
+                f"{what} has the client {name!r}, but the clients have no names here; pass "
                 "clients=[...] where they are described, or use indices"
             )
-        found = [self.by_name.get(name) for name in given]
-        if None in found:
-            unknown = self.nearest(given[found.index(None)])
-            raise CohortError(f"{what} has an unknown client, {unknown}")
-        return np.array(found, dtype=np.int64)
+        unknown = next((name for name in members if name not in self.by_name), None)
+        if unknown is not None:
+            raise CohortError(f"{what} has an unknown client, {self.nearest(unknown)}")
+        return np.array([self.by_name[name] for name in members], dtype=np.int64)
 
     def cohort(self, cohort: Members) -> Integers:
         """Return a cohort's members in the order given, as distinct indices."""
         if not isinstance(cohort, np.ndarray) and isinstance(cohort, Set | Mapping):
             raise CohortError(f"a cohort must have an order, found {shown(cohort)}; give a list")
-        given = self._integers_in(cohort, what="a cohort")
-        members = given.astype(np.int64, copy=False)
+        members = self._integers(cohort, what="a cohort")
         if members.ndim != 1:
             raise CohortError(
                 f"a cohort must be a flat sequence of clients, found shape {members.shape}"
             )
         if not members.size:
             raise CohortError("the cohort is empty; a round without replies has no weights")
-        # Sorted, the first, the last and the neighbours tell all: a few fast calls per cohort.
+        # Sorted, the first, the last and the neighbours decide: a few fast calls per cohort.
         ordered = members.copy()
         ordered.sort()
-        if ordered[0] < 0 or ordered[-1] >= self.count:
-            self._refuse_unknown(given, what="a cohort")
+        self._refuse_unknown(ordered[0], ordered[-1], what="a cohort")
         repeated = ordered[1:] == ordered[:-1]
         if np.count_nonzero(repeated):
             client = self.label(ordered[repeated.argmax()])
             raise CohortError(f"the cohort has client {client} more than once")
-        return members
+        return members.astype(np.int64, copy=False)
 
     def mask(self, clients: Members) -> NDArray[np.bool_]:
         """Return a set of clients as a boolean array, shape (count,); repeats do no harm."""
-        mask = np.zeros(self.count, dtype=bool)
-        mask[self._indices_in(clients, what="the set")] = True
+        members, mask = self._integers(clients, what="the set"), np.zeros(self.count, dtype=bool)
+        if members.size:
+            self._refuse_unknown(members.min(), members.max(), what="the set")
+            mask[members] = True
         return mask
+
+    def _refuse_unknown(self, lowest: Any, highest: Any, *, what: str) -> None:
+        if lowest < 0 or highest >= self.count:
+            raise CohortError(
+                f"{what} has client {lowest if lowest < 0 else highest}, but clients run from 0 to "
+                f"{self.count - 1}"
+            )
+
+    def _integers(self, clients: Members, *, what: str) -> NDArray[Any]:
+        """Return clients by index or by name as an array of integers, of any shape."""
+        if isinstance(clients, np.ndarray) and clients.dtype.kind in "iu":
+            return clients
+        members = as_array(
+            self.indices(clients, what=what),
+            otherwise=f"{what} must be a flat sequence of clients",
+            error=CohortError,
+        )
+        if members.size and members.dtype.kind not in "iu":
+            raise CohortError(
+                f"{what} must hold client names or integer indices, found {members.dtype}: "
+                f"{odd_one(members)}"
+            )
+        return members
 
     def joined(self, count: int, names: Sequence[str] | None) -> "Clients":
         """Return these clients followed by ``count`` new ones."""
@@ -136,69 +149,36 @@ class Clients:
             return f"{name!r}; did you mean {close[0]!r}?"
         return f"{shown(name)}; the clients are {enumerated(map(quoted, names))}"
 
-    def _indices_in(self, clients: Members, *, what: str) -> Integers:
-        """Return clients by index or by name as an array of known indices, of any shape."""
-        members = self._integers_in(clients, what=what)
-        indices = members.astype(np.int64)
-        # Read as unsigned, negative numbers are beyond every count.
-        if indices.size and indices.view(np.uint64).max() >= self.count:
-            self._refuse_unknown(members, what=what)
-        return indices
-
-    def _integers_in(self, clients: Members, *, what: str) -> NDArray[Any]:
-        """Return clients by index or by name as an array of integers, known or not."""
-        if type(clients) is np.ndarray and clients.dtype.kind in "iu":
-            return clients
-        members = as_array(
-            self.indices(clients, what=what),
-            otherwise=f"{what} must be a flat sequence of clients",
-            error=CohortError,
-        )
-        if members.size and members.dtype.kind not in "iu":
-            raise CohortError(
-                f"{what} must hold client names or integer indices, found {members.dtype}: "
-                f"{odd_one(members)}"
-            )
-        return members
-
-    def _refuse_unknown(self, members: NDArray[Any], *, what: str) -> NoReturn:
-        unknown = members[(members < 0) | (members >= self.count)]
-        raise CohortError(
-            f"{what} has client {unknown[0]}, but clients run from 0 to {self.count - 1}"
-        )
-
 
 def as_names(
     names: Iterable[str], count: int | None, *, error: type[InputError] = OptionError
 ) -> tuple[str, ...]:
     """Return one distinct name per client, or raise an error; None for any number of clients."""
-    if isinstance(names, str):
-        raise error(f"clients must be a sequence of names, found the text {shown(names)}")
-    found = tuple(_as_list(names, what="clients", error=error))
-    wrong = next((name for name in found if not isinstance(name, str) or not name), None)
-    if wrong is not None:
-        raise error(f"clients must be names, as non-empty text; found {shown(wrong)}")
-    if count is not None and len(found) != count:
-        raise error(f"clients has {len(found)} names for {count} clients; name each once")
-    repeated = [name for name, times in Counter(found).items() if times > 1]
-    if repeated:
-        raise error(f"clients has the name {repeated[0]!r} more than once")
-    return tuple(map(str, found))
+    listed = tuple(_as_list(names, what="clients", error=error))
+    for name in listed:
+        if not isinstance(name, str) or not name:
+            raise error(f"clients must be names, as non-empty text; found {shown(name)}")
+    if count is not None and len(listed) != count:
+        raise error(f"clients has {len(listed)} names for {count} clients; name each once")
+    if len(set(listed)) < len(listed):
+        repeated = max(listed, key=Counter(listed).__getitem__)
+        raise error(f"clients has the name {repeated!r} more than once")
+    return tuple(map(str, listed))
 
 
 def agreed_names(
-    count: int, *given: Sequence[str] | None, what: str = "the law"
+    count: int, *sources: Sequence[str] | None, what: str = "the law"
 ) -> tuple[str, ...] | None:
     """Return the names on which all sources that have names agree, or None if none has."""
-    known = [as_names(names, count) for names in given if names is not None]
-    for names in known[1:]:
-        place = next((i for i in range(count) if names[i] != known[0][i]), None)
-        if place is not None:
-            raise OptionError(
-                f"client {place} is {known[0][place]!r} in clients and {names[place]!r} in {what}; "
-                "give the same names in the same order"
-            )
-    return known[0] if known else None
+    agreed, *others = [as_names(names, count) for names in sources if names is not None] or [()]
+    for names in others:
+        for place, (one, other) in enumerate(zip(agreed, names, strict=True)):
+            if one != other:
+                raise OptionError(
+                    f"client {place} is {one!r} in clients and {other!r} in {what}; give the same "
+                    "names in the same order"
+                )
+    return agreed or None
 
 
 def in_client_order(
@@ -230,7 +210,10 @@ def in_client_order(
 
 
 def _as_list(clients: Any, *, what: str, error: type[InputError] = CohortError) -> list[Any]:
+    listed = clients.tolist() if isinstance(clients, np.ndarray) else clients
+    if isinstance(listed, str):
+        raise error(f"{what} must be a sequence of clients, found the text {listed!r}")
     try:
-        return list(clients)
+        return list(listed)
     except TypeError:
         raise error(f"{what} must be a sequence of clients, found {shown(clients)}") from None

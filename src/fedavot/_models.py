@@ -1,20 +1,21 @@
 """Models of any kind as named arrays, and back: mappings, sequences, single arrays, JAX pytrees.
 
 The arrays may be NumPy's, PyTorch's or JAX's; neither PyTorch nor JAX is imported unless the caller
-has. An entry is named by its path, with dots in between: "layer.weight", or "0" in a list.
+has. An entry is named by its path, with dots in between: "layer.weight", or "0" in a list. Models
+that are aggregated must have the same entries, of their own, and finite.
 """
 
 import copy
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedavot._checks import shown
+from fedavot._checks import Floats, quoted, shown
 from fedavot.errors import ModelError
 
 Build = Callable[[Iterator[Any]], Any]
@@ -62,6 +63,75 @@ def is_float(leaf: Any) -> bool:
     """Return whether a leaf is of a floating-point type."""
     kind = getattr(leaf, "dtype", type(leaf))
     return "float" in getattr(kind, "name", str(kind))
+
+
+def as_models(model: Any, ends: Mapping[Any, Any], *, noun: str) -> dict[str, Model]:
+    """Return the server's model and the clients' models or updates, which are alike in form.
+
+    They are keyed by who they are of, for messages; ``noun`` is what clients sent.
+    """
+    base = as_model(model, what="the model")
+    models, owners = {"the model": base}, dict[frozenset[int], str]()
+    for name, value in ends.items():
+        who = f"the {noun} of client {quoted(name)}"
+        leaves = as_model(value, what=who).leaves
+        for key in [*base.leaves, *leaves]:
+            if (key in base.leaves) != (key in leaves):
+                number = "no" if key in base.leaves else "an"
+                raise ModelError(f"{who} has {number} entry {key!r}, unlike the server's model")
+        for key, leaf in base.leaves.items():
+            shape, expected = shape_of(leaves[key]), shape_of(leaf)
+            if shape != expected:
+                raise ModelError(f"{who} has shape {shape} at {key!r}; the server's has {expected}")
+            if is_float(leaves[key]) and not is_float(leaf):
+                raise ModelError(
+                    f"{who} has floats at {key!r}; the server's model must have them too"
+                )
+        models[who] = Model(leaves, base.build)
+    for who, each in models.items():  # models of the same tensors: training one changed the other
+        floats = [leaf for leaf in each.leaves.values() if is_float(leaf)]
+        places = frozenset(leaf.data_ptr() for leaf in floats if hasattr(leaf, "data_ptr"))
+        if places and places in owners:
+            raise ModelError(
+                f"{who} and {owners[places]} are the same tensors, so that training one changes "
+                "both; pass copies, as from copy.deepcopy(net.state_dict())"
+            )
+        owners[places] = who
+    return models
+
+
+def is_finite(array: NDArray[Any], kind: np.dtype[Any]) -> bool:
+    """Return whether all entries are finite in a type; their sum, if finite, shows it faster."""
+    array = array.astype(kind, copy=False) if kind.kind == "f" else array
+    return bool(np.isfinite(array.sum())) or bool(np.isfinite(array).all())
+
+
+def refuse_not_finite(key: str, models: Mapping[str, Model]) -> NoReturn:
+    """Say which model or update has an entry that is not finite."""
+    for who, model in models.items():
+        if not np.isfinite(as_numpy(model.leaves[key])).all():
+            remedy = "leave this client out"
+            if who == "the model":
+                remedy = "go back to an earlier one, or leave out constants such as masks"
+            raise ModelError(f"{who} is not finite at {key!r}; {remedy}")
+    who = max(list(models)[1:], key=lambda who: np.abs(as_numpy(models[who].leaves[key])).max())
+    raise ModelError(f"{who} is too large at {key!r} for the model's type; leave this client out")
+
+
+def moved(
+    first: NDArray[Any], others: Sequence[NDArray[Any]], weights: Floats, are_models: bool
+) -> NDArray[Any]:
+    """Return the model moved by the weighted updates; integers are rounded."""
+    kind = np.result_type(np.float32 if first.dtype.kind == "f" else np.float64, first.dtype)
+    result = first.astype(kind) * kind.type(1.0 - weights.sum() if are_models else 1.0)
+    for weight, other in zip(weights.tolist(), others, strict=True):
+        result += np.multiply(other, weight, dtype=kind)
+    if first.dtype.kind == "f":
+        return np.asarray(result)
+    alike = np.all([other == (first if are_models else 0) for other in others], axis=0)
+    if first.dtype.kind != "b":
+        result = np.clip(result, np.iinfo(first.dtype).min, np.iinfo(first.dtype).max)
+    return np.where(alike, first, np.rint(result).astype(first.dtype))
 
 
 def _walk(part: Any, name: str, leaves: dict[str, Any], what: str) -> Build:

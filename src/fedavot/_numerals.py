@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedavot._checks import as_double, shown
+from fedavot._checks import shown
 from fedavot.errors import ImportanceError
 
 _MARKS = str.maketrans("\u00a0\u2009\u202f\u2019", "   '")
@@ -23,23 +23,21 @@ class _Way(NamedTuple):
     decimal: str
     thousands: str
     percent: bool
-    pattern: re.Pattern[str]
 
-    def number(self, text: str) -> float:
+    def number(self, text: str) -> float | None:
+        """Return the number that a text is in this way, or None."""
+        point, mark = re.escape(self.decimal), re.escape(self.thousands)
+        grouped = rf"[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})+(?:{point}[0-9]*)?"
+        simple = rf"(?:[0-9]+(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?"
+        end = " *%" if self.percent else ""
+        if not re.fullmatch(f"[+-]?(?:{grouped}|{simple}){end}", text):
+            return None
         digits = text.rstrip("% ").replace(self.thousands, "").replace(self.decimal, ".")
         return float(digits) / (100.0 if self.percent else 1.0)
 
 
-def _way(decimal: str, thousands: str, percent: bool) -> _Way:
-    point = re.escape(decimal)
-    grouped = rf"[1-9][0-9]{{0,2}}(?:{re.escape(thousands)}[0-9]{{3}})+(?:{point}[0-9]*)?"
-    simple = rf"(?:[0-9]+(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?"
-    end = " *%" if percent else ""
-    return _Way(decimal, thousands, percent, re.compile(f"[+-]?(?:{grouped}|{simple}){end}"))
-
-
 _WAYS = [
-    _way(decimal, thousands, percent)
+    _Way(decimal, thousands, percent)
     for decimal, marks in ((".", ", '_"), (",", ". '_"))
     for thousands in marks
     for percent in (False, True)
@@ -66,33 +64,36 @@ def amounts(values: Sequence[Any], what: Callable[[int], str]) -> list[float]:
         numbers = _in_one_way(texts, what)
     for at, number in enumerate(numbers):
         if not 0 <= number < np.inf:
-            raise _refusal(values[at], what(at))
+            raise ImportanceError(
+                f"{what(at)} is {shown(values[at])}; it must be a finite number, at least 0"
+            )
     return numbers
 
 
 def _plain(value: Any) -> float:
     try:
-        return np.nan if isinstance(value, bool) else as_double(value)
+        return np.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         return np.nan
 
 
 def _in_one_way(texts: list[str], what: Callable[[int], str]) -> list[float]:
+    """Return the numbers of texts that are written in one way; NaN if one is no number."""
     ways = _WAYS
     for at, text in enumerate(texts):
-        ways = [way for way in ways if way.pattern.fullmatch(text)]
+        fitting = [way for way in _WAYS if way.number(text) is not None]
+        if not fitting:
+            return [np.nan if place == at else 0.0 for place in range(len(texts))]
+        ways = [way for way in ways if way in fitting]
         if not ways:
-            fitting = [way for way in _WAYS if way.pattern.fullmatch(text)]
-            if not fitting:
-                raise _refusal(text, what(at))
-            others = (t for t in texts[:at] if not any(w.pattern.fullmatch(t) for w in fitting))
+            unlike = (t for t in texts[:at] if all(way.number(t) is None for way in fitting))
+            other = next(unlike, texts[at - 1])
             raise ImportanceError(
                 f"{what(at)} is {shown(text)}, and numbers before it are written in another way, "
-                f"as in {shown(next(others, texts[at - 1]))}; write all of them in one way"
+                f"as in {shown(other)}; write all of them in one way"
             )
-    readings = {tuple(map(way.number, texts)): way for way in ways}
+    first, *rest = {tuple(way.number(text) or 0.0 for text in texts): None for way in ways}
     # Points are decimal wherever they can be, as in columns of numbers alone.
-    first, *rest = readings
     if rest and any("," in text for text in texts):
         at = next(at for at in range(len(texts)) if first[at] != rest[0][at])
         either = " or ".join(f"{reading[at]:.15g}" for reading in (first, rest[0]))
@@ -102,7 +103,3 @@ def _in_one_way(texts: list[str], what: Callable[[int], str]) -> list[float]:
             "points, and without separators of thousands"
         )
     return list(first)
-
-
-def _refusal(value: object, what: str) -> ImportanceError:
-    return ImportanceError(f"{what} is {shown(value)}; it must be a finite number, at least 0")

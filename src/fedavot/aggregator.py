@@ -14,13 +14,23 @@ import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import numpy as np
 
 from fedavot._checks import Floats, Integers, as_amount, enumerated, quoted, shown
-from fedavot._files import ARCHIVE_FAILURES, PathLike, read_archive, write_archive
-from fedavot._models import Model, as_model, as_numpy, is_float, shape_of
+from fedavot._files import PathLike, read_archive, write_archive
+from fedavot._models import (
+    Model,
+    as_model,
+    as_models,
+    as_numpy,
+    is_finite,
+    is_float,
+    moved,
+    refuse_not_finite,
+    shape_of,
+)
 from fedavot._simplex import total_variation
 from fedavot.errors import (
     CohortError,
@@ -32,7 +42,7 @@ from fedavot.errors import (
 from fedavot.online import OnlineAligner
 from fedavot.rules._history import History
 from fedavot.rules._rows import Rows, RowsInMemory, RowsOnDisk
-from fedavot.rules._server import Array, Round, ServerMemory
+from fedavot.rules._server import Round, ServerMemory
 from fedavot.rules.steady import constants_of, learner
 
 FORMAT, VERSION = "fedavot-aggregator", 1
@@ -41,6 +51,7 @@ AVERAGED = ("running_mean", "running_var", "moving_mean", "moving_variance")
 SHRINKING = 0.8
 """Updates shrink if the mean square of cohorts' means falls below this part of their memories'."""
 Amounts = Mapping[Any, float]
+Steps = float | Amounts | None
 
 
 @dataclass(frozen=True)
@@ -128,6 +139,8 @@ class Aggregator:
         if isinstance(averaged, str) or not isinstance(averaged, Collection):
             raise OptionError(f"averaged is {shown(averaged)}; give a list of endings of names")
         self._averaged = tuple(averaged)
+        self._options = {"correction": float(correction), "averaged": self._averaged}
+        self._options["trust"] = None if trust is None else float(trust)
         self._index = {name: place for place, name in enumerate(amounts)}
         self._amounts = np.array(list(amounts.values()))
         self._aligner = learner(self._shares)
@@ -158,7 +171,7 @@ class Aggregator:
         model: Any,
         trained: Mapping[Any, Any],
         *,
-        steps: float | Amounts | None = None,
+        steps: Steps = None,
         lr: float | None = None,
     ) -> Any:
         """Return the next model, of the kind, types and devices of this one.
@@ -182,7 +195,7 @@ class Aggregator:
         model: Any,
         updates: Mapping[Any, Any],
         *,
-        steps: float | Amounts | None = None,
+        steps: Steps = None,
         lr: float | None = None,
     ) -> Any:
         """Return the next model from the clients' updates, trained model minus start.
@@ -209,7 +222,8 @@ class Aggregator:
             )
         if model is None and self._model is None:
             raise OptionError("after load, pass the model too: correction(name, model)")
-        like = self._as_model(self._model if model is None else model, what="the model")
+        like = as_model(self._model if model is None else model, what="the model")
+        self._refuse_other_layout(like)
         self._corrects.add(client)
         arrays, at = {key: np.zeros(shape_of(leaf)) for key, leaf in like.leaves.items()}, 0
         for key in self._layout:
@@ -237,16 +251,16 @@ class Aggregator:
 
     def leave(self, name: Any) -> None:
         """Take out a client, with its memory."""
-        client = self._index_of(name)
+        self._index_of(name)
         if self._members.size == 1:
             raise ImportanceError(f"client {quoted(name)} is the last one; another must stay")
-        self._set(np.where(np.arange(self._amounts.size) == client, 0.0, self._amounts))
+        self._reweigh({name: 0.0})
 
     def report(self) -> Report:
         """Return what has been done so far."""
         names = list(self._index)
         members, rounds = self._members, self._aligner.rounds
-        shares, given = self._shares, self._given / max(rounds, 1)
+        shares, means = self._shares, self._given / max(rounds, 1)
         history = None if self._memory is None else self._memory.history
         seen = np.zeros(len(names)) if history is None else history.seen
         advice = []
@@ -260,29 +274,24 @@ class Aggregator:
         return Report(
             rounds=rounds,
             wanted={names[i]: float(shares[i]) for i in members},
-            given={names[i]: float(given[i]) for i in members},
-            gap=float(total_variation(shares, given)) if rounds else 0.0,
+            given={names[i]: float(means[i]) for i in members},
+            gap=float(total_variation(shares, means)) if rounds else 0.0,
             effective_cohort_size=rounds / self._squares if rounds else 0.0,
             trust=self.trust,
             tilt=1.0 if self._memory is None else self._memory.tilt(),
             expired=tuple(names[i] for i in members if seen[i] < 0),
-            never=tuple(names[i] for i in members if not given[i]),
+            never=tuple(names[i] for i in members if not means[i]),
             advice=tuple(advice),
         )
 
     def save(self, path: PathLike) -> None:
         """Write the whole state, or nothing; with memory in a folder, its rows stay there."""
         memory = self._memory
-        rows = None if memory is None else memory.rows
         header: dict[str, Any] = {
             "format": FORMAT,
             "version": VERSION,
             "names": list(self._index),
-            "constants": {
-                key: value for key, value in self._constants.items() if not np.isnan(value)
-            },
-            "memory": self._where,
-            "averaged": self._averaged,
+            "options": {"memory": self._where, **self._options},
             "layout": self._layout,
             "weights": list(self._weights.items()),
             "squares": self._squares,
@@ -292,6 +301,7 @@ class Aggregator:
         aligner = self._aligner.state_dict(arrays=True)
         arrays = {f"aligner.{key}": value for key, value in aligner.items()}
         arrays |= {"amounts": self._amounts, "given": self._given}
+        rows = None if memory is None else memory.rows
         if memory is not None:
             header |= {"kind": memory.rows.dtype.name, "size": memory.rows.size}
             arrays |= {f"history.{key}": value for key, value in memory.history._asdict().items()}
@@ -309,32 +319,18 @@ class Aggregator:
 
         ``memory`` is the folder of the memory, if it has moved.
         """
-        try:
-            arrays = read_archive(path)[0]
-            header = json.loads(str(arrays.pop("header")))
-            if header["format"] != FORMAT:
-                raise ValueError(f"it holds {header['format']!r}")
-        except FileNotFoundError:
-            raise
-        except ARCHIVE_FAILURES as cause:
+        arrays = read_archive(path)
+        header = json.loads(str(arrays.pop("header", "{}")))
+        if (header.get("format"), header.get("version")) != (FORMAT, VERSION):
             raise FileFormatError(
-                f"{os.fspath(path)} was not written by Aggregator.save, or is damaged: {cause}"
-            ) from None
-        if header["version"] > VERSION:
-            raise FileFormatError(
-                f"{os.fspath(path)} is of version {header['version']}, and this library reads up "
-                f"to {VERSION}; upgrade fedavot"
+                f"{os.fspath(path)} holds {header.get('format')!r} of version "
+                f"{header.get('version')!r}; this library reads {FORMAT!r} of version {VERSION}"
             )
-        if memory is not None and bool in (type(memory), type(header["memory"])):
+        options = header["options"]
+        if memory is not None and bool in (type(memory), type(options["memory"])):
             raise OptionError("memory= is for a folder that has moved; leave it out")
-        names = header["names"]
-        loaded = cls(
-            dict.fromkeys(names, 1.0),
-            correction=header["constants"]["correction"],
-            trust=header["constants"].get("trust"),
-            memory=header["memory"] if memory is None else memory,
-            averaged=header["averaged"],
-        )
+        options["memory"] = options["memory"] if memory is None else memory
+        loaded = cls(dict.fromkeys(header["names"], 1.0), **options)
         loaded._restore(header, arrays)
         return loaded
 
@@ -378,71 +374,49 @@ class Aggregator:
     def _index_of(self, name: Any) -> int:
         client = self._index.get(name, -1) if isinstance(name, str | int | np.integer) else -1
         if client < 0 or self._amounts[client] == 0:
-            known = enumerated(quoted(name) for name, i in self._index.items() if self._amounts[i])
+            names = enumerated(quoted(name) for name, i in self._index.items() if self._amounts[i])
             raise CohortError(
-                f"there is no client {shown(name)}; the clients are {known}; add it with join"
+                f"there is no client {shown(name)}; the clients are {names}; add it with join"
             )
         return client
 
     def _reweigh(self, amounts: dict[Any, float]) -> None:
+        """Use new amounts, also for clients that are new."""
         new = [name for name in amounts if name not in self._index]
-        after = np.append(self._amounts, np.zeros(len(new)))
         index = self._index | {name: self._amounts.size + k for k, name in enumerate(new)}
-        for name, amount in amounts.items():
-            after[index[name]] = amount
-        self._set(after)
-        self._index = index
-
-    def _set(self, amounts: Floats) -> None:
-        """Use new amounts, also for clients that are new at the end."""
-        more, shares = amounts.size - self._amounts.size, amounts / amounts.sum()
+        after = np.pad(self._amounts, (0, len(new)))
+        after[[index[name] for name in amounts]] = list(amounts.values())
+        shares = after / after.sum()
         if self._memory is not None:
             self._memory.reweigh(shares)
-        if more:
-            self._aligner.join(np.zeros(more))
+        if new:
+            self._aligner.join(np.zeros(len(new)))
         self._aligner.reweigh(shares)
-        self._amounts = amounts
-        self._given = np.pad(self._given, (0, more))
+        self._amounts, self._index = after, index
+        self._given = np.pad(self._given, (0, len(new)))
 
-    def _as_model(self, value: Any, *, what: str) -> Model:
-        """Return a model with the entries that are remembered."""
-        model = as_model(value, what=what)
+    def _refuse_other_layout(self, model: Model) -> None:
+        """Refuse a model without the entries that are remembered."""
         for key, shape in self._layout.items():
-            found = shape_of(model.leaves[key]) if key in model.leaves else "nothing"
-            if found != shape:
+            actual = shape_of(model.leaves[key]) if key in model.leaves else "nothing"
+            if actual != shape:
                 raise ModelError(
-                    f"{what} has {found} at {key!r}, where models so far had an array of shape "
+                    f"the model has {actual} at {key!r}, where models so far had an array of shape "
                     f"{shape}; give another model an Aggregator of its own"
                 )
-        return model
-
-    def _as_models(self, model: Any, updates: Any, are_models: bool) -> dict[str, Model]:
-        """Return the server's model and the clients' models or updates, checked."""
-        if not isinstance(updates, Mapping):
-            what = "trained" if are_models else "updates"
-            raise ModelError(f"{what} is {shown(updates)}; give a mapping from client to model")
-        models = {"the model": self._as_model(model, what="the model")}
-        for name in updates:
-            self._index_of(name)
-        for name, value in updates.items():
-            who = f"the {'model' if are_models else 'update'} of client {quoted(name)}"
-            models[who] = as_model(value, what=who)
-            _refuse_unlike(models["the model"], models[who], who)
-        _refuse_shared(models)
-        if not self._layout:  # what has to be left out must not become part of the layout
-            for key in models["the model"].leaves:
-                if not all(np.isfinite(as_numpy(m.leaves[key])).all() for m in models.values()):
-                    _refuse_not_finite(key, models)
-        return models
 
     @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
     def _round(self, model: Any, updates: Any, steps: Any, lr: Any, *, are_models: bool) -> Any:
         """Check everything, then aggregate."""
-        models = self._as_models(model, updates, are_models)
+        what, noun = ("trained", "model") if are_models else ("updates", "update")
+        if not isinstance(updates, Mapping):
+            raise ModelError(f"{what} is {shown(updates)}; give a mapping from client to model")
+        cohort = np.array([self._index_of(name) for name in updates], np.int64)
+        models = as_models(model, updates, noun=noun)
+        base, *ends = models.values()
+        self._refuse_other_layout(base)
         if not updates:
             return model
-        base, *given = models.values()
-        cohort = np.array([self._index_of(name) for name in updates], np.int64)
         per = (steps is not None, lr is not None)
         if self._per not in (None, per):
             raise OptionError(
@@ -453,7 +427,7 @@ class Aggregator:
         spans *= 1.0 if lr is None else as_amount(lr, what="lr", positive=True)
         weights = self._aligner.weights(cohort)
         if not self._layout:
-            self._begin(base)
+            self._begin(models)
         layout, turn, used = self._layout, None, weights
         if self._memory is not None:
             corrected = np.isin(cohort, list(self._corrects))
@@ -462,16 +436,16 @@ class Aggregator:
         arrays, at = {}, 0
         for key, leaf in (layout | base.leaves).items():  # rows are in the order of the layout
             first = as_numpy(leaf).reshape(-1)
-            others = [as_numpy(each.leaves[key]).reshape(-1) for each in given]
+            others = [as_numpy(each.leaves[key]).reshape(-1) for each in ends]
             if turn is not None and key in layout:
                 arrays[key] = np.empty(first.size, turn.kind)
                 turn.move(at, others, first, arrays[key], are_models=are_models)
                 at += first.size
             else:
                 shares = weights @ spans * weights / spans if key in layout else weights
-                arrays[key] = _averaged(first, others, shares, are_models)
-            if not _is_finite(arrays[key], first.dtype):
-                _refuse_not_finite(key, models)
+                arrays[key] = moved(first, others, shares, are_models)
+            if not is_finite(arrays[key], first.dtype):
+                refuse_not_finite(key, models)
         result = self._model = base.like(arrays)
         if turn is not None:
             turn.end()
@@ -484,8 +458,12 @@ class Aggregator:
         self._corrects -= set(cohort.tolist())
         return result
 
-    def _begin(self, model: Model) -> None:
+    def _begin(self, models: Mapping[str, Model]) -> None:
         """Take over which entries are remembered, and make room for them."""
+        model = models["the model"]
+        for key in model.leaves:  # what has to be left out must not become part of the layout
+            if not all(np.isfinite(as_numpy(each.leaves[key])).all() for each in models.values()):
+                refuse_not_finite(key, models)
         layout = {
             key: shape_of(leaf)
             for key, leaf in model.leaves.items()
@@ -499,19 +477,11 @@ class Aggregator:
 
     def _new_memory(self, size: int, kind: np.dtype[Any], **saved: Any) -> ServerMemory:
         """Make room for the memory of models of a size, or take up the rows of a saved state."""
-        rows: Rows
+        rows: Rows = RowsInMemory(size, kind)
         if isinstance(self._where, str):
             rows = RowsOnDisk(self._where, size, kind, **saved)
-        else:
-            rows = RowsInMemory(size, kind)
-        constants = self._constants
-        return ServerMemory(
-            self._shares,
-            rows,
-            trust_given=constants["trust"],
-            correction=constants["correction"],
-            damping=constants["damping"],
-        )
+        options = {name: self._constants[name] for name in ("correction", "damping")}
+        return ServerMemory(self._shares, rows, trust_given=self._constants["trust"], **options)
 
 
 def _as_amounts(importance: Amounts) -> dict[Any, float]:
@@ -538,71 +508,10 @@ def _as_amounts(importance: Amounts) -> dict[Any, float]:
 def _as_steps(steps: Any, names: list[Any]) -> Floats:
     """Return the number of local steps of each client."""
     if not isinstance(steps, Mapping):
-        one = 1.0 if steps is None else as_amount(steps, what="steps", positive=True)
-        return np.full(len(names), one)
+        steps = dict.fromkeys(names, 1.0 if steps is None else steps)
     missing = [name for name in names if name not in steps]
     if missing:
         raise OptionError(f"steps has no number for client {quoted(missing[0])}; give one for each")
     return np.array(
         [as_amount(steps[name], what=f"steps of {quoted(name)}", positive=True) for name in names]
     )
-
-
-def _refuse_unlike(base: Model, given: Model, who: str) -> None:
-    """Refuse a model or update with other entries than the server's model."""
-    for key in [*base.leaves, *given.leaves]:
-        if (key in base.leaves) != (key in given.leaves):
-            number = "no" if key in base.leaves else "an"
-            raise ModelError(f"{who} has {number} entry {key!r}, unlike the server's model")
-    for key, leaf in base.leaves.items():
-        found, wanted = shape_of(given.leaves[key]), shape_of(leaf)
-        if found != wanted:
-            raise ModelError(f"{who} has shape {found} at {key!r}; the server's has {wanted}")
-        if is_float(given.leaves[key]) and not is_float(leaf):
-            raise ModelError(f"{who} has floats at {key!r}; the server's model must have them too")
-
-
-def _refuse_shared(models: Mapping[str, Model]) -> None:
-    """Refuse models with the same tensors of floats: training one has changed the other."""
-    owners: dict[frozenset[int], str] = {}
-    for who, model in models.items():
-        leaves = [leaf for leaf in model.leaves.values() if is_float(leaf)]
-        places = frozenset(leaf.data_ptr() for leaf in leaves if hasattr(leaf, "data_ptr"))
-        if places and places in owners:
-            raise ModelError(
-                f"{who} and {owners[places]} are the same tensors, so that training one changes "
-                "both; pass copies, as from copy.deepcopy(net.state_dict())"
-            )
-        owners[places] = who
-
-
-def _is_finite(array: Array, kind: np.dtype[Any]) -> bool:
-    """Return whether all entries are finite in a type; their sum, if finite, shows it faster."""
-    array = array.astype(kind, copy=False) if kind.kind == "f" else array
-    return bool(np.isfinite(array.sum())) or bool(np.isfinite(array).all())
-
-
-def _refuse_not_finite(key: str, models: Mapping[str, Model]) -> NoReturn:
-    """Say which model or update has an entry that is not finite."""
-    for who, model in models.items():
-        if not np.isfinite(as_numpy(model.leaves[key])).all():
-            remedy = "leave this client out"
-            if who == "the model":
-                remedy = "go back to an earlier one, or leave out constants such as masks"
-            raise ModelError(f"{who} is not finite at {key!r}; {remedy}")
-    who = max(list(models)[1:], key=lambda who: np.abs(as_numpy(models[who].leaves[key])).max())
-    raise ModelError(f"{who} is too large at {key!r} for the model's type; leave this client out")
-
-
-def _averaged(first: Array, others: Sequence[Array], weights: Floats, are_models: bool) -> Array:
-    """Return the model moved by the weighted updates; integers are rounded."""
-    kind = np.result_type(np.float32 if first.dtype.kind == "f" else np.float64, first.dtype)
-    moved = first.astype(kind) * kind.type(1.0 - weights.sum() if are_models else 1.0)
-    for weight, other in zip(weights.tolist(), others, strict=True):
-        moved += np.multiply(other, weight, dtype=kind)
-    if first.dtype.kind == "f":
-        return np.asarray(moved)
-    alike = np.all([other == (first if are_models else 0) for other in others], axis=0)
-    if first.dtype.kind != "b":
-        moved = np.clip(moved, np.iinfo(first.dtype).min, np.iinfo(first.dtype).max)
-    return np.where(alike, first, np.rint(moved).astype(first.dtype))

@@ -22,8 +22,7 @@
 
 A message says what was found, where, what was required, and what to do. Infeasible importance
 and solvers that stop early are not errors: they are answers, in a certificate or a status. The one
-warning, `FedavotWarning`, is for saved files without a checksum, and for a missing package that
-would make a computation faster.
+warning, `FedavotWarning`, is for a missing package that would make a computation faster.
 """
 
 from collections.abc import Callable
@@ -129,4 +128,4 @@ class UnavailableError(FedavotError):
 
 
 class FedavotWarning(UserWarning):
-    """A warning, such as about a saved file without a checksum."""
+    """A warning, such as that a missing package would make a computation faster."""

@@ -6,7 +6,7 @@ the order of the clients, and `read_mapping` reads it from a file. Whether an im
 attainable is decided by `fedavot.certify`.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,22 +17,24 @@ from numpy.typing import ArrayLike
 from fedavot._cells import unguarded
 from fedavot._checks import (
     Floats,
-    Integers,
     as_amount,
     as_distribution,
     as_non_negative,
     as_size,
     enumerated,
     quoted,
-    refuse_if_too_large,
     shown,
 )
 from fedavot._clients import in_client_order
 from fedavot._files import PathLike
 from fedavot._numerals import amounts
-from fedavot._reading import column, csv_table, json_in, read_text
+from fedavot._reading import csv_table, json_in, read_text
 from fedavot.errors import FileFormatError, ImportanceError
 
+COLUMNS = ("client", "importance", "examples")
+"""Columns of a file of importance; examples counts where there is no importance."""
+
+_distribution = partial(as_distribution, error=ImportanceError)
 _per_client = partial(as_non_negative, item="client", error=ImportanceError)
 
 
@@ -45,9 +47,6 @@ def uniform(n_clients: int) -> Floats:
         Number of clients, at least 1.
     """
     size = as_size(n_clients, what="n_clients", low=1)
-    refuse_if_too_large(
-        8.0 * size, what=f"an importance of {size:,} clients", remedy="lower n_clients"
-    )
     return np.full(size, 1.0 / size)
 
 
@@ -81,14 +80,19 @@ def by_group(
         proportion. By default it is split equally.
     """
     _refuse_unless_mapping(targets, what="targets")
-    group_of = _group_numbers(groups, list(targets))
     labels: list[Any] = list(targets)
-    shares = as_distribution(
-        list(targets.values()),
-        what="target share",
-        item="group",
-        error=ImportanceError,
-        clients=labels,
+    places = {label: place for place, label in enumerate(labels)}
+    try:
+        group_of = np.array([places.get(group, -1) for group in groups], dtype=np.int64)
+    except TypeError as cause:
+        raise ImportanceError(f"groups must hold one hashable label per client: {cause}") from None
+    for client in np.flatnonzero(group_of < 0)[:1]:
+        raise ImportanceError(
+            f"client {client} is in group {shown(groups[client])}, which has no target share; "
+            "add it to targets, with 0 if it should not count"
+        )
+    shares = _distribution(
+        list(targets.values()), what="target share", item="group", clients=labels
     )
     sizes = np.ones(group_of.size) if within is None else _per_client(within, what="within")
     if sizes.size != group_of.size:
@@ -97,13 +101,12 @@ def by_group(
         )
     largest = np.zeros(shares.size)
     np.maximum.at(largest, group_of, sizes)
-    for number, (label, share) in enumerate(targets.items()):
-        if share > 0 and largest[number] == 0:
-            has = "only clients for which within is 0" if number in group_of else "no clients"
-            raise ImportanceError(
-                f"group {label!r} has target share {share} and {has}; drop it and share its target "
-                "among the others"
-            )
+    for place in np.flatnonzero((shares > 0) & (largest == 0))[:1]:
+        has = "only clients for which within is 0" if place in group_of else "no clients"
+        raise ImportanceError(
+            f"group {labels[place]!r} has target share {targets[labels[place]]} and {has}; drop it "
+            "and share its target among the others"
+        )
     # Relative to its group's largest, no size makes the group's sum overflow or vanish.
     relative = sizes / np.where(largest > 0, largest, 1.0)[group_of]
     totals = np.bincount(group_of, weights=relative, minlength=shares.size)
@@ -121,7 +124,7 @@ def tempered(importance: ArrayLike, *, exponent: float) -> Floats:
         At least 0. An exponent of 1 leaves the importance as it is, a smaller one flattens it, a
         larger one sharpens it, and 0 makes it uniform over the clients that have any.
     """
-    shares = as_distribution(importance, what="importance", item="client", error=ImportanceError)
+    shares = _distribution(importance, what="importance", item="client")
     power = as_amount(exponent, what="exponent")
     # Powers are taken relative to the largest share, which then cannot underflow.
     raised = np.where(shares > 0, (shares / shares.max()) ** power, 0.0)
@@ -163,51 +166,45 @@ def read_mapping(path: PathLike) -> dict[str, float]:
     """
     source = Path(path)
     text = read_text(source)
-    read = _json_pairs if source.suffix.lower() == ".json" else _csv_pairs
-    rows = list(read(text, source))
-    values = amounts([value for _, value, _ in rows], lambda at: _called(rows[at], source))
+    rows = (_json_rows if source.suffix.lower() == ".json" else _csv_rows)(text, source)
+    values = amounts(
+        [value for _, value, _ in rows],
+        lambda at: f"{source}, {rows[at][2]}: importance of client {rows[at][0]!r}",
+    )
     mapping: dict[str, float] = {}
     for (client, _, place), amount in zip(rows, values, strict=True):
         if not client:
             raise FileFormatError(f"{source}, {place}: a client has no name")
         if client in mapping:
-            raise FileFormatError(
-                f"{source}, {place}: client {client!r} is listed a second time; keep one"
-            )
+            raise FileFormatError(f"{source}, {place}: client {client!r} a second time; keep one")
         mapping[client] = amount
     if not mapping:
         raise FileFormatError(f"{source} has no clients; add at least one")
-    if not any(mapping.values()):
+    if not any(values):
         raise ImportanceError(
             f"{source} gives no client an importance above 0; at least one client needs it"
         )
     return mapping
 
 
-def _json_pairs(text: str, source: Path) -> Iterator[tuple[str, object, str]]:
+def _json_rows(text: str, source: Path) -> list[tuple[str, Any, str]]:
+    """Return each client's name, value and place in the file."""
     content = json_in(text, source)
     if not isinstance(content, dict):
         raise FileFormatError(f"{source} must hold one object from client name to number")
-    return ((client, value, f"key {client!r}") for client, value in content.items())
+    return [(client, value, f"key {client!r}") for client, value in content.items()]
 
 
-def _csv_pairs(text: str, source: Path) -> Iterator[tuple[str, object, str]]:
-    table = csv_table(text, source, lambda name: name in ("client", "importance", "examples"))
-    client = column(table.header, "client", source)
-    amount = column(table.header, "importance", source)
-    if amount is None:
-        amount = column(table.header, "examples", source)
-    if client is None or amount is None:
+def _csv_rows(text: str, source: Path) -> list[tuple[str, Any, str]]:
+    (header, first), *rows = csv_table(text, source, COLUMNS)
+    client, *values = [name for name in COLUMNS if name in header] or [""]
+    if client != "client" or not values or header.count(client) + header.count(values[0]) > 2:
         raise FileFormatError(
-            f"{source}, line 1: the columns are {enumerated(map(quoted, table.header))}; it must "
-            "have client, and importance or examples: rename the columns"
+            f"{source}, line {first}: the columns are {enumerated(map(quoted, header))}; it must "
+            "have client, and importance or examples, once each: rename the columns"
         )
-    for row, line in table.rows:
-        yield unguarded(row[client]), row[amount], f"line {line}"
-
-
-def _called(row: tuple[str, object, str], source: Path) -> str:
-    return f"{source}, {row[2]}: importance of client {row[0]!r}"
+    name, value = header.index(client), header.index(values[0])
+    return [(unguarded(row[name]), row[value], f"line {line}") for row, line in rows]
 
 
 def _refuse_unless_mapping(value: object, *, what: str) -> None:
@@ -224,18 +221,3 @@ def _normalised(values: Floats, *, what: str) -> Floats:
     # The sum itself may overflow where every entry is finite.
     relative = values / largest
     return np.asarray(relative / relative.sum(), dtype=np.float64)
-
-
-def _group_numbers(groups: Sequence[Hashable], labels: Sequence[Hashable]) -> Integers:
-    number_of = {label: number for number, label in enumerate(labels)}
-    try:
-        numbers = [number_of.get(group, -1) for group in groups]
-    except TypeError as cause:
-        raise ImportanceError(f"groups must hold one hashable label per client: {cause}") from None
-    if -1 in numbers:
-        client = numbers.index(-1)
-        raise ImportanceError(
-            f"client {client} is in group {shown(groups[client])}, which has no target share; "
-            "add it to targets, with 0 if it should not count"
-        )
-    return np.array(numbers, dtype=np.int64)

@@ -11,7 +11,6 @@ import pytest
 
 from fedavot import UniformCohorts
 from fedavot.errors import (
-    FedavotWarning,
     FileFormatError,
     InputError,
     InterruptedStudyError,
@@ -29,7 +28,7 @@ from fedavot.rules.names import label_of
 from fedavot.training import Problem, Training, constant, train
 from fedavot.training.run import Run
 from fedavot.training.tasks.linear import heterogeneous_regression, optimum
-from sealing import sealed, unsealed
+from sealing import sealed
 
 N = 6
 IMPORTANCE = np.arange(N, 0, -1.0) / np.arange(N, 0, -1.0).sum()
@@ -413,14 +412,6 @@ def test_a_run_with_an_optimum_beyond_all_measure_is_drawn(finished, tmp_path, o
     for one in (held, far):
         for path in report(STUDY, [setting("full").panel], [one], tmp_path):
             assert path.stat().st_size > 1000
-
-
-def test_results_from_before_there_were_checksums_are_redrawn_with_a_note(told):
-    for path in (told / "study.json", *(told / "runs").glob("*.json")):
-        path.write_text(unsealed(json.loads(path.read_text())))
-    with pytest.warns(FedavotWarning, match="has no checksum"):
-        _, panels, outcomes = reopen(STUDY, told)
-    assert (len(panels), len(outcomes)) == (1, 3)
 
 
 def test_a_combined_page_has_one_table_of_excesses_and_what_follows(finished, tmp_path):

@@ -21,7 +21,7 @@ import fedavot as fa
 from fedavot.errors import CheckpointError, FedavotError, FileFormatError, OptionError
 from fedavot.flower import FedAVOT, Weighting
 from fedavot.flower.kept import checkpoint
-from sealing import seal_archive, unseal_archive
+from sealing import seal_archive
 
 
 class Counter:
@@ -520,13 +520,13 @@ def damage(folder, how):
 def test_a_damaged_checkpoint_is_refused_by_name(tmp_path, how):
     Run("FedAvg", tmp_path).start(2)
     damage(tmp_path, how)
-    with pytest.raises(FileFormatError, match=r"checkpoint\.npz is not a checkpoint"):
+    with pytest.raises(FileFormatError, match=r"checkpoint\.npz is damaged"):
         resumed(tmp_path, importance=LISTED)
 
 
 def test_an_archive_of_something_else_is_refused(tmp_path):
     text = np.frombuffer(json.dumps({"format": "x", "version": 1}).encode(), np.uint8)
-    np.savez(tmp_path / "checkpoint.npz", meta=text)
+    seal_archive(tmp_path / "checkpoint.npz", {"meta": text})
     with pytest.raises(FileFormatError, match="holds 'x' version 1"):
         resumed(tmp_path)
 
@@ -538,13 +538,6 @@ def test_a_checkpoint_with_a_changed_array_is_refused(tmp_path):
         held = dict(archive)
     np.savez(path, **(held | {"model/0": held["model/0"] + 1}))
     with pytest.raises(FileFormatError, match="checksum"):
-        resumed(tmp_path, importance=LISTED)
-
-
-def test_a_checkpoint_that_lost_its_checksum_is_refused(tmp_path):
-    Run("FedAvg", tmp_path).start(2)
-    unseal_archive(tmp_path / "checkpoint.npz")
-    with pytest.raises(FileFormatError, match="without a checksum"):
         resumed(tmp_path, importance=LISTED)
 
 

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from fedavot._checks import Floats
-from fedavot._files import ARCHIVE_FAILURES, PathLike, read_archive, write_archive
+from fedavot._files import PathLike, read_archive, write_archive
 from fedavot.errors import FileFormatError, OptionError
 from fedavot.training.task import leaves
 
@@ -86,14 +86,14 @@ class Checkpoint:
     def load(self) -> Piece | None:
         """Return the rounds that were saved, or None if there is no file yet."""
         try:
-            arrays, sealed = read_archive(self._path)
+            arrays = read_archive(self._path)
         except FileNotFoundError:
             return None
-        except ARCHIVE_FAILURES as cause:
+        except FileFormatError as cause:
             raise FileFormatError(
                 f"{self._path} is not a complete checkpoint ({cause}); remove it to start afresh"
             ) from None
-        if not sealed or str(arrays.get("format")) != _FORMAT:
+        if str(arrays.get("format")) != _FORMAT:
             raise FileFormatError(f"{self._path} is not a checkpoint of this version of fedavot")
         if str(arrays["fingerprint"]) != self._fingerprint:
             raise FileFormatError(

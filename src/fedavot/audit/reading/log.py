@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedavot._checks import LARGEST_SIZE, Floats, as_amount, as_double, as_seed, as_size, shown
+from fedavot._checks import LARGEST_SIZE, Floats, as_amount, as_seed, as_size, shown
 from fedavot._files import PathLike
 from fedavot._incidence import Incidence
 from fedavot.audit.participation import Participation, ordered
@@ -98,7 +98,7 @@ def _round(found: dict[str, Any], codes: Codes) -> _Round:
     names = list(given) if counted else found["replied"]
     if not isinstance(given, dict) or given.keys() != set(names):
         raise ValueError("weights do not belong to the clients that replied")
-    weights = [as_double(given[name]) for name in names]
+    weights = [float(given[name]) for name in names]
     for name, weight in zip(names, weights, strict=True):
         if not 0 <= weight <= LARGEST:
             raise ValueError(

@@ -1,8 +1,8 @@
 """The files of an audit, written all or none.
 
 All files are first written to a hidden folder on the same disk, and then moved into place. If that
-fails or is interrupted, the previous files are restored. If an audit is killed, the next one that
-succeeds removes the hidden folder it left. Links are replaced, never followed.
+fails or is interrupted, the previous files are restored. If an audit is killed, one that succeeds
+an hour later removes the hidden folder it left. Links are replaced, never followed.
 """
 
 import os
@@ -14,8 +14,9 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from fedavot import _files
 from fedavot._checks import enumerated
-from fedavot._files import STALE_SECONDS, PathLike, _lock, write_whole
+from fedavot._files import PathLike, write_whole
 from fedavot.audit.findings import Findings
 from fedavot.audit.report.comparison import Change
 from fedavot.audit.report.document import FORMAT, write_clients, write_findings
@@ -124,8 +125,7 @@ def _made_aside(place: Path) -> Iterator[Path]:
     try:
         parent.mkdir(parents=True, exist_ok=True)
         aside.mkdir()
-        with _locked(aside):
-            yield aside
+        yield aside
         if inside:
             shutil.rmtree(aside)
     except BaseException:
@@ -136,29 +136,14 @@ def _made_aside(place: Path) -> Iterator[Path]:
         raise
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[bool | None]:
-    """Lock a folder if the system has locks, and yield what `_lock` returns."""
-    try:
-        number = os.open(folder, os.O_RDONLY)
-    except OSError:
-        yield None
-        return
-    try:
-        yield _lock(number)
-    finally:
-        os.close(number)
-
-
 def _remove_leftovers(parent: Path) -> None:
-    """Remove hidden folders of audits that are no longer running."""
+    """Remove hidden folders that audits which were killed left an hour ago or more."""
     with suppress(OSError):
         for entry in list(os.scandir(parent)):
             if _ASIDE.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
-                old = time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_SECONDS
-                with _locked(Path(entry)) as locked:
-                    if locked or (locked is None and old):
-                        shutil.rmtree(entry, ignore_errors=True)
+                age = time.time() - entry.stat(follow_symlinks=False).st_mtime
+                if age > _files.STALE_SECONDS:
+                    shutil.rmtree(entry, ignore_errors=True)
 
 
 def _make(findings: Findings, changes: Sequence[Change], folder: Path, place: Path) -> list[str]:

@@ -19,7 +19,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import Result
 
-from fedavot._files import ARCHIVE_FAILURES, PathLike, read_archive, write_archive
+from fedavot._files import PathLike, read_archive, write_archive
 from fedavot.errors import CheckpointError, FileFormatError, OptionError
 from fedavot.flower.kept.packing import Arrays
 from fedavot.flower.worth.records import view
@@ -40,17 +40,13 @@ def save(folder: Path, meta: Mapping[str, Any], arrays: Arrays) -> None:
 def load(folder: Path) -> tuple[dict[str, Any], Arrays]:
     """Read the file that `save` wrote."""
     path = folder / FILE
-    try:
-        meta, arrays, sealed = _read(path)
-    except ARCHIVE_FAILURES as cause:
-        raise FileFormatError(f"{path} is not a checkpoint, or is truncated: {cause}") from None
+    meta, arrays = _read(path)
     version = meta.get("version")
-    if meta.get("format") != FORMAT or version != VERSION or not sealed:
-        lacks = "" if sealed else ", without a checksum"
+    if meta.get("format") != FORMAT or version != VERSION:
         raise FileFormatError(
-            f"{path} holds {meta.get('format')!r} version {version!r}{lacks}, and this release "
-            f"reads {FORMAT!r} version {VERSION}; finish that run with the release that began "
-            "it, or start in another folder"
+            f"{path} holds {meta.get('format')!r} version {version!r}, and this release reads "
+            f"{FORMAT!r} version {VERSION}; finish that run with the release that began it, or "
+            "start in another folder"
         )
     return meta, arrays
 
@@ -60,10 +56,10 @@ def _write(path: Path, meta: Mapping[str, Any], arrays: Arrays) -> None:
     write_archive(path, {"meta": content, **arrays})
 
 
-def _read(path: Path) -> tuple[dict[str, Any], Arrays, bool]:
-    """Return what `_write` wrote, and whether it has a checksum."""
-    arrays, sealed = read_archive(path)
-    return dict(json.loads(arrays.pop("meta").tobytes())), arrays, sealed
+def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
+    """Return what `_write` wrote."""
+    arrays = read_archive(path)
+    return dict(json.loads(arrays.pop("meta", np.frombuffer(b"{}", np.uint8)).tobytes())), arrays
 
 
 def pack_model(model: ArrayRecord) -> tuple[list[str], Arrays]:
@@ -169,12 +165,12 @@ def best_model(folder: PathLike) -> Best:
             f"{Path(folder).resolve()} has no {BEST}: a run keeps its best model only if "
             "strategy.keep_best(metric) was called before start(), and evaluation has that metric"
         )
+    meta, arrays = _read(path)
     try:
-        meta, arrays, _ = _read(path)
         model = unpack_model(meta["model"], arrays)
         return Best(model, int(meta["round"]), str(meta["metric"]), float(meta["value"]))
-    except ARCHIVE_FAILURES as cause:
-        raise FileFormatError(f"{path} has no model, or is damaged: {cause}") from None
+    except (LookupError, TypeError, ValueError) as cause:
+        raise FileFormatError(f"{path} has no model, or was edited: {cause}") from None
 
 
 class BestModel:

@@ -19,14 +19,6 @@ import polars as pl
 
 from fedavot._cells import unguarded
 from fedavot._checks import enumerated, quoted
-from fedavot._reading import (
-    Header,
-    OpenQuoteError,
-    after_lines,
-    csv_header,
-    csv_rows,
-    refuse_width,
-)
 from fedavot.audit.reading.columns import (
     KINDS,
     LISTS,
@@ -47,6 +39,14 @@ from fedavot.audit.reading.files.blocks import (
     cut_off,
     silent,
     text_blocks,
+)
+from fedavot.audit.reading.files.csv_text import (
+    Header,
+    OpenQuoteError,
+    after_lines,
+    csv_header,
+    csv_rows,
+    refuse_width,
 )
 from fedavot.audit.reading.files.folders import Files, files_of, joined
 from fedavot.audit.reading.files.json_lines import open_json
