@@ -175,6 +175,7 @@ def test_rates_are_finite_and_enough_of_them_positive(value, match):
         ({"size": 5, "draws": 0}, r"draws is 0"),
         ({"size": 5, "draws": -1}, r"draws is -1"),
         ({"size": 5, "draws": "many"}, r"draws must be an integer, found 'many'"),
+        ({"size": 5, "seed": -1}, r"seed is -1"),
     ],
 )
 def test_options_of_successive_draws_are_positive_integers(options, match):

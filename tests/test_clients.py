@@ -134,7 +134,7 @@ def test_importance_by_name_has_exactly_the_clients(importance, match):
         (lambda: fa.IndependentClients([0.5, 0.5, 2.0], clients=CITIES), "client 'lyon' is 2.0"),
         (lambda: fa.SuccessiveDraws([1.0, -1.0, 1.0], 2, clients=CITIES), "client 'porto' is -1.0"),
         (lambda: fa.Cohorts([["lyon", "lyon"]], clients=CITIES), "'lyon' more than once"),
-        (lambda: fa.Cohorts([["lyon"], ["lion"]], clients=CITIES), "cohort 1 .*'lion'; did you"),
+        (lambda: fa.Cohorts([["lyon"], ["lion"]], clients=CITIES), "a cohort .*'lion'; did you"),
         (lambda: fa.Cohorts.from_log([1, 1], ["lyon", 1]), "mixes names and indices"),
     ],
 )

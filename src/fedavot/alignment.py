@@ -160,11 +160,6 @@ class Alignment:
         if self.saved_effective_size is not None:
             return self.saved_effective_size
         assert self.law is not None
-        if isinstance(self.potentials, DeviceVector) and isinstance(self.attained, DeviceVector):
-            from fedavot.laws._accelerated import expected_square
-
-            attained, potentials = self.attained.values, self.potentials.values
-            return 1.0 / expected_square(self.law, attained, potentials)
         if self.objective == "variance":
             weights, incidence = self._entries()
             squares = np.add.reduceat(weights**2, incidence.offsets[:-1])

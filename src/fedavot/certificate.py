@@ -42,8 +42,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedavot._checks import Floats, Integers, as_amount, as_importance, enumerated
 from fedavot._clients import Clients, in_client_order
 from fedavot._exact import Bounds, exact_bounds, explicit
-from fedavot.laws._law import Law, SolvableLaw
-from fedavot.laws._user_law import as_law
+from fedavot.laws._law import Law, SolvableLaw, as_law
 
 FEASIBLE_SLACK = 1e-12
 """Deficiency up to which an importance counts as feasible: it may be rounding in the inputs."""

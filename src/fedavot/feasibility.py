@@ -16,10 +16,8 @@ from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, as_importance
 from fedavot._clients import agreed_names, in_client_order
-from fedavot._device import held_together, pays
 from fedavot.certificate import FEASIBLE_SLACK, Certificate
-from fedavot.laws._law import Law, SolvableLaw
-from fedavot.laws._user_law import as_law
+from fedavot.laws._law import Law, SolvableLaw, as_law
 from fedavot.laws.independent import IndependentClients
 from fedavot.solve.climbing import Solution, StoppingRule
 from fedavot.solve.decompose import decompose, refine, resolve
@@ -65,23 +63,13 @@ def certify(
     """
     law = as_law(law)
     names = agreed_names(law.n_clients, clients, getattr(law, "clients", None))
-    held = held_together(importance, law)
-    if (
-        held is not None
-        and isinstance(law, IndependentClients)
-        and _clear_on_device(held.values, law)
-    ):
-        return replace(_FEASIBLE, clients=names)
-    given = in_client_order(importance, names) if held is None else np.asarray(held)
-    wanted = as_importance(given, law.n_clients, names)
+    wanted = as_importance(in_client_order(importance, names), law.n_clients, names)
     return replace(_certify(wanted, law), clients=names)
 
 
 def _certify(wanted: Floats, law: SolvableLaw) -> Certificate:
-    if isinstance(law, IndependentClients) and law.n_clients >= _MANY:
-        clear = _clear_on_device if pays(law.n_clients) else _clear
-        if clear(wanted, law):
-            return _FEASIBLE
+    if isinstance(law, IndependentClients) and law.n_clients >= _MANY and _clear(wanted, law):
+        return _FEASIBLE
     order = law.worst_order(wanted)
     if order is not None:
         slack = np.cumsum(law.prefix_gains(order)) - np.cumsum(wanted[order])
@@ -153,25 +141,6 @@ def _clear(importance: Floats, law: IndependentClients) -> bool:
     low = (used.astype(np.uint32) << 16).view(np.float32).astype(np.float64) * (1 - 1e-7)
     high = ((used + 1).astype(np.uint32) << 16).view(np.float32) * (1 + 1e-7)
     return _proves(low, high, np.bincount(keys, exponents)[used], mass[used])
-
-
-def _clear_on_device(importance: Any, law: IndependentClients) -> bool:
-    """Say the same of many independent clients, from sums computed on an accelerator."""
-    import jax
-
-    from fedavot.laws._accelerated import histogram_of, ordinary, place, states_of
-
-    states = states_of(law)
-    assert states is not None
-    with jax.enable_x64(True):
-        clients = place(importance, *states)
-        if not ordinary(clients):
-            return False
-        found = histogram_of(clients)
-    used = np.flatnonzero(found.counts)[::-1]
-    low = np.exp(found.low + used * found.width) * (1 - 1e-7)
-    high = np.exp(found.low + (used + 1) * found.width) * (1 + 1e-7)
-    return _proves(low, high, found.exponents[used], found.importance[used])
 
 
 def _proves(low: Floats, high: Any, width: Any, rise: Any) -> bool:

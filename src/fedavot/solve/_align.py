@@ -13,12 +13,10 @@ from numpy.typing import ArrayLike
 
 from fedavot._checks import Floats, Integers, as_amount, as_importance, as_size, one_of
 from fedavot._clients import agreed_names, in_client_order
-from fedavot._device import held_together, pays
 from fedavot.alignment import OBJECTIVES, Alignment, Status
 from fedavot.certificate import FEASIBLE_SLACK
 from fedavot.errors import OptionError
-from fedavot.laws._law import Law, SolvableLaw, System
-from fedavot.laws._user_law import as_law
+from fedavot.laws._law import Law, SolvableLaw, System, as_law
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.successive import SuccessiveDraws, explicit_cohorts
 from fedavot.solve._problem import DualProblem, Iterate
@@ -92,12 +90,7 @@ def align(
     """
     law = as_law(law)
     names = agreed_names(law.n_clients, clients, getattr(law, "clients", None))
-    held = held_together(importance, law)
-    wanted = (
-        as_importance(in_client_order(importance, names), law.n_clients, names)
-        if held is None
-        else held
-    )
+    wanted = as_importance(in_client_order(importance, names), law.n_clients, names)
     one_of(objective, OBJECTIVES, what="objective")
     one_of(method, ("auto", "ipfp", "newton"), what="method")
     amount = as_amount(softness, what="softness")
@@ -109,15 +102,7 @@ def align(
         else as_size(max_iter, what="max_iter", low=1),
         method,
     )
-    found = None
-    usual = not amount and method == "auto" and objective == "entropy"
-    if usual and (held is not None or pays(law.n_clients)):
-        from fedavot.solve.accelerated import align_accelerated
-
-        found = align_accelerated(wanted, law, stop)
-    if found is None:
-        found = _on_host(np.asarray(wanted), law, objective, amount, stop)
-    return replace(found, clients=names)
+    return replace(_on_host(wanted, law, objective, amount, stop), clients=names)
 
 
 def _on_host(

@@ -2,13 +2,19 @@
 
 Independent clients with the same probability and the same importance have the same potential, and
 for small probabilities the potential depends on p_i/π_i alone. So the clients are sorted by that
-ratio and grouped into types; the problem is solved for the types, and the result interpolated.
+ratio and grouped into types; the problem is solved for the types, and the result interpolated. Of a
+type with π clients on average in a round, a Poisson number takes part, so that its expected weight
+is ∫ t u π e^{−tu} exp(Σ_k π_k (e^{−t u_k} − 1)) dt/t, as in `laws._quadrature`.
 """
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedavot._checks import Floats, Integers
 from fedavot.laws._law import SolvableLaw
+from fedavot.laws._quadrature import place_nodes, scaled_times
 from fedavot.laws.independent import IndependentClients
 from fedavot.solve._problem import DualProblem
 from fedavot.solve.ipfp import accelerated
@@ -16,6 +22,34 @@ from fedavot.solve.ipfp import accelerated
 _MANY = 50_000
 _TYPES = 2_048
 _EVALUATIONS = 40
+
+
+class _Point(NamedTuple):
+    """Expected weights of types, and expected squared weights, shape (n_types,)."""
+
+    marginal: Floats
+    squares: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class _Types:
+    """Types with their mean numbers of clients in a round, shape (n_types,)."""
+
+    numbers: Floats
+
+    def marginal(self, potentials: Floats) -> Floats:
+        marginal: Floats = self.curvature(potentials).marginal
+        return marginal
+
+    def curvature(self, potentials: Floats) -> Any:
+        values = potentials - potentials.max()
+        high = np.log(max(float(np.exp(values) @ self.numbers), 1.0))
+        nodes = place_nodes(float(values.min()), high)
+        scale = scaled_times(values, nodes)
+        weights = nodes.steps * np.exp(self.numbers @ np.expm1(-scale))
+        mass = scale * np.exp(-scale)
+        sums = self.numbers * np.stack((mass @ weights, (mass * scale) @ weights))
+        return _Point(*(sums / sums[0].sum()))
 
 
 def first_guess(importance: Floats, law: SolvableLaw, order: Integers) -> Floats:
@@ -29,18 +63,16 @@ def first_guess(importance: Floats, law: SolvableLaw, order: Integers) -> Floats
     if importance.min() <= 0 or law.probabilities.min() <= 0 or law.probabilities.max() >= 1:
         return usual
     starts = _cuts(importance.size)
-    copies = np.diff(np.append(starts, importance.size)).astype(np.float64)
     ratios = np.log(importance[order] / law.probabilities[order])
-    chances = np.add.reduceat(law.probabilities[order], starts)
+    numbers = np.add.reduceat(law.probabilities[order], starts)
     target = np.add.reduceat(importance[order], starts)
-    types = IndependentClients.of_types(chances / copies, copies)
     everyone = np.ones(starts.size, dtype=bool)
     problem = DualProblem(
-        types.system(), target, everyone, ~everyone, np.zeros(starts.size, dtype=np.int64)
+        _Types(numbers), target, everyone, ~everyone, np.zeros(starts.size, dtype=np.int64)
     )
     iterate = accelerated(problem, np.zeros(starts.size), tol=1e-10, max_iter=_EVALUATIONS)
     # np.interp needs rising abscissae, and the ratios fall along the worst order.
-    middles = np.log(target / chances)[::-1]
+    middles = np.log(target / numbers)[::-1]
     guess = np.empty(importance.size)
     guess[order] = np.interp(ratios, middles, iterate.potentials[::-1])
     return guess

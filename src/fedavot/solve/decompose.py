@@ -110,7 +110,7 @@ def refine(
 def _flowing(law: SolvableLaw) -> bool:
     """Say whether the law has a list of cohorts short enough for a max-flow."""
     if isinstance(law, SuccessiveDraws):
-        return law.size > 2 or law.n_clients <= _LISTED_CLIENTS
+        return law.size > 2 or law.n_clients <= _LISTED_CLIENTS or not law.exact
     return isinstance(law, Cohorts)
 
 

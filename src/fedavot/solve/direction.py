@@ -15,8 +15,7 @@ from scipy import sparse
 
 from fedavot._checks import Floats, Integers
 from fedavot.laws._explicit import ExplicitSystem, Listed
-from fedavot.laws._factors import Factor, Factored
-from fedavot.laws._laplacian import as_laplacian, gram
+from fedavot.laws._laplacian import Factor, Factored, as_laplacian, gram
 from fedavot.laws._law import Curvature
 from fedavot.solve._numeric import conjugate_gradients, logarithmic_mean, solve_dense, solve_sparse
 from fedavot.solve._problem import DualProblem, Pull
