@@ -132,12 +132,12 @@ class Cohorts(SolvableLaw):
         return cls.of_rounds(incidence, named)
 
     @classmethod
-    def of_rounds(cls, incidence: Incidence, clients: Clients | None = None) -> "Cohorts":
+    def of_rounds(cls, incidence: Incidence, named: Clients | None = None) -> "Cohorts":
         """Build the empirical law of rounds that are already checked and in compressed form."""
         law = cls.__new__(cls)
         equal = np.full(incidence.n_cohorts, 1.0 / incidence.n_cohorts)
         law.incidence, law.probabilities = _merged(incidence, equal)
-        law._clients = clients or Clients(incidence.n_clients)
+        law._clients = named or Clients(incidence.n_clients)
         return law
 
     def _detail(self) -> str:
