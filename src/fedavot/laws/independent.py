@@ -73,10 +73,8 @@ class IndependentClients(SolvableLaw):
         self._clients = Clients(values.size, clients)
         bad = np.flatnonzero(~((values >= 0) & (values <= 1)))
         if bad.size:
-            raise LawError(
-                f"the probability of client {self._clients.label(bad[0])} is {values[bad[0]]}; it "
-                "must be in [0, 1]"
-            )
+            client, value = self._clients.label(bad[0]), values[bad[0]]
+            raise LawError(f"the probability of client {client} is {value}; it must be in [0, 1]")
         if not np.any(values > 0):
             raise LawError("no client is ever available: every probability is 0")
         self.probabilities = values.copy()

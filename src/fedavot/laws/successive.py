@@ -90,12 +90,12 @@ class SuccessiveDraws(SolvableLaw):
         scaled = values / values.max()
         lost = np.flatnonzero((scaled == 0) & (values > 0))
         if lost.size:
-            raise LawError(
-                f"the rate of client {lost[0]} is {values[lost[0]]}, but beside the largest, "
-                f"{values.max()}, double precision cannot tell it from 0; set it to 0, or raise it"
-            )
+            what = f"the rate of client {lost[0]} is {values[lost[0]]}, but beside the largest"
+            why = f"{values.max()}, double precision cannot tell it from 0"
+            raise LawError(f"{what}, {why}; set it to 0, or raise it")
         self.rates: Floats = scaled / scaled.sum()
-        count = math.comb(positive, self.size)
+        # The list is made from those of all smaller cohorts, of which the longest counts.
+        count = math.comb(positive, min(self.size, positive // 2))
         self.exact = count <= (_MOST_PAIRS if self.size <= 2 else _MOST_COHORTS)
         listed = count if self.exact else self._draws
         refuse_if_too_large(
@@ -181,6 +181,7 @@ def _exact(rates: Floats, size: int, clients: tuple[str, ...] | None) -> Cohorts
     order = order[rates[order] > 0]
     ascending = rates[order]
     before = np.concatenate(([0.0], np.cumsum(ascending)))
+    tables = [np.array([math.comb(i, k) for i in range(order.size)]) for k in range(1, size)]
     subsets, chances = np.arange(order.size)[:, None], ascending
     for length in range(2, size + 1):
         # All subsets of this length from those of one less, in colexicographic order.
@@ -194,16 +195,10 @@ def _exact(rates: Floats, size: int, clients: tuple[str, ...] | None) -> Cohorts
         subsets = subsets[np.argsort(new, kind="stable")]
         total = np.zeros(len(subsets))
         for last in range(length):
-            rest = _rank(np.delete(subsets, last, axis=1), order.size)
+            # The ranks of the subsets without it, in colexicographic order.
+            others = zip(tables, np.delete(subsets, last, axis=1).T, strict=False)
+            rest = np.sum([table[column] for table, column in others], axis=0)
             # Divided first: the quotient is at most one, because what remains includes the rate.
             total += chances[rest] * (ascending[subsets[:, last]] / remaining[rest])
         chances = total
     return Cohorts(order[subsets], chances / chances.sum(), n_clients=rates.size, clients=clients)
-
-
-def _rank(subsets: Integers, n: int) -> Integers:
-    """Return the rank of each ascending subset in colexicographic order."""
-    rank = np.zeros(len(subsets), dtype=np.int64)
-    for place, column in enumerate(subsets.T, start=1):
-        rank += np.array([math.comb(value, place) for value in range(n)], dtype=np.int64)[column]
-    return rank

@@ -2,7 +2,7 @@
 
 f(I) = 1 − C(N−|I|, K)/C(N, K) depends on |I| alone and is concave in it, so the worst sets are
 prefixes in the order of falling importance. The expected weights are integrals as in `_quadrature`,
-level by level, over what `_circle` computes at every node.
+level by level, over what `_circle` computes at every node; the pairs of few clients are listed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,8 +15,12 @@ from fedavot._checks import Floats, Integers, as_generator, as_size
 from fedavot._clients import Clients, Members
 from fedavot.laws._circle import UniformTilt
 from fedavot.laws._laplacian import Factor, as_laplacian
-from fedavot.laws._law import SolvableLaw, refuse_too_many_clients
+from fedavot.laws._law import SolvableLaw, System, refuse_too_many_clients
 from fedavot.laws._quadrature import LeveledSystem, LevelOrder, place_nodes, thin
+from fedavot.laws.cohorts import Cohorts
+
+_LISTED_CLIENTS = 300
+"""Number of clients up to which a list of their pairs takes less time than the integrals."""
 
 
 class UniformCohorts(SolvableLaw):
@@ -69,7 +73,13 @@ class UniformCohorts(SolvableLaw):
             for _ in range(as_size(rounds, what="rounds", low=0))
         ]
 
-    def system(self, levels: Integers | None = None) -> LeveledSystem:
+    @cached_property
+    def _pairs(self) -> Cohorts:
+        return Cohorts(np.column_stack(np.triu_indices(self.n_clients, 1)))
+
+    def system(self, levels: Integers | None = None) -> System:
+        if self.size == 2 and self.n_clients <= _LISTED_CLIENTS:
+            return self._pairs.system(levels)
         return LeveledSystem(partial(_Point, self), levels)
 
     def prefix_gains(self, order: Integers) -> Floats:
