@@ -3,7 +3,7 @@
 import numpy as np
 
 import brute
-from fedavot.laws._factors import Factored
+from fedavot.laws._laplacian import Factored
 
 EXACT = 1e-12
 """What the library promises of every expectation; sums of 1,000 terms round to less."""

@@ -406,9 +406,9 @@ def test_a_wanted_client_in_no_cohort_is_infeasible_and_not_an_error(law):
     assert alignment.gap == pytest.approx(0.5, abs=1e-9)
 
 
-def test_too_many_pairs_are_refused_with_the_estimate():
-    with pytest.raises(errors.TooLargeError, match=r"499,999,500,000 cohorts of 2 .* GB"):
-        _ = fa.SuccessiveDraws(np.ones(1_000_000), 2).cohorts
+def test_too_many_sampled_pairs_are_refused_with_the_estimate():
+    with pytest.raises(errors.TooLargeError, match=r"1,000,000,000,000 cohorts of 2 .* GB"):
+        fa.SuccessiveDraws(np.ones(1_000_000), 2, draws=10**12)
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,7 @@ from fedavot._checks import Floats, Integers, as_amount, as_importance, enumerat
 from fedavot._clients import Clients, in_client_order
 from fedavot._simplex import softmax
 from fedavot.errors import UnavailableError
-from fedavot.laws._law import Law, SolvableLaw, as_potentials
-from fedavot.laws._user_law import as_law
+from fedavot.laws._law import Law, SolvableLaw, as_law, as_potentials
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.successive import explicit_cohorts
 

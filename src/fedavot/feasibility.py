@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike
 from fedavot._checks import Floats, as_importance
 from fedavot._clients import agreed_names, in_client_order
 from fedavot.certificate import FEASIBLE_SLACK, Certificate, holds
-from fedavot.laws._law import Law, SolvableLaw
-from fedavot.laws._user_law import as_law
+from fedavot.laws._law import Law, SolvableLaw, as_law
 from fedavot.laws.independent import IndependentClients
 from fedavot.solve.dual import Solution, StoppingRule
 from fedavot.solve.levels import Partition, one_level, partition

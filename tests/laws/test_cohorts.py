@@ -65,10 +65,10 @@ def test_curvature_equals_enumeration(case):
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e4], ids=["even", "narrow", "wide"])
 @pytest.mark.parametrize("size", [2, 4], ids=["pairs", "fours"])
 def test_blocks_of_cohorts_equal_enumeration_on_any_number_of_cores(monkeypatch, scale, size):
-    for name in ("_incidence._BLOCK_ENTRIES", "laws._pairs._BLOCK_ENTRIES"):
+    for name in ("_incidence._BLOCK_ENTRIES", "laws._explicit._BLOCK_ENTRIES"):
         monkeypatch.setattr(f"fedavot.{name}", 30)
     monkeypatch.setattr("fedavot._incidence._BLOCK_DEGREE", 1)
-    monkeypatch.setattr("fedavot.laws._pairs._THREADED_ENTRIES", 1)
+    monkeypatch.setattr("fedavot.laws._explicit._THREADED_ENTRIES", 1)
     rng = np.random.default_rng(0)
     rows = np.sort([rng.permutation(12)[:size] for _ in range(200)], axis=1)
     x = scale * rng.standard_normal(12)
@@ -103,23 +103,6 @@ def test_distinct_cohorts_keep_the_order_of_the_list():
     assert law.incidence.members.tolist() == [4, 0, 1, 2, 3]
     assert law.incidence.offsets.tolist() == [0, 1, 3, 5]
     assert law.probabilities.tolist() == [0.5, 0.25, 0.25]
-
-
-class EqualKeys:
-    """A generator whose keys collide for all cohorts of one size."""
-
-    def integers(self, low, high, size, dtype):
-        return np.ones(size, dtype=dtype)
-
-
-@given(case=cohort_lists())
-def test_colliding_keys_cost_nothing_but_time(case):
-    members, probabilities, _ = case
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(np.random, "default_rng", lambda seed: EqualKeys())
-        law = fa.Cohorts(*case)
-    assert agreement.same_table(enumerate_cohorts(law), enumerate_list(members, probabilities))
-    assert law.n_cohorts == len({frozenset(cohort) for cohort in members})
 
 
 @given(cohort_lists(), st.randoms(use_true_random=False))
@@ -162,3 +145,13 @@ def test_cohorts_may_be_sets_of_indices_or_of_names():
     for cohorts, clients in (([{1, 0}, frozenset({2})], None), ([{"b", "a"}, {"c"}], "abc")):
         law = fa.Cohorts(cohorts, [0.9, 0.1], clients=clients)
         np.testing.assert_array_equal(law.inclusion(), listed.inclusion())
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("n_levels", [3, 12])
+def test_weights_equal_enumeration_where_levels_leave_most_cohorts_one_client(seed, n_levels):
+    rng = np.random.default_rng(seed)
+    cohorts = [[i, j] for i in range(12) for j in range(i)] + [[0, 1, 2], [3, 4, 5, 6], [7]]
+    chances = rng.dirichlet(np.full(len(cohorts), 0.3))
+    table, law = enumerate_list(cohorts, chances), fa.Cohorts(cohorts, chances)
+    agreement.check_weights(law, table, rng.normal(size=12), rng.integers(0, n_levels, 12))

@@ -98,6 +98,13 @@ def test_more_than_a_million_pairs_are_still_exact():
     assert agreement.close(law.inclusion(), wanted)
 
 
+@pytest.mark.parametrize(("n_clients", "size"), [(5_000, 2), (40, 39)])
+def test_cohorts_whose_list_takes_too_long_to_make_are_a_sample(n_clients, size):
+    law = fa.SuccessiveDraws(np.ones(n_clients), size, draws=100)
+    assert not law.exact
+    assert abs(law.inclusion().sum() - size) <= size * agreement.EXACT
+
+
 def test_larger_cohorts_are_listed_in_full_up_to_a_million():
     rates = np.arange(1.0, 31.0)
     law = fa.SuccessiveDraws(rates, 3)
@@ -152,8 +159,3 @@ def test_a_sampled_law_draws_new_cohorts_from_the_rates():
 def test_a_rate_lost_beside_the_largest_is_refused_by_its_client():
     with pytest.raises(fa.errors.LawError, match=r"client 1 is 5e-324, .*1e\+308.* from 0"):
         fa.SuccessiveDraws([1e308, 5e-324, 5e-324], 2)
-
-
-def test_a_negative_seed_is_refused():
-    with pytest.raises(fa.errors.OptionError, match=r"seed is -1"):
-        fa.SuccessiveDraws(np.ones(60), 30, seed=-1)

@@ -61,7 +61,7 @@ def test_drawn_cohorts_follow_the_exact_probabilities(rates, size):
 @rates
 @pytest.mark.parametrize("size", [3, 4])
 def test_the_sampled_list_follows_the_exact_probabilities(monkeypatch, rates, size):
-    monkeypatch.setattr(successive, "_EXACT_COHORTS", 0)
+    monkeypatch.setattr(successive, "_MOST_COHORTS", 0)
     law = fa.SuccessiveDraws(rates, size, draws=ROUNDS, seed=12)
     assert not law.exact
     table = enumerate_cohorts(law.cohorts)

@@ -79,12 +79,6 @@ def test_when_everyone_takes_part_the_weights_are_the_softmax(x):
     assert agreement.close(law.expected_weights(x), scaled / scaled.sum())
 
 
-@given(st.integers(1, 12).flatmap(potentials))
-def test_cohorts_of_one_leave_nothing_to_weigh(x):
-    law = fa.UniformCohorts(x.size, 1)
-    assert agreement.close(law.expected_weights(x), np.full(x.size, 1 / x.size))
-
-
 def direct_weights(x, size):
     """Integrate u_i e^{−t u_i} e_{K−1}(v without v_i)/C(N, K) on a plain grid in log t.
 

@@ -9,7 +9,7 @@ import brute
 import fedavot as fa
 from agreement import close
 from fedavot.laws._explicit import ExplicitSystem
-from fedavot.laws._factors import Factored
+from fedavot.laws._laplacian import Factored
 from fedavot.solve import direction
 from fedavot.solve.direction import logarithmic_mean
 from fedavot.solve.dual import DualProblem, Pull

@@ -24,32 +24,25 @@ def can_compile() -> bool:
     """Say whether JAX is installed; if it is not, warn once that it would be faster."""
     if find_spec("jax") is not None:
         return True
-    warnings.warn(
-        "the weights of this many clients are computed with NumPy; JAX is several times faster: "
-        "pip install 'fedavot[training]'",
-        FedavotWarning,
-        stacklevel=2,
-    )
+    message = "weights of this many clients are several times faster with pip install"
+    warnings.warn(f"{message} 'fedavot[training]'", FedavotWarning, stacklevel=2)
     return False
 
 
 def independent_sums(
-    probabilities: Floats, copies: Floats, potentials: Floats, times: tuple[Floats, Floats]
+    probabilities: Floats, potentials: Floats, times: Floats, steps: Floats
 ) -> Floats:
     """Return ∫ a dΩ and ∫ t u a dΩ up to a common factor, shape (2, n_clients).
 
-    Each client stands for ``copies`` identical ones; ``times`` are the nodes t and their weights.
+    The nodes are the times t, of shape (n_times,), and the steps their weights.
     """
     import jax
 
-    padding = -probabilities.size % _BLOCK
     # Pad to whole blocks with clients that never take part, which add nothing.
-    blocks = [
-        np.pad(values, (0, padding)).reshape(-1, _BLOCK)
-        for values in (probabilities, copies, np.exp(potentials))
-    ]
+    both = np.pad((probabilities, np.exp(potentials)), ((0, 0), (0, -probabilities.size % _BLOCK)))
+    blocks = both.reshape(2, -1, _BLOCK)
     with jax.enable_x64(True):
-        sums = np.asarray(_program()(*blocks, *times))
+        sums = np.asarray(_program()(*blocks, times, steps))
     return np.moveaxis(sums, 1, 0).reshape(2, -1)[:, : probabilities.size]
 
 
@@ -58,25 +51,24 @@ def _program() -> Any:
     import jax
     import jax.numpy as jnp
 
-    def sums(chances: Any, copies: Any, scales: Any, times: Any, steps: Any) -> Any:
+    def sums(chances: Any, scales: Any, times: Any, steps: Any) -> Any:
         def add_logs(total: Any, block: Any) -> Any:
-            chance, copy, scale = block
+            chance, scale = block
             logs = jnp.log1p(chance * jnp.expm1(-times[:, None] * scale))
-            return total + (copy * logs).sum(axis=1), None
+            return total + logs.sum(axis=1), None
 
-        blocks = (chances, copies, scales)
-        logs = jax.lax.scan(add_logs, jnp.zeros_like(times), blocks)[0]
+        logs = jax.lax.scan(add_logs, jnp.zeros_like(times), (chances, scales))[0]
         first = steps * jnp.exp(logs) * times
         both = jnp.stack((first, first * times))
 
         def add_weights(_: Any, block: Any) -> Any:
-            chance, copy, scale = block
+            chance, scale = block
             present = jnp.exp(-times[:, None] * scale)
             # The tiny term turns 0/0, of a client of probability one at large t, into 0.
             ratio = present / ((1.0 - chance) + chance * present + 1e-300)
-            own = copy * chance * scale
+            own = chance * scale
             return None, (both @ ratio) * jnp.stack((own, own * scale))
 
-        return jax.lax.scan(add_weights, None, blocks)[1]
+        return jax.lax.scan(add_weights, None, (chances, scales))[1]
 
     return jax.jit(sums)

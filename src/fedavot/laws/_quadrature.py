@@ -9,22 +9,18 @@ over cohorts into an integral over t of a product over clients:
 
 where ρ_i(t) is client i's inclusion probability under the law tilted by e^{−t s_A}, and dΩ the
 tilted normaliser E[e^{−t s_A}] dt/t. After the substitution t = exp(τ − e^{−τ}) the integrand
-decays doubly exponentially towards t = 0, and the trapezoid rule converges geometrically. A law of
-this kind supplies ρ and Ω; this module supplies nodes, levels and the sums, in blocks of clients so
-that memory stays O(N).
+decays doubly exponentially towards t = 0, and the trapezoid rule converges geometrically. This
+module places the nodes and sorts the clients by level; `independent` and `_circle` supply ρ and Ω,
+in blocks of clients so that memory stays O(N).
 """
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from fedavot._checks import Floats, Integers
-from fedavot.laws._factors import Factor
-from fedavot.laws._laplacian import as_laplacian
 from fedavot.laws._law import LEVEL_GAP, Curvature
 
 _STEP = 0.22
@@ -38,19 +34,8 @@ _RIGHT_END = np.log(42.0)
 _NODE_MULTIPLE = 8
 _THINNED = 4
 """Every fourth node gives a factor to within 0.2 %."""
-BLOCK_ENTRIES = 1 << 18
+_BLOCK_ENTRIES = 1 << 18
 """Entries of a (clients, nodes) block: 2 MB of float64, which stays in the cache."""
-
-
-class Group(NamedTuple):
-    """Clients of one level, those of earlier levels, and those of later ones.
-
-    A group gets weight only where all earlier clients are absent; later ones do not affect it.
-    """
-
-    clients: Integers
-    earlier: Integers
-    later: Integers
 
 
 class Nodes(NamedTuple):
@@ -60,60 +45,45 @@ class Nodes(NamedTuple):
     steps: Floats
 
 
-class TiltedLaw(Protocol):
-    """A law of product form: its tilted normaliser and inclusion probabilities."""
+class LevelOrder(NamedTuple):
+    """All clients, sorted by level, and where each level begins.
 
-    def bounds(self, group: Group, potentials: Floats) -> tuple[float, float]:
-        """Return the logs of the least and of the largest Σ_{k∈A} exp(x_k) in the group."""
+    A level gets weight only where all clients of earlier levels are absent; later ones do not
+    affect it.
+    """
 
-    def reach(self, group: Group) -> float:
-        """Return the probability that the group's level is a cohort's lowest."""
+    clients: Integers
+    starts: Integers
 
-    def tilt(self, group: Group, potentials: Floats, nodes: Nodes) -> "Tilt":
-        """Return the tilted law at the nodes."""
-
-
-class Tilt(Protocol):
-    """A product law tilted by e^{−t s_A} at every node."""
-
-    def sums(self) -> Floats:
-        """Return ∫ a dΩ and ∫ t u a dΩ, shape (2, n_clients)."""
-
-    def joint(self) -> Floats:
-        """Return ∫ a_i a_j dΩ, shape (n_clients, n_clients)."""
-
-    def factor(self) -> tuple[Floats, Floats]:
-        """Return the columns and the signs of a `Factor`."""
+    @property
+    def sizes(self) -> Integers:
+        """Number of clients of each level, shape (n_levels,)."""
+        return np.diff(self.starts, append=self.clients.size)
 
 
 @dataclass(frozen=True, eq=False)
-class GroupedSystem:
-    """Expected weights of a law in closed form, one group of clients after the other."""
+class LeveledSystem:
+    """Expected weights of a law in closed form, at points made from clients sorted by level."""
 
-    point: Callable[[tuple[Group, ...], Floats], Curvature]
+    point: Callable[[LevelOrder, Floats], Curvature]
     levels: Integers | None
 
     def marginal(self, potentials: Floats) -> Floats:
         return self.curvature(potentials).marginal
 
     def curvature(self, potentials: Floats) -> Curvature:
-        return self.point(tuple(groups(potentials, self.levels)), potentials)
+        return self.point(sort_by_level(potentials, self.levels), potentials)
 
 
-def groups(potentials: Floats, levels: Integers | None) -> Iterator[Group]:
-    """Split the clients by level, and at gaps in the potentials so wide that they act as levels."""
+def sort_by_level(potentials: Floats, levels: Integers | None) -> LevelOrder:
+    """Sort clients by level, and cut at gaps in the potentials so wide that they act as levels."""
     if levels is None and np.ptp(potentials) <= LEVEL_GAP:
-        nobody = np.empty(0, dtype=np.int64)
-        yield Group(np.arange(potentials.size), nobody, nobody)
-        return
-    key = -potentials if levels is None else levels
-    order = np.lexsort((-potentials, key))
+        return LevelOrder(np.arange(potentials.size), np.zeros(1, dtype=np.int64))
+    order = np.lexsort((-potentials, -potentials if levels is None else levels))
     drop = np.diff(potentials[order]) < -LEVEL_GAP
     if levels is not None:
         drop |= np.diff(levels[order]) > 0
-    cuts = [0, *(np.flatnonzero(drop) + 1).tolist(), order.size]
-    for first, last in itertools.pairwise(cuts):
-        yield Group(order[first:last], order[:first], order[last:])
+    return LevelOrder(order, np.append(0, np.flatnonzero(drop) + 1))
 
 
 def place_nodes(low: float, high: float) -> Nodes:
@@ -126,68 +96,10 @@ def place_nodes(low: float, high: float) -> Nodes:
     return Nodes(place - bend - high, _STEP * (1.0 + bend))
 
 
-def thinned(nodes: Nodes) -> Nodes:
+def thin(nodes: Nodes) -> Nodes:
     """Return few nodes, enough for a `Factor`."""
-    kept = slice(_THINNED // 2, None, _THINNED)
-    return Nodes(nodes.log_times[kept], _THINNED * nodes.steps[kept])
-
-
-@dataclass(frozen=True, eq=False)
-class ProductPoint:
-    """Expected weights and curvature at one vector of potentials, group by group."""
-
-    law: TiltedLaw
-    groups: tuple[Group, ...]
-    potentials: Floats
-
-    @cached_property
-    def _tilts(self) -> list[tuple[Group, Tilt]]:
-        return [(group, self._tilt(group)) for group in self.groups if group.clients.size > 1]
-
-    def _tilt(self, group: Group, *, thin: bool = False) -> Tilt:
-        values = self.potentials[group.clients]
-        # Shift the largest potential to zero: only differences matter, and t scales with them.
-        values = values - values.max()
-        nodes = place_nodes(*self.law.bounds(group, values))
-        return self.law.tilt(group, values, thinned(nodes) if thin else nodes)
-
-    @cached_property
-    def _sums(self) -> Floats:
-        sums = np.zeros((2, self.potentials.size))
-        for group in self.groups:
-            if group.clients.size == 1:
-                sums[:, group.clients] = self.law.reach(group)
-        for group, tilt in self._tilts:
-            inner = tilt.sums()
-            # A level's weights sum to the probability of reaching it, which is known exactly:
-            # scaling to it removes the rounding in normalisers of thousands of factors.
-            total = inner[0].sum()
-            if total > 0:
-                inner *= self.law.reach(group) / total
-            sums[:, group.clients] = inner
-        return sums
-
-    @property
-    def marginal(self) -> Floats:
-        return np.asarray(self._sums[0])
-
-    @property
-    def squares(self) -> Floats:
-        return np.asarray(self._sums[1])
-
-    def dense(self) -> Floats:
-        joint = np.zeros((self.potentials.size, self.potentials.size))
-        for (clients, _, _), tilt in self._tilts:
-            joint[np.ix_(clients, clients)] = tilt.joint()
-        return as_laplacian(joint)
-
-    def factors(self) -> list[Factor]:
-        """Return the curvature within each group of several clients as a low-rank factor."""
-        return [
-            Factor(group.clients, *self._tilt(group, thin=True).factor())
-            for group in self.groups
-            if group.clients.size > 1
-        ]
+    few = slice(_THINNED // 2, None, _THINNED)
+    return Nodes(nodes.log_times[few], _THINNED * nodes.steps[few])
 
 
 def scaled_times(potentials: Floats, nodes: Nodes) -> Floats:
@@ -196,8 +108,11 @@ def scaled_times(potentials: Floats, nodes: Nodes) -> Floats:
     return np.asarray(np.exp(np.minimum(exponents, 300.0, out=exponents), out=exponents))
 
 
-def client_blocks(n_clients: int, n_times: int) -> Iterator[slice]:
-    """Yield slices of clients whose (clients, nodes) arrays stay in the cache."""
-    size = max(1, BLOCK_ENTRIES // n_times)
-    for first in range(0, n_clients, size):
-        yield slice(first, min(first + size, n_clients))
+def clients_per_block(n_times: int) -> int:
+    """Return how many clients have (clients, nodes) arrays that stay in the cache."""
+    return max(1, _BLOCK_ENTRIES // n_times)
+
+
+def blocks_of(n_clients: int, size: int) -> list[slice]:
+    """Cut clients into blocks of at most this size."""
+    return [slice(first, min(first + size, n_clients)) for first in range(0, n_clients, size)]

@@ -26,11 +26,10 @@ from fedavot._clients import Clients, Members
 from fedavot._incidence import Incidence, total_by
 from fedavot.errors import LawError
 from fedavot.laws._explicit import ExplicitSystem
-from fedavot.laws._law import BaseLaw, refuse_too_many_clients
-from fedavot.laws._merging import merged, singles_merged
+from fedavot.laws._law import SolvableLaw, refuse_too_many_clients
 
 
-class Cohorts(BaseLaw):
+class Cohorts(SolvableLaw):
     """A distribution over an explicit list of cohorts.
 
     Parameters
@@ -47,6 +46,13 @@ class Cohorts(BaseLaw):
     clients : sequence of str, optional
         The clients' names, in the order of their indices.
 
+    Attributes
+    ----------
+    incidence : Incidence
+        The distinct cohorts, members ascending within each.
+    probabilities : float array, shape (n_cohorts,)
+        Probability of each distinct cohort.
+
     Examples
     --------
     >>> law = Cohorts([[0, 1], [1, 2], [1, 0]])
@@ -62,41 +68,16 @@ class Cohorts(BaseLaw):
         *,
         clients: Sequence[str] | None = None,
     ) -> None:
-        self._fill(members, probabilities, n_clients, clients, "cohort {}".format)
-
-    def _fill(
-        self,
-        members: Any,
-        probabilities: ArrayLike | None,
-        n_clients: int | None,
-        clients: Sequence[str] | None,
-        label: Callable[[int], str],
-    ) -> None:
-        """Check and keep the cohorts; messages name one of them by its label."""
-        if isinstance(members, Mapping):
-            raise LawError(
-                "cohorts are a mapping, of which only the keys would be used; pass the cohorts and "
-                "their probabilities apart, as in Cohorts(list(given), list(given.values()))"
-            )
-        limit = None if n_clients is None else as_size(n_clients, what="n_clients", low=1)
-        if clients is not None:
-            names = list(clients)
-            named = Clients(len(names) if limit is None else limit, names)
-            limit = named.count
-            members = _by_index(members, named, label)
-        flat, sizes = _flatten(members, label)
-        known = None if clients is None else named
-        incidence = _checked_incidence(flat, sizes, limit, known, label)
-        if probabilities is None:
-            weights = np.full(sizes.size, 1.0 / sizes.size)
-        else:
+        flat, sizes = _flatten(members)
+        incidence, self._clients = _checked(flat, sizes, n_clients, clients, "cohort {}".format)
+        weights = np.full(sizes.size, 1.0 / sizes.size)
+        if probabilities is not None:
             weights = as_distribution(
                 probabilities, what="probability", item="cohort", error=LawError
             )
             if weights.size != sizes.size:
                 raise LawError(f"{weights.size} probabilities for {sizes.size} cohorts")
-        self._incidence, self._probabilities = merged(incidence, weights)
-        self._clients = Clients(incidence.n_clients) if clients is None else named
+        self.incidence, self.probabilities = _merged(incidence, weights)
 
     @classmethod
     def from_log(
@@ -131,30 +112,32 @@ class Cohorts(BaseLaw):
         if clients is None and column.dtype.kind == "U":
             clients = np.unique(column).tolist()
         try:
-            absent = np.flatnonzero(_is_missing(labels))
-            if absent.size:
-                raise LawError(
-                    f"rounds has {labels[absent[0]]} for row {absent[0]}; leave out rows without a "
-                    "round"
-                )
-            order = np.argsort(labels, kind="stable")
+            missing = np.not_equal(labels, labels)  # NaN and NaT
+            if labels.dtype.kind == "O":
+                missing = missing | [label is None for label in labels]
+            distinct, place, sizes = np.unique(
+                labels[~missing], return_inverse=True, return_counts=True
+            )
         except TypeError as cause:
             raise LawError(f"rounds must have labels that can be sorted: {cause}") from None
-        found, sizes = np.unique(labels, return_counts=True)
-        ragged = np.split(column[order], np.cumsum(sizes)[:-1])
-        cohorts = [row.tolist() for row in ragged] if column.size else []
-        names = found.tolist()
-        law = cls.__new__(cls)
-        law._fill(cohorts, None, n_clients, clients, lambda at: f"round {quoted(names[at])}")
-        return law
+        if missing.any():
+            row = int(np.argmax(missing))
+            raise LawError(
+                f"rounds has {labels[row]} for row {row}; leave out rows without a round"
+            )
+        flat, names = column[np.argsort(place, kind="stable")], distinct.tolist()
+        incidence, named = _checked(
+            flat, sizes, n_clients, clients, lambda at: f"round {quoted(names[at])}"
+        )
+        return cls.of_rounds(incidence, named)
 
     @classmethod
-    def of_rounds(cls, incidence: Incidence) -> "Cohorts":
+    def of_rounds(cls, incidence: Incidence, named: Clients | None = None) -> "Cohorts":
         """Build the empirical law of rounds that are already checked and in compressed form."""
         law = cls.__new__(cls)
         equal = np.full(incidence.n_cohorts, 1.0 / incidence.n_cohorts)
-        law._incidence, law._probabilities = merged(incidence, equal)
-        law._clients = Clients(incidence.n_clients)
+        law.incidence, law.probabilities = _merged(incidence, equal)
+        law._clients = named or Clients(incidence.n_clients)
         return law
 
     def _detail(self) -> str:
@@ -163,149 +146,146 @@ class Cohorts(BaseLaw):
     @property
     def n_cohorts(self) -> int:
         """Number of distinct cohorts."""
-        return self._incidence.n_cohorts
-
-    @property
-    def incidence(self) -> Incidence:
-        """The distinct cohorts, members ascending within each."""
-        return self._incidence
-
-    @property
-    def probabilities(self) -> Floats:
-        """Probability of each distinct cohort, shape (n_cohorts,)."""
-        return self._probabilities
+        return self.incidence.n_cohorts
 
     def inclusion(self) -> Floats:
         return self._whole.inclusion.copy()
 
     def coverage(self, clients: Members) -> float:
         mask = self._clients.mask(clients)
-        return float(self._probabilities[self._incidence.maximum(mask)].sum())
+        return float(self.probabilities[self.incidence.maximum(mask)].sum())
 
     def sample(self, rng: np.random.Generator, rounds: int) -> list[Integers]:
         count = as_size(rounds, what="rounds", low=0)
-        drawn = as_generator(rng).choice(self.n_cohorts, size=count, p=self._probabilities)
-        return [self._incidence.row(cohort).astype(np.int64) for cohort in drawn.tolist()]
+        drawn = as_generator(rng).choice(self.n_cohorts, size=count, p=self.probabilities)
+        return [self.incidence.row(cohort).astype(np.int64) for cohort in drawn.tolist()]
 
     def system(self, levels: Integers | None = None) -> ExplicitSystem:
         if levels is None:
             return self._whole
-        lowest = singles_merged(self._incidence.within(levels), self._probabilities)
+        lowest = _with_single_clients_merged(self.incidence.within(levels), self.probabilities)
         return ExplicitSystem(*lowest, levels)
 
     @cached_property
     def _whole(self) -> ExplicitSystem:
         """The system without levels, cached because it may hold a dense matrix."""
-        return ExplicitSystem(self._incidence, self._probabilities, None)
+        return ExplicitSystem(self.incidence, self.probabilities, None)
 
     def prefix_gains(self, order: Integers) -> Floats:
         rank = np.empty(self.n_clients, dtype=np.int32)
         rank[order] = np.arange(self.n_clients, dtype=np.int32)
-        first = self._incidence.minimum(rank)
-        return total_by(first, self._probabilities, self.n_clients)
+        first = self.incidence.minimum(rank)
+        return total_by(first, self.probabilities, self.n_clients)
 
 
-def _iterated(members: Any) -> list[Any]:
-    try:
-        return list(members)
-    except TypeError:
-        raise LawError(
-            f"cohorts must be a sequence of sequences of clients, found {shown(members)}"
-        ) from None
-
-
-def _by_index(members: Any, clients: Clients, label: Callable[[int], str]) -> Any:
-    """Return cohorts given by name as indices; cohorts of indices are returned as they are."""
-    if isinstance(members, np.ndarray) and members.dtype.kind not in "UTO":
-        return members
-    if not any(isinstance(member, str) for cohort in members for member in cohort):
-        return members
-    return [clients.indices(cohort, what=label(n)) for n, cohort in enumerate(members)]
-
-
-def _flatten(members: Any, label: Callable[[int], str]) -> tuple[NDArray[Any], Integers]:
+def _flatten(members: Any) -> tuple[NDArray[Any], Integers]:
     """Return all members in one array, and the sizes of the cohorts."""
+    if isinstance(members, Mapping):
+        raise LawError(
+            "cohorts are a mapping, of which only the keys would be used; pass the cohorts and "
+            "their probabilities apart, as in Cohorts(list(given), list(given.values()))"
+        )
     if isinstance(members, np.ndarray) and members.ndim == 2:
-        count, size = members.shape
-        checked = as_array(members, otherwise="cohorts", error=LawError, item="cohort")
-        flat, sizes = checked.reshape(-1), np.full(count, size, dtype=np.int64)
-    else:
-        rows = [
-            as_array(
-                list(row) if isinstance(row, Set) else row,
-                otherwise=f"{label(number)} is not a sequence of client indices",
-                error=LawError,
-            )
-            for number, row in enumerate(_iterated(members))
-        ]
-        for number, row in enumerate(rows):
-            if row.ndim != 1:
-                raise LawError(f"{label(number)} is not a sequence of client indices: {shown(row)}")
-        sizes = np.array([row.size for row in rows], dtype=np.int64)
-        filled = [row for row in rows if row.size]
-        flat = np.concatenate(filled) if filled else np.empty(0, dtype=np.int64)
+        flat = as_array(members, otherwise="cohorts", error=LawError, item="cohort").ravel()
+        return flat, np.full(len(members), members.shape[1], dtype=np.int64)
+    try:
+        listed = [list(row) if isinstance(row, Set) else row for row in members]
+    except TypeError:
+        wanted = "cohorts must be a sequence of sequences of clients"
+        raise LawError(f"{wanted}, found {shown(members)}") from None
+    rows = []
+    for number, row in enumerate(listed):
+        otherwise = f"cohort {number} is not a sequence of client indices"
+        rows.append(as_array(row, otherwise=otherwise, error=LawError))
+        if rows[-1].ndim != 1:
+            raise LawError(f"{otherwise}: {shown(row)}")
+    sizes = np.array([row.size for row in rows], dtype=np.int64)
+    return np.concatenate([row for row in rows if row.size] or [np.empty(0, dtype=int)]), sizes
+
+
+def _checked(
+    flat: NDArray[Any],
+    sizes: Integers,
+    n_clients: int | None,
+    clients: Sequence[str] | None,
+    label: Callable[[int], str],
+) -> tuple[Incidence, Clients]:
+    """Sort the members of each cohort, and refuse empty ones and repeated or unknown clients."""
     if not sizes.size:
         raise LawError("no cohorts were given; a law needs at least one")
-    empty = np.flatnonzero(sizes == 0)
-    if empty.size:
-        raise LawError(f"{label(empty[0])} is empty; leave out rounds in which no client reported")
+    if not sizes.all():
+        empty = label(int(sizes.argmin()))
+        raise LawError(f"{empty} is empty; leave out rounds in which no client reported")
+    limit = None if n_clients is None else as_size(n_clients, what="n_clients", low=1)
+    if clients is not None:
+        names = list(clients)
+        named = Clients(len(names) if limit is None else limit, names)
+        flat, limit = np.asarray(named.indices(flat, what="a cohort")), named.count
     if not np.issubdtype(flat.dtype, np.integer):
         raise LawError(
             f"cohorts must hold integer client indices, found {flat.dtype}: {odd_one(flat)}; pass "
             "clients=[...] to use names"
         )
-    return flat, sizes
-
-
-def _checked_incidence(
-    flat: NDArray[Any],
-    sizes: Integers,
-    n_clients: int | None,
-    clients: Clients | None,
-    label: Callable[[int], str],
-) -> Incidence:
-    """Sort the members of each cohort, and refuse repeated or out-of-range ones."""
+    count = int(flat.max()) + 1 if limit is None else limit
     offsets = np.concatenate(([0], np.cumsum(sizes)))
-    limit = int(flat.max()) + 1 if n_clients is None else n_clients
-    bad = np.flatnonzero((flat < 0) | (flat >= limit))
+
+    def cohort_of(place: Any) -> str:
+        return label(int(np.searchsorted(offsets, place, side="right")) - 1)
+
+    bad = np.flatnonzero((flat < 0) | (flat >= count))
     if bad.size:
-        cohort = int(np.searchsorted(offsets, bad[0], side="right")) - 1
-        upper = "" if n_clients is None else f" to {limit - 1}"
-        raise LawError(f"{label(cohort)} has client {flat[bad[0]]}, but clients run from 0{upper}")
-    if limit > np.iinfo(np.int32).max:
-        raise LawError(f"client index {limit - 1} is too large; renumber the clients from 0")
-    refuse_too_many_clients(limit, remedy="renumber the clients that appear, from 0")
-    members = _sort_within(flat.astype(np.int32), sizes, offsets)
-    same = members[1:] == members[:-1]
-    same[offsets[1:-1] - 1] = False
-    if same.any():
-        place = int(np.argmax(same))
-        cohort = int(np.searchsorted(offsets, place, side="right")) - 1
-        client = members[place] if clients is None else clients.label(members[place])
-        raise LawError(f"{label(cohort)} has client {client} more than once")
-    return Incidence(members, offsets, limit)
+        upper = "" if limit is None else f" to {count - 1}"
+        client = flat[bad[0]]
+        raise LawError(f"{cohort_of(bad[0])} has client {client}, but clients run from 0{upper}")
+    if count > np.iinfo(np.int32).max:
+        raise LawError(f"client index {count - 1} is too large; renumber the clients from 0")
+    refuse_too_many_clients(count, remedy="renumber the clients that appear, from 0")
+    everybody = Clients(count) if clients is None else named
+    members, inside = flat.astype(np.int32), np.ones(flat.size - 1, dtype=bool)
+    inside[offsets[1:-1] - 1] = False
+    if np.any(inside & (members[1:] < members[:-1])):
+        members = members[np.lexsort((members, np.repeat(np.arange(sizes.size), sizes)))]
+    same = np.flatnonzero(inside & (members[1:] == members[:-1]))
+    if same.size:
+        client = everybody.label(members[same[0]])
+        raise LawError(f"{cohort_of(same[0])} has client {client} more than once")
+    return Incidence(members, offsets, count), everybody
 
 
-def _sort_within(
-    members: NDArray[np.int32], sizes: Integers, offsets: Integers
-) -> NDArray[np.int32]:
-    """Sort the members of each cohort, for all cohorts of one size at a time."""
-    ascending = members[1:] >= members[:-1]
-    ascending[offsets[1:-1] - 1] = True
-    if ascending.all():
-        return members
-    ordered = members.copy()
-    for size in np.unique(sizes):
-        places = offsets[:-1][sizes == size][:, None] + np.arange(size)
-        ordered[places] = np.sort(members[places], axis=1)
-    return ordered
+def _merged(incidence: Incidence, probabilities: Floats) -> tuple[Incidence, Floats]:
+    """Add up the probabilities of cohorts that occur more than once, in the order of the list.
+
+    Cohorts are the same if two 64-bit sums of random keys are. If only one of them is, which is
+    next to impossible, the list is returned as it is, and is the same law.
+    """
+    rng = np.random.default_rng(0x0F3DA507)
+    first, second = (
+        np.add.reduceat(keys[incidence.members], incidence.offsets[:-1])
+        for keys in rng.integers(0, 2**64, (2, incidence.n_clients), dtype=np.uint64)
+    )
+    _, heads, group = np.unique(first, return_index=True, return_inverse=True)
+    if heads.size == first.size or np.any(second != second[heads][group]):
+        return incidence, probabilities
+    mask = np.zeros(first.size, dtype=bool)
+    mask[heads] = True
+    return incidence.chosen(mask), total_by(group, probabilities, heads.size)[np.argsort(heads)]
 
 
-def _is_missing(labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which labels are None, NaN or NaT."""
-    kind = labels.dtype.kind
-    if kind == "O":
-        found = [one is None or (isinstance(one, float) and np.isnan(one)) for one in labels]
-        return np.array(found, dtype=np.bool_)
-    test = {"f": np.isnan, "c": np.isnan, "m": np.isnat, "M": np.isnat}.get(kind)
-    return np.zeros(labels.size, dtype=np.bool_) if test is None else test(labels)
+def _with_single_clients_merged(
+    incidence: Incidence, probabilities: Floats
+) -> tuple[Incidence, Floats]:
+    """Merge cohorts of a single client, if there are more of them than clients.
+
+    Cohorts reduced to their lowest level are often of this kind, and then most of the list.
+    """
+    alone = incidence.sizes == 1
+    if np.count_nonzero(alone) <= incidence.n_clients:
+        return incidence, probabilities
+    clients = incidence.members[incidence.offsets[:-1][alone]]
+    mass = total_by(clients, probabilities[alone], incidence.n_clients)
+    single = np.flatnonzero(np.bincount(clients))
+    rest = incidence.chosen(~alone)
+    members = np.concatenate((rest.members, single.astype(np.int32)))
+    offsets = np.concatenate((rest.offsets, rest.offsets[-1] + 1 + np.arange(single.size)))
+    joined = Incidence(members, offsets, incidence.n_clients)
+    return joined, np.concatenate((probabilities[~alone], mass[single]))

@@ -33,38 +33,22 @@ def slopes_along(law: SolvableLaw, levels: Integers) -> Slopes | None:
     of the first so many, which falls as the number rises.
     """
     if isinstance(law, Mixture):
-        parts = [slopes_along(part, levels) for part in law.laws]
-        known = [part for part in parts if part is not None]
-        return _averaged(known, law.probabilities) if len(known) == len(parts) else None
+        parts = [part for part in (slopes_along(one, levels) for one in law.laws) if part]
+        weights = law.probabilities
+        if len(parts) < weights.size:
+            return None
+        return lambda counts: weights @ [part(counts) for part in parts]
     if isinstance(law, IndependentClients):
-        return _of_independent(law, levels)
+        exponents = np.minimum(law.exponents, _MOST_EXPONENT)
+        missed = np.exp(-np.append(0.0, np.cumsum(np.bincount(levels, exponents))))
+        return lambda counts: missed[counts] * (exponents / law.nonempty)
     if isinstance(law, UniformCohorts):
-        return _of_uniform(law, levels)
+        gains = law.prefix_gains(np.arange(law.n_clients))
+        # The mean of what the last client added and what the next one will add.
+        slopes = (np.append(gains[0], gains) + np.append(gains, gains[-1])) / 2
+        by_level = slopes[np.append(0, np.cumsum(np.bincount(levels)))]
+        return lambda counts: by_level[counts]
     return _of_cohorts(law, levels) if isinstance(law, Cohorts) else None
-
-
-def _averaged(parts: list[Slopes], weights: Floats) -> Slopes:
-    def slopes(counts: Integers) -> Floats:
-        total = np.zeros(counts.size)
-        for weight, part in zip(weights, parts, strict=True):
-            total += weight * part(counts)
-        return total
-
-    return slopes
-
-
-def _of_independent(law: IndependentClients, levels: Integers) -> Slopes:
-    exponents = np.minimum(law.exponents, _MOST_EXPONENT)
-    missed = np.exp(-_cumulated(np.bincount(levels, exponents)))
-    return lambda counts: missed[counts] * (exponents / law.nonempty)
-
-
-def _of_uniform(law: UniformCohorts, levels: Integers) -> Slopes:
-    gains = law.prefix_gains(np.arange(law.n_clients))
-    # The mean of what the last client added and what the next one will add.
-    slopes = (np.append(gains[0], gains) + np.append(gains, gains[-1])) / 2
-    by_level = slopes[_cumulated(np.bincount(levels)).astype(np.int64)]
-    return lambda counts: by_level[counts]
 
 
 def _of_cohorts(law: Cohorts, levels: Integers) -> Slopes:
@@ -87,7 +71,3 @@ def _of_cohorts(law: Cohorts, levels: Integers) -> Slopes:
         return np.asarray(np.bincount(members, entries, minlength=law.n_clients))
 
     return slopes
-
-
-def _cumulated(values: Floats | Integers) -> Floats:
-    return np.concatenate(([0.0], np.cumsum(values)))

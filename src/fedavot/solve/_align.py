@@ -16,8 +16,7 @@ from fedavot._clients import agreed_names, in_client_order
 from fedavot.alignment import OBJECTIVES, Alignment, Status
 from fedavot.certificate import FEASIBLE_SLACK
 from fedavot.errors import OptionError
-from fedavot.laws._law import Law, SolvableLaw
-from fedavot.laws._user_law import as_law
+from fedavot.laws._law import Law, SolvableLaw, as_law
 from fedavot.laws.cohorts import Cohorts
 from fedavot.laws.successive import SuccessiveDraws
 from fedavot.solve.dual import DualProblem, Iterate, StoppingRule

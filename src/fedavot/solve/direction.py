@@ -16,8 +16,7 @@ from scipy import sparse
 
 from fedavot._checks import Floats, Integers
 from fedavot.laws._explicit import ExplicitSystem, Listed
-from fedavot.laws._factors import Factor, Factored
-from fedavot.laws._laplacian import as_laplacian, gram
+from fedavot.laws._laplacian import Factor, Factored, as_laplacian, gram
 from fedavot.laws._law import Curvature
 from fedavot.solve.dual import DualProblem, Pull
 
