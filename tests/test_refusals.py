@@ -147,6 +147,7 @@ DRAWS = [
     ({"size": 2.5}, r"size must be an integer, found 2\.5"),
     ({"size": 5, "draws": 0}, "draws is 0"),
     ({"size": 5, "draws": -1}, "draws is -1"),
+    ({"size": 5, "seed": -1}, "seed is -1"),
     ({"size": 5, "draws": "many"}, "draws must be an integer, found 'many'"),
 ]
 MIXTURES = [
