@@ -15,13 +15,13 @@ RNG = np.random.default_rng(8)
 MANY = {
     "independent": fa.IndependentClients(RNG.random(150)),
     "rare": fa.IndependentClients(10.0 ** RNG.uniform(-9, 0, 150)),
-    "pairs": fa.UniformCohorts(150, 2),
+    "threes": fa.UniformCohorts(150, 3),
     "half": fa.UniformCohorts(150, 75),
     "single": fa.UniformCohorts(150, 1),
     "mixture": fa.Mixture(
         [
             fa.IndependentClients(10.0 ** RNG.uniform(-9, 0, 150)),
-            fa.Mixture([fa.UniformCohorts(150, 2), fa.UniformCohorts(150, 60)], [0.5, 0.5]),
+            fa.Mixture([fa.UniformCohorts(150, 3), fa.UniformCohorts(150, 60)], [0.5, 0.5]),
         ],
         [0.3, 0.7],
     ),
@@ -54,7 +54,7 @@ def test_factors_of_many_clients_are_near_the_hessian(law, spread, n_levels):
 
 def test_a_mixture_with_a_long_list_of_cohorts_has_products_and_no_factors():
     triples = fa.Cohorts(list(itertools.combinations(range(20), 3)))
-    law = fa.Mixture([fa.UniformCohorts(20, 2), triples], [0.5, 0.5])
+    law = fa.Mixture([fa.UniformCohorts(20, 4), triples], [0.5, 0.5])
     point, direction = point_of(law, np.linspace(-1, 1, 20)), np.cos(np.arange(20))
     assert point.factors() is None
     wanted = point.dense() @ direction
