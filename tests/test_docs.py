@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import io
 import re
+import runpy
 from pathlib import Path
 
 import click
@@ -218,6 +219,30 @@ def test_the_first_page_shows_what_an_audit_of_the_sample_prints(sample):
 def test_the_api_page_gives_signatures_as_they_are(name):
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     assert f"`{name}{signature_of(CALLABLES[name])}`" in text
+
+
+def house_script():
+    return runpy.run_path(str(ROOT / "docs" / "_site" / "house.py"))
+
+
+def test_the_map_of_the_house_has_every_module():
+    page = (ROOT / "docs" / "house.md").read_text(encoding="utf-8")
+    assert page.endswith(house_script()["modules"]()), "run python docs/_site/house.py"
+
+
+def test_the_map_of_the_house_names_things_that_are_there():
+    text = (ROOT / "docs" / "house.md").read_text(encoding="utf-8")
+    names = re.findall(
+        r"`([a-z_]+(?:\.[a-zA-Z_]+)+|_[a-z]+)`", text.split(house_script()["HEAD"])[0]
+    )
+    assert len(names) > 20
+    for name in names:
+        place, inside = ROOT / "src" / "fedavot", name.split(".")
+        while inside and ((place / inside[0]).is_dir() or (place / f"{inside[0]}.py").exists()):
+            place = place / inside.pop(0)
+        source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+        defined = re.findall(r"(?:def|class) (\w+)", source.read_text(encoding="utf-8"))
+        assert {*inside} <= {*defined}, name
 
 
 @pytest.mark.parametrize(
