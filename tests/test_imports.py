@@ -19,7 +19,6 @@ LEFT_TO_RIGHT = (
         "_clients",
         "_reading",
         "_files",
-        "_state",
         "_models",
     ),
     *("_simplex", "_incidence", "importance"),
