@@ -37,9 +37,7 @@ LARGEST_SEED = 2**128 - 1
 """The largest seed: NumPy recommends seeds of 128 random bits, and more add nothing."""
 
 
-def as_array(
-    values: Any, *, otherwise: str, error: type[InputError], item: str = "entry"
-) -> NDArray[Any]:
+def as_array(values: Any, *, otherwise: str, error: type[InputError]) -> NDArray[Any]:
     """Return the values as an array, or raise an error with the text ``otherwise``."""
     try:
         return np.asarray(values)

@@ -213,9 +213,10 @@ class Alignment:
         document = read_document(path, format=_FORMAT, version=_VERSION)
         kinds = {name: np.int64 if name == "levels" else np.float64 for name in _ARRAYS}
         try:
+            arrays: Any = {name: np.array(document[name], kind) for name, kind in kinds.items()}
             return cls(
                 **{name: document[name] for name in _NUMBERS},
-                **{name: np.array(document[name], kind) for name, kind in kinds.items()},
+                **arrays,
                 status=Status(document["status"]),
                 saved_effective_size=document["effective_cohort_size"],
                 clients=tuple(document["clients"]) if "clients" in document else None,
