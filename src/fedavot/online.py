@@ -58,6 +58,7 @@ from fedavot._checks import (
     as_amount,
     as_distribution,
     as_floats,
+    as_importance,
     as_size,
     one_of,
 )
@@ -138,8 +139,12 @@ class OnlineAligner:
     ) -> None:
         if clients is None and isinstance(importance, Mapping):
             clients = tuple(importance)
-        ordered = in_client_order(importance, clients)
-        self._importance = _as_importance(ordered)
+        self._importance = as_distribution(
+            in_client_order(importance, clients),
+            what="importance",
+            item="client",
+            error=ImportanceError,
+        )
         count = self._importance.size
         self._clients = Clients(count, clients)
         self._softness = as_amount(softness, what="softness")
@@ -334,13 +339,9 @@ class OnlineAligner:
         added : array_like of shape (n_clients,), optional
             What is added to the potentials; nothing by default.
         """
-        shares = _as_importance(importance)
-        if shares.size != self.n_clients:
-            raise ImportanceError(
-                f"importance has {shares.size} entries, but there are {self.n_clients} clients"
-            )
+        shares = as_importance(importance, self.n_clients)
         change = np.zeros(shares.size) if added is None else added
-        change = _as_finite(change, self.n_clients, what="added")
+        change = _as_finite(change, shares.size, what="added")
         self._importance = shares
         self._start = _within_reach(self._start + change)
         self._potentials = _within_reach(self._potentials + change)
@@ -469,10 +470,6 @@ class OnlineAligner:
         shift = self._step * drift if scale <= 1.0 else -_dot(gain, excess) / total
         moved = (x - mean) / drag + gain * (excess - drift)
         return _within_reach(mean + shift + moved)
-
-
-def _as_importance(importance: ArrayLike) -> Floats:
-    return as_distribution(importance, what="importance", item="client", error=ImportanceError)
 
 
 def _as_finite(values: ArrayLike, n_clients: int, *, what: str) -> Floats:
