@@ -473,7 +473,7 @@ def amounts():
     table = {"oak": 3, "ash": 1, "fir": 0}
     with tempfile.TemporaryDirectory() as folder:
         texts = {
-            "shares.csv": "client;importance\noak;12,5%\nash;87,5%\n",
+            "shares.csv": "client;importance\noak;0.125\nash;0.875\n",
             "counts.csv": "client,site,examples\noak,x,1200\nash,y,800\n",
             "shares.json": '{"oak": 0.25, "ash": 2}',
         }

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedavot import importance
-from fedavot._cells import guarded, line, unguarded
+from fedavot._reading import csv_line as line
+from fedavot._reading import guarded, unguarded
 
 FORMULAS = [
     "=1+1",

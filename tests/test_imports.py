@@ -15,14 +15,10 @@ ROOT = Path(fedavot.__file__).parent
 LEFT_TO_RIGHT = (
     *(
         "errors",
-        "_extras",
         "_checks",
         "_clients",
-        "_cells",
-        "_numerals",
         "_reading",
         "_files",
-        "_state",
         "_models",
     ),
     *("_simplex", "_incidence", "importance"),

@@ -4,8 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedavot._cells import line, unguarded
-from fedavot._reading import SEPARATORS, csv_table, decoded, json_in, parse_json, read_text
+from fedavot._reading import (
+    SEPARATORS,
+    csv_table,
+    decoded,
+    json_in,
+    parse_json,
+    read_text,
+    unguarded,
+)
+from fedavot._reading import csv_line as line
 from fedavot.audit.reading.files.csv_text import OpenQuoteError, csv_header, csv_rows
 from fedavot.errors import FileFormatError
 

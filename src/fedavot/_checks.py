@@ -7,12 +7,19 @@ offending entry. Nothing else in the library validates.
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedavot.errors import ImportanceError, InputError, OptionError, TooLargeError
+from fedavot.errors import (
+    ImportanceError,
+    InputError,
+    MissingPackageError,
+    OptionError,
+    TooLargeError,
+)
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -30,9 +37,7 @@ LARGEST_SEED = 2**128 - 1
 """The largest seed: NumPy recommends seeds of 128 random bits, and more add nothing."""
 
 
-def as_array(
-    values: Any, *, otherwise: str, error: type[InputError], item: str = "entry"
-) -> NDArray[Any]:
+def as_array(values: Any, *, otherwise: str, error: type[InputError]) -> NDArray[Any]:
     """Return the values as an array, or raise an error with the text ``otherwise``."""
     try:
         return np.asarray(values)
@@ -211,3 +216,23 @@ def _available_bytes() -> float:
         return float(os.sysconf("SC_AVPHYS_PAGES")) * float(os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, ValueError, OSError):
         return 8e9
+
+
+def require(extra: str, *packages: str, by: str) -> None:
+    """Raise unless the packages that an extra of fedavot brings are installed.
+
+    Parameters
+    ----------
+    extra : str
+        Name of the extra, as in ``pip install 'fedavot[extra]'``.
+    *packages : str
+        Import names.
+    by : str
+        What needs them, for the message.
+    """
+    missing = [package for package in packages if find_spec(package) is None]
+    if missing:
+        raise MissingPackageError(
+            f"{by} needs {enumerated(missing)}; pip install 'fedavot[{extra}]', or, in a clone of "
+            f"the repository, pip install '.[{extra}]'"
+        )

@@ -39,11 +39,9 @@ class Clients:
         """Return a client's name in quotes, or its index, for a message."""
         return str(int(index)) if self.names is None else repr(self.names[int(index)])
 
-    def labels(self, indices: Iterable[int]) -> list[str] | list[int]:
+    def labels(self, indices: Iterable[int]) -> list[Any]:
         """Return the names of clients, or their indices where there are no names."""
-        if self.names is None:
-            return [int(index) for index in indices]
-        return [self.names[int(index)] for index in indices]
+        return [index if self.names is None else self.names[index] for index in map(int, indices)]
 
     def indices(self, clients: Members, *, what: str = "a cohort") -> Any:
         """Return clients given by name as indices; anything else is returned as it is.
@@ -53,23 +51,21 @@ class Clients:
         if isinstance(clients, np.ndarray) and clients.dtype.kind not in "UTO":
             return clients
         members = _as_list(clients, what=what)
-        kinds = set(map(type, members))
-        if not any(issubclass(kind, str) for kind in kinds):
+        if not any(issubclass(kind, str) for kind in set(map(type, members))):
             return members
-        name = next(client for client in members if isinstance(client, str))
-        if not all(issubclass(kind, str) for kind in kinds):
-            index = next(client for client in members if not isinstance(client, str))
-            raise CohortError(
-                f"{what} mixes names and indices, such as {name!r} and {shown(index)}; use one"
-            )
-        if self.names is None:
-            raise CohortError(
-                f"{what} has the client {name!r}, but the clients have no names here; pass "
-                "clients=[...] where they are described, or use indices"
-            )
-        unknown = next((name for name in members if name not in self.by_name), None)
-        if unknown is not None:
-            raise CohortError(f"{what} has an unknown client, {self.nearest(unknown)}")
+        for client in members:
+            if not isinstance(client, str):
+                name = next(name for name in members if isinstance(name, str))
+                raise CohortError(
+                    f"{what} mixes names and indices, such as {name!r} and {shown(client)}; use one"
+                )
+            if self.names is None:
+                raise CohortError(
+                    f"{what} has the client {client!r}, but the clients have no names here; pass "
+                    "clients=[...] where they are described, or use indices"
+                )
+            if client not in self.by_name:
+                raise CohortError(f"{what} has an unknown client, {self.nearest(client)}")
         return np.array([self.by_name[name] for name in members], dtype=np.int64)
 
     def cohort(self, cohort: Members) -> Integers:
@@ -101,12 +97,12 @@ class Clients:
             mask[members] = True
         return mask
 
-    def _refuse_unknown(self, lowest: Any, highest: Any, *, what: str) -> None:
-        if lowest < 0 or highest >= self.count:
-            raise CohortError(
-                f"{what} has client {lowest if lowest < 0 else highest}, but clients run from 0 to "
-                f"{self.count - 1}"
-            )
+    def _refuse_unknown(self, *extremes: Any, what: str) -> None:
+        for client in extremes:
+            if not 0 <= client < self.count:
+                raise CohortError(
+                    f"{what} has client {client}, but clients run from 0 to {self.count - 1}"
+                )
 
     def _integers(self, clients: Members, *, what: str) -> NDArray[Any]:
         """Return clients by index or by name as an array of integers, of any shape."""

@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import re
-import stat
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -148,15 +147,10 @@ def write_whole(path: PathLike, write: Callable[[IO[bytes]], Any]) -> None:
 
 def _remove_leftovers(target: Path) -> None:
     name = re.compile(rf"\.{re.escape(target.stem)}\.[0-9a-f]{{16}}{re.escape(target.suffix)}")
-    with contextlib.suppress(OSError):  # a folder that cannot be listed may be written to
-        for entry in os.listdir(target.parent):
-            if name.fullmatch(entry):
+    # A folder that cannot be listed may be written to.
+    with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
+        for entry in entries:
+            if name.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
                 with contextlib.suppress(OSError):
-                    remove_if_stale(target.parent / entry)
-
-
-def remove_if_stale(path: Path) -> None:
-    """Remove a temporary file of a write that was killed."""
-    status = path.lstat()
-    if stat.S_ISREG(status.st_mode) and time.time() - status.st_mtime > STALE_SECONDS:
-        path.unlink(missing_ok=True)
+                    if time.time() - entry.stat().st_mtime > STALE_SECONDS:
+                        os.unlink(entry)

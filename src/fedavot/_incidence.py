@@ -81,8 +81,16 @@ class Incidence:
         return np.diff(self.offsets)
 
     @cached_property
-    def _blocks(self) -> "tuple[_Block, ...]":
-        """Blocks of cohorts with about equally many entries, without copying their members.
+    def _blocks(self) -> "list[_Block]":
+        return self._cut(np.float64)
+
+    @cached_property
+    def _single_blocks(self) -> "list[_Block]":
+        """The blocks with entries of one in single precision."""
+        return self._cut(np.float32)
+
+    def _cut(self, precision: type[np.floating[Any]]) -> "list[_Block]":
+        """Return blocks of cohorts with about equally many entries, without copying their members.
 
         They do not depend on the number of cores, so that sums do not either; but there is an even
         number of them, because there mostly is of cores.
@@ -92,25 +100,14 @@ class Incidence:
         shares = np.arange(1, count) * self.members.size // max(count, 1)
         edges = [0, *np.searchsorted(self.offsets, shares).tolist(), self.n_cohorts]
         # All blocks share their entries of one, which then stay in the cache.
-        ones = np.ones(int(np.diff(self.offsets[edges]).max(initial=0)))
+        ones = np.ones(int(np.diff(self.offsets[edges]).max(initial=0)), dtype=precision)
         blocks = []
         for first, last in itertools.pairwise(edges):
             cohorts = self.between(first, last)
             matrix = cohorts.matrix(ones[: cohorts.members.size])
             # A transposed view is as fast as a second, sorted copy would be.
             blocks.append(_Block(slice(first, last), matrix, matrix.T))
-        return tuple(blocks)
-
-    @cached_property
-    def _single_blocks(self) -> "tuple[_Block, ...]":
-        """The blocks with entries of one in single precision; they share all else."""
-        ones = np.ones(max(block.matrix.nnz for block in self._blocks), dtype=np.float32)
-        blocks = []
-        for cohorts, matrix, _ in self._blocks:
-            entries = (ones[: matrix.nnz], matrix.indices, matrix.indptr)
-            single = sparse.csr_array(entries, shape=matrix.shape)
-            blocks.append(_Block(cohorts, single, single.T))
-        return tuple(blocks)
+        return blocks
 
     @property
     def is_large(self) -> bool:
@@ -139,7 +136,7 @@ class Incidence:
         mask[cohorts] = True
         return self.chosen(mask)
 
-    def matrix(self, entries: Floats) -> Any:
+    def matrix(self, entries: NDArray[Any]) -> Any:
         """Return the SciPy matrix with these entries, shape (n_cohorts, n_clients)."""
         index = np.int32 if self.members.size < np.iinfo(np.int32).max else np.int64
         return sparse.csr_array(
@@ -163,7 +160,7 @@ class Incidence:
         def product(block: _Block) -> NDArray[Any]:
             return np.asarray(block.transposed @ values[block.cohorts])
 
-        return _total(in_parallel(product, self._blocks))
+        return np.asarray(sum(in_parallel(product, self._blocks)))
 
     def sum_of_shares(self, values: NDArray[Any], parts: NDArray[Any]) -> NDArray[Any]:
         """Return Σ_{A∋i} values_A / Σ_{k∈A} parts_k for each client, shape (n_clients,).
@@ -178,7 +175,7 @@ class Incidence:
             return np.asarray(block.transposed @ total)
 
         blocks = self._single_blocks if parts.dtype == np.float32 else self._blocks
-        return _total(in_parallel(product, blocks))
+        return np.asarray(sum(in_parallel(product, blocks)))
 
     def minimum(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the least value among each cohort's members, shape (n_cohorts,)."""
@@ -247,12 +244,6 @@ class _Block(NamedTuple):
     cohorts: slice
     matrix: Any
     transposed: Any
-
-
-def _total(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    for part in parts[1:]:
-        parts[0] += part
-    return parts[0]
 
 
 def in_parallel(

@@ -75,10 +75,9 @@ def as_models(model: Any, ends: Mapping[Any, Any], *, noun: str) -> dict[str, Mo
     for name, value in ends.items():
         who = f"the {noun} of client {quoted(name)}"
         leaves = as_model(value, what=who).leaves
-        for key in [*base.leaves, *leaves]:
-            if (key in base.leaves) != (key in leaves):
-                number = "no" if key in base.leaves else "an"
-                raise ModelError(f"{who} has {number} entry {key!r}, unlike the server's model")
+        for key in sorted(base.leaves.keys() ^ leaves.keys()):
+            number = "no" if key in base.leaves else "an"
+            raise ModelError(f"{who} has {number} entry {key!r}, unlike the server's model")
         for key, leaf in base.leaves.items():
             shape, expected = shape_of(leaves[key]), shape_of(leaf)
             if shape != expected:

@@ -1,15 +1,19 @@
-"""Text files that people and programs write: UTF-8, CSV, JSON and TOML.
+"""Text files that people and programs write: UTF-8, CSV and JSON, and the cells of spreadsheets.
 
 Whatever cannot be read raises a `FileFormatError` that names the file, the line if there is one,
 and what to do: ``source`` is that file, and ``line`` the number of the first line of the text. What
 columns and keys mean is left to the callers.
+
+Spreadsheets run a cell that begins with = + - @, a tab or a line end as a formula. As OWASP
+recommends, such a cell is written with an apostrophe before it; `unguarded` removes the apostrophe,
+so that names are read back as they were. Numbers are not changed.
 """
 
 import csv
 import io
 import json
-import tomllib
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +24,8 @@ MOST_DIGITS = 300
 """Digits of the longest integer read: any such number is also a finite float."""
 SEPARATORS = ",;\t| "
 """What may stand between the fields of CSV, the more usual first. Several spaces count as one."""
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")  # the wide ones are run as well
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def read_text(path: Path) -> str:
@@ -53,27 +59,24 @@ def csv_table(text: str, source: object, columns: Collection[str]) -> list[tuple
     The first row is the header, in lower case; the separator is that with which it has most of the
     ``columns``.
     """
-    headers: dict[str, list[str]] = {}
+    first, headers = text.lstrip("\r\n"), {one: list[str]() for one in SEPARATORS}
     for separator in SEPARATORS:
         with suppress(csv.Error, StopIteration):
-            names = next(csv_reader(text.lstrip("\r\n"), separator))
+            names = next(csv_reader(first, separator))
             headers[separator] = [name.strip().lower() for name in names]
-    separator = max(headers or ",", key=lambda one: len({*columns} & {*headers.get(one, ())}))
-    reader, rows = csv_reader(text, separator), list[tuple[list[str], int]]()
+    separator = max(SEPARATORS, key=lambda one: len({*columns} & {*headers[one]}))
+    reader, rows, line = csv_reader(text, separator), list[tuple[list[str], int]](), 1
     try:
-        while True:
-            line = reader.line_num + 1
-            row = next(reader)
+        for row in reader:
             if row and rows and len(row) != len(rows[0][0]):
                 raise FileFormatError(
                     f"{source}, line {line}: {len(row)} fields, but the header has "
                     f"{len(rows[0][0])}; put quotes around a field that contains a delimiter"
                 )
             rows += [(row, line)] if row else []
+            line = reader.line_num + 1
     except csv.Error as cause:
         raise FileFormatError(f"{source}, line {line}: {cause}; correct its quotes") from None
-    except StopIteration:
-        pass
     if not rows:
         raise FileFormatError(f"{source} is empty; it needs a header line and rows")
     return [(headers[separator], rows[0][1]), *rows[1:]]
@@ -111,14 +114,31 @@ def json_in(text: bytes | str, source: object, line: int = 1) -> Any:
     )
 
 
-def toml_in(text: str, source: object) -> dict[str, Any]:
-    """Return the content of TOML, or name the file and the reason, with its line."""
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as cause:
-        end = f"at the end, line {text.count(chr(10)) + 1}"
-        why = str(cause).replace("at end of document", end)
-        raise FileFormatError(f"{source}: not valid TOML: {why}; correct it") from None
+def guarded(text: str) -> str:
+    """Return text for a cell, with an apostrophe in front if a spreadsheet would run it."""
+    return f"'{text}" if _is_formula(text) else text
+
+
+def unguarded(cell: str) -> str:
+    """Return the text of a cell that `guarded` returned."""
+    return cell[1:] if cell.startswith("'") and _is_formula(cell[1:]) else cell
+
+
+def csv_line(cells: Iterable[object]) -> str:
+    """Return a line of CSV, with text guarded and quoted where necessary.
+
+    Python's writer quotes text that contains a character of its line end, and a name may contain
+    either, so the line is written with both.
+    """
+    text = io.StringIO(newline="")
+    row = [guarded(cell) if isinstance(cell, str) else cell for cell in cells]
+    csv.writer(text, lineterminator="\r\n").writerow(row)
+    return text.getvalue().removesuffix("\r\n") + "\n"
+
+
+def _is_formula(text: str) -> bool:
+    """Say whether text needs an apostrophe; text that has one needs another, to be read back."""
+    return bool(_FORMULA.match(text)) and not _NUMBER.fullmatch(text)
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ updates are per step, and the model moves by the weighted mean number of steps.
 """
 
 import json
+import math
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,6 +51,10 @@ AVERAGED = ("running_mean", "running_var", "moving_mean", "moving_variance")
 """Endings of the names of entries that are averaged only: the statistics of batch normalisation."""
 SHRINKING = 0.8
 """Updates shrink if the mean square of cohorts' means falls below this part of their memories'."""
+LR_ADVICE = (
+    "updates become smaller, and lr was not given: if the local learning rate falls, give lr= to "
+    "aggregate, so that memories keep their size"
+)
 Amounts = Mapping[Any, float]
 Steps = float | Amounts | None
 
@@ -135,12 +140,14 @@ class Aggregator:
             raise OptionError("correction and trust need memory; leave out memory=False")
         if not isinstance(memory, bool | str | os.PathLike):
             raise OptionError(f"memory is {shown(memory)}; give True, False or a folder")
-        self._where = memory if isinstance(memory, bool) else os.fspath(memory)
         if isinstance(averaged, str) or not isinstance(averaged, Collection):
             raise OptionError(f"averaged is {shown(averaged)}; give a list of endings of names")
-        self._averaged = tuple(averaged)
-        self._options = {"correction": float(correction), "averaged": self._averaged}
-        self._options["trust"] = None if trust is None else float(trust)
+        self._options: dict[str, Any] = {
+            "correction": float(correction),
+            "trust": None if trust is None else float(trust),
+            "memory": memory if isinstance(memory, bool) else os.fspath(memory),
+            "averaged": tuple(averaged),
+        }
         self._index = {name: place for place, name in enumerate(amounts)}
         self._amounts = np.array(list(amounts.values()))
         self._aligner = learner(self._shares)
@@ -225,12 +232,10 @@ class Aggregator:
         like = as_model(self._model if model is None else model, what="the model")
         self._refuse_other_layout(like)
         self._corrects.add(client)
-        arrays, at = {key: np.zeros(shape_of(leaf)) for key, leaf in like.leaves.items()}, 0
-        for key in self._layout:
-            size = arrays[key].size
-            arrays[key] = drift[at : at + size]
-            at += size
-        return like.like(arrays)
+        zeros = {key: np.zeros(shape_of(leaf)) for key, leaf in like.leaves.items()}
+        ends = np.cumsum([math.prod(shape) for shape in self._layout.values()])
+        parts = zip(self._layout, np.split(drift, ends[:-1]), strict=False)
+        return like.like(zeros | dict(parts))
 
     def join(self, importance: Amounts) -> None:
         """Add clients, or clients that left; the amounts compare with those of the others."""
@@ -263,14 +268,8 @@ class Aggregator:
         shares, means = self._shares, self._given / max(rounds, 1)
         history = None if self._memory is None else self._memory.history
         seen = np.zeros(len(names)) if history is None else history.seen
-        advice = []
-        if history is not None and self._per and not self._per[1]:
-            old, new = history.evidence[1:3].tolist()
-            if new < SHRINKING * old:
-                advice.append(
-                    "updates become smaller, and lr was not given: if the local learning rate "
-                    "falls, give lr= to aggregate, so that memories keep their size"
-                )
+        old, new = (0.0, 0.0) if history is None else history.evidence[1:3].tolist()
+        shrinking = self._per is not None and not self._per[1] and new < SHRINKING * old
         return Report(
             rounds=rounds,
             wanted={names[i]: float(shares[i]) for i in members},
@@ -281,7 +280,7 @@ class Aggregator:
             tilt=1.0 if self._memory is None else self._memory.tilt(),
             expired=tuple(names[i] for i in members if seen[i] < 0),
             never=tuple(names[i] for i in members if not means[i]),
-            advice=tuple(advice),
+            advice=(LR_ADVICE,) if shrinking else (),
         )
 
     def save(self, path: PathLike) -> None:
@@ -291,7 +290,7 @@ class Aggregator:
             "format": FORMAT,
             "version": VERSION,
             "names": list(self._index),
-            "options": {"memory": self._where, **self._options},
+            "options": self._options,
             "layout": self._layout,
             "weights": list(self._weights.items()),
             "squares": self._squares,
@@ -331,36 +330,23 @@ class Aggregator:
             raise OptionError("memory= is for a folder that has moved; leave it out")
         options["memory"] = options["memory"] if memory is None else memory
         loaded = cls(dict.fromkeys(header["names"], 1.0), **options)
-        loaded._restore(header, arrays)
+        loaded._amounts, loaded._given = arrays["amounts"], arrays["given"]
+        loaded._aligner = OnlineAligner.from_state(_under("aligner.", arrays))
+        loaded._layout = {key: tuple(shape) for key, shape in header["layout"].items()}
+        loaded._weights, loaded._squares = dict(header["weights"]), header["squares"]
+        loaded._per = None if header["per"] is None else tuple(header["per"])
+        loaded._corrects = set(header["corrects"])
+        if "kind" in header:
+            saved = {}
+            if "mark" in header:
+                saved = {"mark": header["mark"], "places": dict(header["places"])}
+            loaded._memory = loaded._new_memory(header["size"], np.dtype(header["kind"]), **saved)
+            for client, row in _under("row.", arrays).items():
+                loaded._memory.rows.begin([int(client)])
+                loaded._memory.rows.write(int(client), 0, row)
+                loaded._memory.rows.end()
+            loaded._memory.history = History(*(arrays[f"history.{key}"] for key in History._fields))
         return loaded
-
-    def _restore(self, header: dict[str, Any], arrays: dict[str, Any]) -> None:
-        """Take over a saved state."""
-
-        def under(prefix: str) -> dict[str, Any]:
-            return {
-                key.removeprefix(prefix): value.item() if value.ndim == 0 else value
-                for key, value in arrays.items()
-                if key.startswith(prefix)
-            }
-
-        self._amounts, self._given = arrays["amounts"], arrays["given"]
-        self._aligner = OnlineAligner.from_state(under("aligner."))
-        self._layout = {key: tuple(shape) for key, shape in header["layout"].items()}
-        self._weights = dict(header["weights"])
-        self._squares, self._corrects = header["squares"], set(header["corrects"])
-        self._per = None if header["per"] is None else tuple(header["per"])
-        if "kind" not in header:
-            return
-        saved = {}
-        if isinstance(self._where, str):
-            saved = {"mark": header["mark"], "places": dict(header["places"])}
-        self._memory = self._new_memory(header["size"], np.dtype(header["kind"]), **saved)
-        for client, row in under("row.").items():
-            self._memory.rows.begin([int(client)])
-            self._memory.rows.write(int(client), 0, row)
-            self._memory.rows.end()
-        self._memory.history = History(*(arrays[f"history.{key}"] for key in History._fields))
 
     @property
     def _shares(self) -> Floats:
@@ -467,10 +453,10 @@ class Aggregator:
         layout = {
             key: shape_of(leaf)
             for key, leaf in model.leaves.items()
-            if is_float(leaf) and not key.endswith(self._averaged)
+            if is_float(leaf) and not key.endswith(self._options["averaged"])
         }
         kinds = (as_numpy(model.leaves[key]).dtype for key in layout)
-        if self._where is not False:
+        if self._options["memory"] is not False:
             size = sum(int(np.prod(shape)) for shape in layout.values())
             self._memory = self._new_memory(size, np.result_type(np.float32, *kinds))
         self._layout = layout
@@ -478,8 +464,8 @@ class Aggregator:
     def _new_memory(self, size: int, kind: np.dtype[Any], **saved: Any) -> ServerMemory:
         """Make room for the memory of models of a size, or take up the rows of a saved state."""
         rows: Rows = RowsInMemory(size, kind)
-        if isinstance(self._where, str):
-            rows = RowsOnDisk(self._where, size, kind, **saved)
+        if isinstance(self._options["memory"], str):
+            rows = RowsOnDisk(self._options["memory"], size, kind, **saved)
         options = {name: self._constants[name] for name in ("correction", "damping")}
         return ServerMemory(self._shares, rows, trust_given=self._constants["trust"], **options)
 
@@ -503,6 +489,15 @@ def _as_amounts(importance: Amounts) -> dict[Any, float]:
         except OptionError as cause:
             raise ImportanceError(f"client {quoted(name)}: {cause}") from None
     return amounts
+
+
+def _under(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the saved values whose names begin with a prefix, without it."""
+    return {
+        name.removeprefix(prefix): value if value.ndim else value.item()
+        for name, value in arrays.items()
+        if name.startswith(prefix)
+    }
 
 
 def _as_steps(steps: Any, names: list[Any]) -> Floats:

@@ -15,20 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from fedavot._checks import Floats, Integers, one_of
+from fedavot._checks import Floats, Integers
 from fedavot._clients import Clients, Members
 from fedavot._files import PathLike, read_document, write_document
 from fedavot._incidence import Incidence
 from fedavot._simplex import level_weights, softmax, sparsemax, total_variation
-from fedavot._state import as_state, reading_state, saved_names
-from fedavot.errors import UnavailableError
+from fedavot.errors import FileFormatError, UnavailableError
 from fedavot.laws._law import SolvableLaw
 from fedavot.laws.successive import explicit_cohorts
 
 OBJECTIVES = ("entropy", "variance")
 _FORMAT, _VERSION = "fedavot-alignment", 2
 _ARRAYS = ("importance", "potentials", "levels", "attained")
-_AMOUNTS = ("residual", "softness", "effective_cohort_size")
+_NUMBERS = ("residual", "softness", "iterations", "objective")
 
 
 class Status(enum.StrEnum):
@@ -200,10 +199,10 @@ class Alignment:
         ``clients`` (if they have names) and ``checksum`` (over all the others). The law is not
         stored; further keys are ignored on reading.
         """
-        names = (*_AMOUNTS, "iterations", "objective")
-        content: dict[str, Any] = {name: getattr(self, name) for name in names}
+        content: dict[str, Any] = {name: getattr(self, name) for name in _NUMBERS}
         content |= {name: getattr(self, name).tolist() for name in _ARRAYS}
         content["status"] = str(self.status)
+        content["effective_cohort_size"] = self.effective_cohort_size
         if self.clients is not None:
             content["clients"] = list(self.clients)
         write_document(path, format=_FORMAT, version=_VERSION, content=content)
@@ -212,14 +211,15 @@ class Alignment:
     def load(cls, path: PathLike) -> "Alignment":
         """Read an alignment that `save` wrote; refuse damaged files."""
         document = read_document(path, format=_FORMAT, version=_VERSION)
-        with reading_state(os.fspath(path)):
-            state = as_state(document, counts=("iterations",), amounts=_AMOUNTS, arrays=_ARRAYS)
-            state["levels"] = np.array(document["levels"], dtype=np.int64)
-            size = state.pop("effective_cohort_size")
+        kinds = {name: np.int64 if name == "levels" else np.float64 for name in _ARRAYS}
+        try:
+            arrays: Any = {name: np.array(document[name], kind) for name, kind in kinds.items()}
             return cls(
-                **state,
-                status=Status(one_of(document["status"], tuple(Status), what="status")),
-                objective=one_of(document["objective"], OBJECTIVES, what="objective"),
-                clients=saved_names(document, state["importance"].size),
-                saved_effective_size=size,
+                **{name: document[name] for name in _NUMBERS},
+                **arrays,
+                status=Status(document["status"]),
+                saved_effective_size=document["effective_cohort_size"],
+                clients=tuple(document["clients"]) if "clients" in document else None,
             )
+        except KeyError as cause:
+            raise FileFormatError(f"{os.fspath(path)} has no {cause}; write it again") from None

@@ -37,14 +37,12 @@ is exactly attainable, whatever the rounding of the softmax.
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate
-from numbers import Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fedavot._checks import Floats, Integers, as_amount, as_importance, enumerated
 from fedavot._clients import Clients, in_client_order
@@ -158,33 +156,21 @@ class Certificate:
                 f"exact verification needs cohorts of at most {_MOST_ENTRIES:,} members in all, "
                 f"found {entries:,}; leave out exact=True"
             )
-        try:
-            claim = self._in_range(law.n_clients)
-        except (TypeError, ValueError, OverflowError):  # its fields are no numbers
-            return False
-        return claim is not None and holds(claim, mass, law, allowed, cohorts)
+        return self._makes_sense(law.n_clients) and holds(self, mass, law, allowed, cohorts)
 
-    def _in_range(self, n_clients: int) -> "Certificate | None":
-        """Return the claim with its evidence as arrays, or None if it makes no sense."""
-        members, numbers = np.unique(self.deficient), (self.deficiency, self.hall_ratio)
-        sound = (
-            isinstance(self.feasible, bool | np.bool_)
-            and all(isinstance(number, Real) for number in numbers)
-            and (members.size,) == np.shape(self.deficient)
-        )
+    def _makes_sense(self, n_clients: int) -> bool:
+        """Say whether the fields agree with one another and with the number of clients."""
+        members = np.unique(self.deficient)
         if self.feasible:
-            sound &= members.size == 0 and numbers == (0.0, 1.0)
+            sound = members.size == 0 and (self.deficiency, self.hall_ratio) == (0.0, 1.0)
         else:
-            sound &= members.size > 0 and members.dtype.kind in "iu"
+            sound = 0 < members.size == np.size(self.deficient) and members.dtype.kind in "iu"
             sound = sound and 0 <= members[0] <= members[-1] < n_clients
             sound = sound and 0.0 < self.deficiency < math.inf and self.hall_ratio >= 1.0
-        if self.potentials is None and self.levels is None:
-            return self if sound else None
-        potentials, levels = np.asarray(self.potentials), np.asarray(self.levels)
-        sound &= potentials.shape == levels.shape == (n_clients,) and levels.dtype.kind in "iu"
-        if not sound or not np.isfinite(potentials).all():
-            return None
-        return replace(self, potentials=as_potentials(potentials, n_clients))
+        if self.potentials is None or self.levels is None:
+            return bool(sound and self.potentials is None and self.levels is None)
+        fitting = np.shape(self.potentials) == np.shape(self.levels) == (n_clients,)
+        return bool(sound and fitting and np.isfinite(self.potentials).all())
 
     def __str__(self) -> str:
         """Return the claim as a sentence."""
@@ -248,7 +234,7 @@ def holds(
         evaluated = _scanned(importance, law, claim.deficient)
     else:
         levels = np.unique(claim.levels, return_inverse=True)[1]  # only their order matters
-        potentials = np.asarray(claim.potentials, dtype=np.float64)
+        potentials = as_potentials(claim.potentials, law.n_clients)
         if cohorts is None:
             evaluated = _weighed(importance, law, claim, potentials, levels)
         else:
@@ -285,14 +271,20 @@ def _weighed(
         order = np.lexsort((-potentials, levels, importance == 0))
         violation = float(importance[claim.deficient].sum()) - law.coverage(claim.deficient)
         share = _least_ratio(np.cumsum(law.prefix_gains(order)), np.cumsum(importance[order]))
-    unserved = (importance > 0) & (attained <= 0)
-    least = _least_ratio(attained, np.where(unserved, 0.0, importance))
-    if unserved.any():
-        with np.errstate(over="ignore", divide="ignore"):
-            rest = (importance[unserved] / law.inclusion()[unserved]).sum()
-            least = float(np.divide(1.0, np.divide(1.0, least) + rest))
+    return _bounds(importance, attained, law.inclusion(), violation, share)
+
+
+def _bounds(importance: Any, attained: Any, inclusion: Any, violation: Any, share: Any) -> Bounds:
+    """Return bounds from expected weights, as floats or as fractions."""
     short = importance - attained
-    return Bounds(violation, np.maximum(short, 0.0).sum(), np.abs(short).sum(), share, least)
+    served = attained > 0
+    unserved = (importance > 0) & ~served
+    least = 0
+    if (inclusion[unserved] > 0).all():
+        with np.errstate(over="ignore"):
+            most = np.max(importance[served] / attained[served], initial=0)
+            least = 1 / (most + (importance[unserved] / inclusion[unserved]).sum())
+    return Bounds(violation, np.maximum(short, 0).sum(), np.abs(short).sum(), share, least)
 
 
 def _scanned(importance: Floats, law: SolvableLaw, deficient: Integers) -> Bounds:
@@ -308,51 +300,34 @@ def _scanned(importance: Floats, law: SolvableLaw, deficient: Integers) -> Bound
     return Bounds(violation, excess, 2.0 * excess, share, share)
 
 
-def _least_ratio(above: Floats, below: Floats) -> float:
+def _least_ratio(above: Any, below: Any) -> Any:
     some = below > 0
     with np.errstate(over="ignore"):
-        return float(np.min(above[some] / below[some], initial=np.inf))
+        return np.min(above[some] / below[some], initial=np.inf)
 
 
 def exact_bounds(
     importance: Floats, law: Cohorts, deficient: Integers, potentials: Floats, levels: Integers
 ) -> Bounds:
     """Return a certificate's bounds in exact arithmetic, for explicit cohorts."""
-    mass, chances = _normalised(importance), _normalised(law.probabilities)
+    mass, chances = _fractions(importance), _fractions(law.probabilities)
+    mass, chances = mass / mass.sum(), chances / chances.sum()
     order = np.lexsort((-potentials, levels, importance == 0))
-    first = law.incidence.minimum(np.argsort(order)).tolist()
+    first = law.incidence.minimum(np.argsort(order))
     inside = law.incidence.maximum(np.isin(np.arange(law.n_clients), deficient))
     lowest = law.incidence.within(levels)
     shares = softmax(potentials[lowest.members], lowest.offsets)
-    attained, included, gains = ([Fraction(0)] * law.n_clients for _ in range(3))
-    violation = sum((mass[client] for client in deficient), Fraction(0))
+    attained, included, gains = np.full((3, law.n_clients), Fraction(0))
     for row, chance in enumerate(chances):
-        members = lowest.row(row).tolist()
-        weights = [*map(Fraction, shares[lowest.offsets[row] : lowest.offsets[row + 1]].tolist())]
-        weights[weights.index(max(weights))] += 1 - sum(weights)
-        for client, weight in zip(members, weights, strict=True):
-            attained[client] += chance * weight
-        for client in law.incidence.row(row).tolist():
-            included[client] += chance
+        weights = _fractions(shares[lowest.offsets[row] : lowest.offsets[row + 1]])
+        weights[weights.argmax()] += 1 - weights.sum()
+        attained[lowest.row(row)] += chance * weights
+        included[law.incidence.row(row)] += chance
         gains[first[row]] += chance
-        violation -= chance if inside[row] else 0
-    short = [p - m for p, m in zip(mass, attained, strict=True)]
-    prefixes = zip(accumulate(gains), accumulate(mass[i] for i in order), strict=True)
-    pairs = [(p, m, f) for p, m, f in zip(mass, attained, included, strict=True) if p]
-    least = Fraction(0)
-    if all(f for _, _, f in pairs):
-        most = max((p / m for p, m, _ in pairs if m), default=Fraction(0))
-        least = 1 / (most + sum(p / f for p, m, f in pairs if not m))
-    return Bounds(
-        violation,
-        sum((one for one in short if one > 0), Fraction(0)),
-        sum(map(abs, short), Fraction(0)),
-        min(f / p for f, p in prefixes if p),
-        least,
-    )
+    violation = mass[deficient].sum() - chances[inside].sum()
+    share = _least_ratio(np.cumsum(gains), np.cumsum(mass[order]))
+    return _bounds(mass, attained, included, violation, share)
 
 
-def _normalised(values: Floats) -> list[Fraction]:
-    fractions = [*map(Fraction, values.tolist())]
-    total = sum(fractions)
-    return [one / total for one in fractions]
+def _fractions(values: Floats) -> NDArray[np.object_]:
+    return np.array([*map(Fraction, values.tolist())], dtype=object)

@@ -6,6 +6,7 @@ the order of the clients, and `read_mapping` reads it from a file. Whether an im
 attainable is decided by `fedavot.certify`.
 """
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._cells import unguarded
 from fedavot._checks import (
     Floats,
     as_amount,
@@ -27,8 +27,7 @@ from fedavot._checks import (
 )
 from fedavot._clients import in_client_order
 from fedavot._files import PathLike
-from fedavot._numerals import amounts
-from fedavot._reading import csv_table, json_in, read_text
+from fedavot._reading import csv_table, json_in, read_text, unguarded
 from fedavot.errors import FileFormatError, ImportanceError
 
 COLUMNS = ("client", "importance", "examples")
@@ -155,8 +154,8 @@ def read_mapping(path: PathLike) -> dict[str, float]:
     path : path
         A CSV file with the columns ``client`` and ``importance`` (or ``examples``), others being
         ignored, with any separator that `fedavot.audit.read_log` knows; or, with the suffix .json,
-        one object from client name to number. Numbers may have percent signs, separators of
-        thousands or decimal commas, all in one way. In CSV an apostrophe before a name that a
+        one object from client name to number. Numbers are plain, with a decimal point
+        (`fedavot.audit` reads other ways too). In CSV an apostrophe before a name that a
         spreadsheet would take for a formula is taken off.
 
     Returns
@@ -165,37 +164,38 @@ def read_mapping(path: PathLike) -> dict[str, float]:
         Non-negative numbers on the file's own scale, not all zero.
     """
     source = Path(path)
-    text = read_text(source)
-    rows = (_json_rows if source.suffix.lower() == ".json" else _csv_rows)(text, source)
-    values = amounts(
-        [value for _, value, _ in rows],
-        lambda at: f"{source}, {rows[at][2]}: importance of client {rows[at][0]!r}",
-    )
     mapping: dict[str, float] = {}
-    for (client, _, place), amount in zip(rows, values, strict=True):
+    for client, value, place in _rows_of(source):
         if not client:
             raise FileFormatError(f"{source}, {place}: a client has no name")
         if client in mapping:
             raise FileFormatError(f"{source}, {place}: client {client!r} a second time; keep one")
-        mapping[client] = amount
+        try:
+            mapping[client] = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            mapping[client] = math.nan
+        if not 0 <= mapping[client] < math.inf:
+            raise ImportanceError(
+                f"{source}, {place}: importance of client {client!r} is {shown(value)}; it must be "
+                "a finite number, at least 0, such as 1234.5"
+            )
     if not mapping:
         raise FileFormatError(f"{source} has no clients; add at least one")
-    if not any(values):
+    if not any(mapping.values()):
         raise ImportanceError(
             f"{source} gives no client an importance above 0; at least one client needs it"
         )
     return mapping
 
 
-def _json_rows(text: str, source: Path) -> list[tuple[str, Any, str]]:
+def _rows_of(source: Path) -> list[tuple[str, Any, str]]:
     """Return each client's name, value and place in the file."""
-    content = json_in(text, source)
-    if not isinstance(content, dict):
-        raise FileFormatError(f"{source} must hold one object from client name to number")
-    return [(client, value, f"key {client!r}") for client, value in content.items()]
-
-
-def _csv_rows(text: str, source: Path) -> list[tuple[str, Any, str]]:
+    text = read_text(source)
+    if source.suffix.lower() == ".json":
+        content = json_in(text, source)
+        if not isinstance(content, dict):
+            raise FileFormatError(f"{source} must hold one object from client name to number")
+        return [(client, value, f"key {client!r}") for client, value in content.items()]
     (header, first), *rows = csv_table(text, source, COLUMNS)
     client, *values = [name for name in COLUMNS if name in header] or [""]
     if client != "client" or not values or header.count(client) + header.count(values[0]) > 2:

@@ -58,15 +58,20 @@ from fedavot._checks import (
     as_amount,
     as_distribution,
     as_floats,
+    as_importance,
     as_size,
     one_of,
-    shown,
 )
 from fedavot._clients import Clients, Members, in_client_order
 from fedavot._files import PathLike, read_document, write_document
 from fedavot._simplex import level_weights
-from fedavot._state import as_finite, reading_state
-from fedavot.errors import CohortError, ImportanceError, OptionError
+from fedavot.errors import (
+    CohortError,
+    FileFormatError,
+    ImportanceError,
+    InputError,
+    OptionError,
+)
 
 SOFTNESS, STEP = 2.0, 1.0
 """Default softness ρ, and step η with softness: the smallest softness that trained worse than the
@@ -134,8 +139,12 @@ class OnlineAligner:
     ) -> None:
         if clients is None and isinstance(importance, Mapping):
             clients = tuple(importance)
-        ordered = in_client_order(importance, clients)
-        self._importance = _as_importance(ordered)
+        self._importance = as_distribution(
+            in_client_order(importance, clients),
+            what="importance",
+            item="client",
+            error=ImportanceError,
+        )
         count = self._importance.size
         self._clients = Clients(count, clients)
         self._softness = as_amount(softness, what="softness")
@@ -146,7 +155,7 @@ class OnlineAligner:
         limit = np.inf if bound is None else as_amount(bound, what="bound", positive=True)
         self._bound = min(max(limit, least), LARGEST_POTENTIAL) if limit < np.inf else limit
         first = np.zeros(count) if potentials is None else potentials
-        self._start = _within_reach(as_finite(first, count, what="potentials"))
+        self._start = _within_reach(_as_finite(first, count, what="potentials"))
         # Effective potentials are these and what the present absence has added, the credit.
         self._potentials, self._credit = self._start.copy(), np.zeros(count)
         self._absentees = np.zeros(count, dtype=bool)
@@ -308,7 +317,7 @@ class OnlineAligner:
             mean = _dot(self._importance, self._potentials + self._credit)
             start = np.full(shares.size, _within_reach(mean))
         else:
-            start = _within_reach(as_finite(potentials, shares.size, what="potentials"))
+            start = _within_reach(_as_finite(potentials, shares.size, what="potentials"))
         self._clients = everyone
         self._importance = np.concatenate([self._importance * (1.0 - total), shares])
         self._start, self._potentials = (
@@ -330,13 +339,9 @@ class OnlineAligner:
         added : array_like of shape (n_clients,), optional
             What is added to the potentials; nothing by default.
         """
-        shares = _as_importance(importance)
-        if shares.size != self.n_clients:
-            raise ImportanceError(
-                f"importance has {shares.size} entries, but there are {self.n_clients} clients"
-            )
+        shares = as_importance(importance, self.n_clients)
         change = np.zeros(shares.size) if added is None else added
-        change = as_finite(change, self.n_clients, what="added")
+        change = _as_finite(change, shares.size, what="added")
         self._importance = shares
         self._start = _within_reach(self._start + change)
         self._potentials = _within_reach(self._potentials + change)
@@ -401,21 +406,24 @@ class OnlineAligner:
         source : str
             Where the state comes from, for messages.
         """
-        with reading_state(source):
-            if not isinstance(content, Mapping):
-                raise OptionError(f"it must be a mapping, found {shown(content)}")
-            names = ("softness", "step", "around", *([] if content["softness"] else ["bound"]))
-            options = {name: content[name] for name in names}
+        try:
+            options = {name: content[name] for name in ("softness", "step", "around")}
+            if not options["softness"]:
+                options["bound"] = content["bound"]
             aligner = cls(content["importance"], clients=content.get("clients"), **options)
             aligner._rounds = as_size(content["rounds"], what="rounds", low=0)
-            aligner._reports = as_size(content.get("reports", 0), what="reports", low=0)
+            aligner._reports = 0 if aligner._softness else content["reports"]
             for name in _SOFT if aligner._softness else _EXACT:
-                array = as_finite(content[name], aligner.n_clients, what=name)
+                array = _as_finite(content[name], aligner.n_clients, what=name)
                 setattr(aligner, f"_{name}", array.astype(bool) if name == "absentees" else array)
             for name, sums in (("owed", aligner._owed), ("totals", aligner._totals)):
                 off = abs(sums.sum() - aligner._rounds)
                 if not ((sums >= 0).all() and off <= SUM_SLACK * aligner._rounds):
                     raise OptionError(f"{name} must be at least 0 and sum to the number of rounds")
+        except KeyError as cause:
+            raise FileFormatError(f"{source} has no {cause}; it was not written by save") from None
+        except InputError as cause:
+            raise FileFormatError(f"{source} was not written by save: {cause}") from None
         return aligner
 
     def _effective(self, members: Integers) -> Floats:
@@ -464,8 +472,14 @@ class OnlineAligner:
         return _within_reach(mean + shift + moved)
 
 
-def _as_importance(importance: ArrayLike) -> Floats:
-    return as_distribution(importance, what="importance", item="client", error=ImportanceError)
+def _as_finite(values: ArrayLike, n_clients: int, *, what: str) -> Floats:
+    """Return one finite number per client, as a new array."""
+    array = as_floats(values, what=what, error=OptionError)
+    if array.size != n_clients:
+        raise OptionError(f"{what} has {array.size} entries, but there are {n_clients} clients")
+    for client in np.flatnonzero(~np.isfinite(array))[:1]:
+        raise OptionError(f"{what} of client {client} is {array[client]}; it must be finite")
+    return array.copy()
 
 
 def _within_reach(potentials: ArrayLike) -> Floats:

@@ -5,7 +5,7 @@
 `fedavot audit` on the command line does the same. Only a task of the user's own needs JAX.
 """
 
-from fedavot._extras import require
+from fedavot._checks import require
 
 require("audit", "polars", "matplotlib", "jinja2", by="fedavot.audit")
 

@@ -7,8 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedavot._checks import as_amount, as_seed, as_size, shown
-from fedavot._extras import require
+from fedavot._checks import as_amount, as_seed, as_size, require, shown
 from fedavot._files import PathLike
 from fedavot.alignment import Alignment
 from fedavot.audit.federation import Federation

@@ -10,7 +10,7 @@ import sys
 from io import TextIOWrapper
 
 from fedavot import __version__
-from fedavot._extras import require
+from fedavot._checks import require
 
 require("cli", "click", "rich", by="the command line")
 

@@ -1,5 +1,5 @@
 """The paper's settings and the studies built on them."""
 
-from fedavot._extras import require
+from fedavot._checks import require
 
 require("experiments", "jax", "matplotlib", by="fedavot.experiments")

@@ -7,6 +7,7 @@ accepted. `configured` builds a setting from the result.
 
 import difflib
 import json
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 
 from fedavot._checks import shown
 from fedavot._files import PathLike
-from fedavot._reading import read_text, toml_in
+from fedavot._reading import read_text
 from fedavot.errors import ConfigError, FileFormatError, InputError, TooLargeError
 from fedavot.experiments.keys import (
     REQUIRED,
@@ -115,7 +116,7 @@ def read_config(path: PathLike) -> Config:
     """
     file = Path(path)
     try:
-        held = toml_in(read_text(file), file)
+        held = _toml_in(read_text(file), file)
     except OSError as cause:
         raise ConfigError(
             f"{file}: cannot be read ({cause.strerror}); give the path of a TOML file"
@@ -124,6 +125,16 @@ def read_config(path: PathLike) -> Config:
         raise ConfigError(str(cause)) from None
     with in_file(file):
         return _config(file, held)
+
+
+def _toml_in(text: str, file: Path) -> dict[str, Any]:
+    """Return the content of TOML, or name the file and the reason, with its line."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as cause:
+        end = f"at the end, line {text.count(chr(10)) + 1}"
+        why = str(cause).replace("at end of document", end)
+        raise ConfigError(f"{file}: not valid TOML: {why}; correct it") from None
 
 
 def _config(file: Path, held: Table) -> Config:

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from fedavot._cells import line
 from fedavot._checks import SUM_SLACK, as_distribution
 from fedavot._files import read_document, write_document, write_whole
+from fedavot._reading import csv_line
 from fedavot.errors import FileFormatError, InputError
 from fedavot.experiments.canvas import LOOKS, drawing
 from fedavot.experiments.figures import draw_curves
@@ -51,7 +51,7 @@ def report(
 def write_results(folder: Path, rows: list[dict[str, Any]]) -> None:
     """Write rows as ``results.json``, one per line, and as ``results.csv``."""
     lines = ",\n".join(json.dumps(one, allow_nan=False, ensure_ascii=False) for one in rows)
-    cells = "".join(map(line, [rows[0], *(one.values() for one in rows)])) if rows else ""
+    cells = "".join(map(csv_line, [rows[0], *(one.values() for one in rows)])) if rows else ""
     _write(folder / "results.json", f"[\n{lines}\n]\n")
     _write(folder / "results.csv", cells)
 

@@ -2,7 +2,7 @@
 
 from importlib import metadata
 
-from fedavot._extras import require
+from fedavot._checks import require
 from fedavot.errors import MissingPackageError
 
 OLDEST = (1, 22)

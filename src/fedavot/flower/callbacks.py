@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fedavot._extras import require
+from fedavot._checks import require
 from fedavot._files import PathLike
 from fedavot.flower.kept.log import Round
 

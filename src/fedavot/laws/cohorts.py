@@ -186,7 +186,7 @@ def _flatten(members: Any) -> tuple[NDArray[Any], Integers]:
             "their probabilities apart, as in Cohorts(list(given), list(given.values()))"
         )
     if isinstance(members, np.ndarray) and members.ndim == 2:
-        flat = as_array(members, otherwise="cohorts", error=LawError, item="cohort").ravel()
+        flat = as_array(members, otherwise="cohorts", error=LawError).ravel()
         return flat, np.full(len(members), members.shape[1], dtype=np.int64)
     try:
         listed = [list(row) if isinstance(row, Set) else row for row in members]

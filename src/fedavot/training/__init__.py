@@ -6,7 +6,7 @@ imported when `train` or `objective` is first used; describing a problem does no
 
 from typing import TYPE_CHECKING, Any
 
-from fedavot._extras import require
+from fedavot._checks import require
 
 require("training", "jax", by="fedavot.training")
 

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedavot._checks import Integers, one_of
-from fedavot._extras import require
+from fedavot._checks import Integers, one_of, require
 from fedavot.errors import FileFormatError, OptionError, TaskError, UnavailableError
 
 STEMS = {"train": "train", "test": "t10k"}

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from fedavot._checks import SUM_SLACK
 from fedavot._files import PathLike
-from fedavot._numerals import amounts
 from fedavot._reading import json_in, read_text
 from fedavot.audit.reading.columns import KINDS, NAMES, plain
 from fedavot.audit.reading.files.blocks import NULLS, kind_of
@@ -14,6 +13,7 @@ from fedavot.audit.reading.files.json_lines import as_text
 from fedavot.audit.reading.files.json_lines import plain as spelt
 from fedavot.audit.reading.files.tables import rows_by_name
 from fedavot.audit.reading.labels import counted
+from fedavot.audit.reading.numerals import amounts
 from fedavot.errors import FileFormatError, ImportanceError, OptionError
 
 Columns = Mapping[str, str]

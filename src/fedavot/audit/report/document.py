@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from fedavot import __version__
-from fedavot._cells import line
 from fedavot._checks import Floats
 from fedavot._files import PathLike, read_document, write_document, write_whole
+from fedavot._reading import csv_line
 from fedavot.audit.findings import Findings
 from fedavot.audit.recommending import Replay
 from fedavot.errors import FileFormatError
@@ -106,7 +106,7 @@ def write_clients(findings: Findings, path: PathLike) -> None:
     columns = [_cells(values) for values in numbers]
     levels = findings.alignment.levels.tolist()
     rows = zip(findings.clients, groups, *columns, levels, strict=True)
-    text = "".join(map(line, [COLUMNS, *rows]))
+    text = "".join(map(csv_line, [COLUMNS, *rows]))
     write_whole(path, lambda stream: stream.write(text.encode()))
 
 

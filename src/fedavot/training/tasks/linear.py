@@ -31,8 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, eye_array, hstack
 
-from fedavot._checks import Floats, as_amount, as_importance, as_seed, as_size
-from fedavot._extras import require
+from fedavot._checks import Floats, as_amount, as_importance, as_seed, as_size, require
 from fedavot.errors import OptionError, TaskError
 from fedavot.training.examples import Pairs, as_numbers, examples_of
 from fedavot.training.task import Task, from_clients

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fedavot._cells import unguarded
 from fedavot._checks import enumerated, quoted
+from fedavot._reading import unguarded
 from fedavot.audit.reading.columns import (
     KINDS,
     LISTS,
