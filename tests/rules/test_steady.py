@@ -1,7 +1,6 @@
 """The steady rule: whom it asks, what it learns, what it is given, and whose memory expires."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from player import EVERYBODY, N, P, Player, words
@@ -10,7 +9,7 @@ from points import EXACT, choose, point_task, run_points
 import fedavot as fa
 from fedavot import rules, training
 from fedavot.errors import ImportanceError, OptionError, RuleError
-from fedavot.rules._history import Constants, decide, learn, nothing, tilt, trust
+from fedavot.rules._history import tilt
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +87,16 @@ def test_clients_without_importance_are_not_asked():
     assert [one.members.tolist() for one in asked] == [[0, 2], [3], []]
 
 
+def test_an_aligner_that_a_rule_is_made_with_stays_as_it_is():
+    aligner = fa.OnlineAligner(P, softness=0.5)
+    rule = rules.steady(P, alignment=aligner)
+    for _ in range(2):
+        learner = fa.OnlineAligner(P, softness=0.5)
+        for asked in choose(rule, [0, 1], [2], [1, 3]):
+            np.testing.assert_array_equal(asked.weights, learner.observe(asked.members))
+    assert aligner.rounds == 0
+
+
 def test_a_round_without_anybody_leaves_everything_as_it_is():
     player = Player(rules.steady(P))
     player.change([0, 1], words(1))
@@ -138,27 +147,6 @@ def test_memories_of_published_rules_never_expire(make):
     for number in range(20):
         player.change([0, 4] if number else EVERYBODY, said)
     assert (np.asarray(player.state.history.seen) > 0).all()
-
-
-@pytest.mark.parametrize("constants", [Constants(), Constants(0.4, 1.0, 4.0, expires=False)])
-def test_a_round_decides_the_same_in_numpy_and_in_jax(constants):
-    ours, theirs, rng = nothing(np, N), nothing(jnp, N), np.random.default_rng(5)
-    shown = []
-    for cohort in draws(40, 3):
-        products, weights = rng.normal(size=7), np.append(rng.dirichlet(1.0 + cohort), 0.0)
-        products[[1, 2, 6]] *= [1, 1, 300] * products[[1, 2, 6]]
-        members, histories = np.append(cohort, N), []  # with a place that nobody takes
-        for history, xp in ((ours, np), (theirs, jnp)):
-            p, who, y = (xp.asarray(each) for each in (P, members, weights))
-            turn, after = decide(history, p, who, y, Constants(*map(xp.asarray, constants)))
-            histories.append((turn, learn(after, xp.asarray(products), turn)))
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=EXACT), *histories)
-        (_, ours), (_, theirs) = histories
-        np.testing.assert_allclose(trust(ours), trust(theirs))
-        shown.append(tilt(ours, 0.0))
-        for covered in (0.0, P[cohort].sum()):
-            np.testing.assert_allclose(tilt(ours, covered), tilt(theirs, covered))
-    assert {0.0, 1.0} < set(shown)
 
 
 def test_training_refuses_a_schedule_that_reaches_zero():
