@@ -92,15 +92,8 @@ OPTIONS = {
 def train(rule, options, problem=PROBLEM):
     """Run the engine, all seeds at once."""
     ball = None if np.isinf(options.radius) else training.Ball(options.radius)
-    plan = training.Training(
-        ROUNDS,
-        STEP,
-        local_steps=LOCAL_STEPS,
-        batch_size=options.batch_size,
-        projection=ball,
-        seeds=SEEDS,
-        record_every=ROUNDS,
-    )
+    local = {"local_steps": LOCAL_STEPS, "batch_size": options.batch_size, "projection": ball}
+    plan = training.Training(ROUNDS, STEP, **local, seeds=SEEDS, record_every=ROUNDS)
     return training.train(problem, rule, plan)
 
 

@@ -165,18 +165,18 @@ def test_a_period_ends_at_its_start_plus_its_amplified_changes():
 
 
 @pytest.mark.parametrize(
-    ("build", "plain", "turns", "step", "near"),
+    ("build", "plain", "turns", "step", "near", "far"),
     [
-        (rules.scaffold, lambda shares: rules.fedavg(), [[0, 1]] * 200, 0.05, 1e-9),
+        (rules.scaffold, lambda shares: rules.fedavg(), [[0, 1]] * 200, 0.05, 1e-9, 0.05),
         (
             lambda shares: rules.amplified_scaffold(shares, period=2),
             lambda shares: rules.amplified_fedavg(shares, period=2),
-            *([[0], [1]] * 500, 0.01, 1e-6),
+            *([[0], [1]] * 500, 0.01, 1e-6, 0.01),
         ),
     ],
     ids=["SCAFFOLD", "amplified"],
 )
-def test_control_variates_remove_client_drift(build, plain, turns, step, near):
+def test_control_variates_remove_client_drift(build, plain, turns, step, near, far):
     # Unequal curvatures and many local steps: plain averages end off the optimum of the mean.
     rows = [np.array(cohort) for cohort in turns]
     problem = training.Problem(curved_task(), [0.5, 0.5], lambda rng, rounds: rows)
@@ -187,7 +187,7 @@ def test_control_variates_remove_client_drift(build, plain, turns, step, near):
         training.train(problem, make([0.5, 0.5]), plan).params[0] for make in (build, plain)
     )
     assert abs(corrected - 4 / 5) < near
-    assert abs(drifted - 4 / 5) > 0.01
+    assert abs(drifted - 4 / 5) > far
 
 
 def test_with_one_local_step_focus_is_mifa():

@@ -181,8 +181,6 @@ def test_runs_in_which_everybody_trained_leave_nobody_unseen():
 LAW = fa.UniformCohorts(3, 2, clients=["ann", "bob", "cy"])
 SHARES = np.array([0.5, 0.3, 0.2])
 ALIGNED, UNNAMED = fa.align(SHARES, LAW), fa.UniformCohorts(3, 2)
-
-
 NAMED = {"cy": 0.2, "ann": 0.5, "bob": 0.3}
 OTHERS, ONLINE = [0.3, 0.5, 0.2], fa.OnlineAligner(SHARES, step=1.0)
 REFUSALS = [
@@ -222,4 +220,7 @@ def test_importance_by_name_is_put_in_the_order_of_the_alignment():
     assert run_points(rule, targets, cohorts) == run_points(plain, targets, cohorts)
     online = fa.OnlineAligner({"ann": 0.5, "bob": 0.3, "cy": 0.2}, step=1.0)
     assert rules.steady(NAMED, alignment=online).n_clients == 3
+
+
+def test_damping_may_be_more_than_one_round():
     assert rules.steady(P, damping=1.5).n_clients == N
