@@ -165,8 +165,9 @@ def _on_server(rule: Rule, optimise: Optimise, constants: Sequence[float], store
 
     def init(params: Params, n_clients: int) -> Server:
         values = tree.arrays(params, *constants)
-        square = tree.each(lambda leaf: jnp.full_like(leaf, constants[-1] ** 2), params)
-        means = (tree.zeros_like(params), square)[: 2 if optimise is adapt else 1]
+        means: Means = (tree.zeros_like(params),)
+        if optimise is adapt:
+            means += (tree.each(lambda leaf: jnp.full_like(leaf, constants[-1] ** 2), params),)
         return Server(rule.init(params, n_clients), values, means, jnp.asarray(n_clients))
 
     return dataclasses.replace(
