@@ -23,7 +23,7 @@ from fedavot import rules
 from fedavot._checks import Floats
 from fedavot.experiments.paper import regression_code
 from fedavot.rules import Known, build
-from fedavot.rules.steady import learner
+from fedavot.rules.ours import learner
 from fedavot.training import Problem, Run, Task, Training, constant, train
 from fedavot.training.tasks.classifiers import heterogeneous_softmax
 from fedavot.training.tasks.linear import iid_regression

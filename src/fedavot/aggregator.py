@@ -44,7 +44,7 @@ from fedavot.online import OnlineAligner
 from fedavot.rules._history import History
 from fedavot.rules._rows import Rows, RowsInMemory, RowsOnDisk
 from fedavot.rules._server import Round, ServerMemory
-from fedavot.rules.steady import constants_of, learner
+from fedavot.rules.ours import constants_of, learner
 
 FORMAT, VERSION = "fedavot-aggregator", 1
 AVERAGED = ("running_mean", "running_var", "moving_mean", "moving_variance")
@@ -466,8 +466,7 @@ class Aggregator:
         rows: Rows = RowsInMemory(size, kind)
         if isinstance(self._options["memory"], str):
             rows = RowsOnDisk(self._options["memory"], size, kind, **saved)
-        options = {name: self._constants[name] for name in ("correction", "damping")}
-        return ServerMemory(self._shares, rows, trust_given=self._constants["trust"], **options)
+        return ServerMemory(self._shares, rows, self._constants)
 
 
 def _as_amounts(importance: Amounts) -> dict[Any, float]:

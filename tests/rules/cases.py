@@ -5,10 +5,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import formulas
-import formulas_newer as newer
-import formulas_server as server
-import formulas_steady
+import formulas as f
+import formulas_memory as memory
 import jax
 import jax.numpy as jnp
 import literal
@@ -16,6 +14,9 @@ import numpy as np
 
 import fedavot as fa
 from fedavot import rules, training
+from fedavot.rules._history import Constants
+from fedavot.rules._memory import remembering
+from fedavot.rules._weights import by_cohort
 from fedavot.training.local import batch_key, batch_positions
 
 N_CLIENTS, N_EXAMPLES, N_FEATURES = 7, 6, 3
@@ -91,15 +92,8 @@ OPTIONS = {
 def train(rule, options, problem=PROBLEM):
     """Run the engine, all seeds at once."""
     ball = None if np.isinf(options.radius) else training.Ball(options.radius)
-    plan = training.Training(
-        ROUNDS,
-        STEP,
-        local_steps=LOCAL_STEPS,
-        batch_size=options.batch_size,
-        projection=ball,
-        seeds=SEEDS,
-        record_every=ROUNDS,
-    )
+    local = {"local_steps": LOCAL_STEPS, "batch_size": options.batch_size, "projection": ball}
+    plan = training.Training(ROUNDS, STEP, **local, seeds=SEEDS, record_every=ROUNDS)
     return training.train(problem, rule, plan)
 
 
@@ -164,121 +158,141 @@ class Case(NamedTuple):
     """A function of the seed."""
 
 
-def softly():
+def softly(**options):
     """Return the weights that the steady rule learns, from a fresh aligner."""
-    return fa.OnlineAligner(P, softness=2.0, step=1.0).observe
+    return fa.OnlineAligner(P, **{"softness": 2.0, "step": 1.0} | options).observe
 
 
+def steady(weigh=None, **constants):
+    return memory.Steady(P, weigh or softly(), **constants)
+
+
+def average():
+    return f.importance_average(P)
+
+
+N_PARAMETERS = N_FEATURES + 1
+EVEN = np.full(N_CLIENTS, 1 / N_CLIENTS)
+BETAS = (0.8, 0.9)
 CASES = [
-    Case(rules.full(P), lambda seed: formulas.Full(P)),
-    Case(rules.fedavg_k(P), lambda seed: formulas.fedavg_k(P)),
-    Case(rules.fedavg(), lambda seed: formulas.fedavg()),
-    Case(rules.importance_average(P), lambda seed: formulas.importance_average(P)),
-    Case(
-        rules.horvitz_thompson(P, INCLUSION), lambda seed: formulas.horvitz_thompson(P, INCLUSION)
-    ),
-    Case(
-        rules.self_normalised_ipw(P, INCLUSION),
-        lambda seed: formulas.self_normalised_ipw(P, INCLUSION),
-    ),
-    Case(rules.steady(P), lambda seed: formulas_steady.Steady(P, softly())),
-    Case(rules.fedavot(ENTROPY), lambda seed: formulas.fedavot(ENTROPY)),
-    Case(rules.fedavot(VARIANCE), lambda seed: formulas.fedavot(VARIANCE)),
-    Case(rules.fedavot(SOFT), lambda seed: formulas.fedavot(SOFT)),
-    Case(rules.fedavot_online(P, step=0.7, bound=None), lambda seed: formulas.Online(P, step=0.7)),
-    Case(rules.fedavot_select(ENTROPY, ASKED), lambda seed: formulas.Selected(drawn(seed))),
+    Case(rules.full(P), lambda seed: f.Full(P)),
+    Case(rules.fedavg_k(P), lambda seed: f.fedavg_k(P)),
+    Case(rules.fedavg(), lambda seed: f.fedavg()),
+    Case(rules.importance_average(P), lambda seed: average()),
+    Case(rules.horvitz_thompson(P, INCLUSION), lambda seed: f.horvitz_thompson(P, INCLUSION)),
+    Case(rules.self_normalised_ipw(P, INCLUSION), lambda seed: f.self_normalised_ipw(P, INCLUSION)),
+    Case(rules.steady(P), lambda seed: steady()),
+    Case(rules.fedavot(ENTROPY), lambda seed: f.fedavot(ENTROPY)),
+    Case(rules.fedavot(VARIANCE), lambda seed: f.fedavot(VARIANCE)),
+    Case(rules.fedavot(SOFT), lambda seed: f.fedavot(SOFT)),
+    Case(rules.fedavot_online(P, step=0.7, bound=None), lambda seed: f.Online(P, step=0.7)),
+    Case(rules.fedavot_select(ENTROPY, ASKED), lambda seed: f.Selected(drawn(seed))),
     Case(
         rules.fedavgm(P, server_step=1.3, server_momentum=0.7),
-        lambda seed: server.Momentum(formulas.importance_average(P), step=1.3, momentum=0.7),
+        lambda seed: f.Momentum(average(), step=1.3, momentum=0.7),
     ),
     Case(
-        rules.fedadam(P, server_step=0.1, betas=(0.8, 0.9), epsilon=0.02),
-        lambda seed: server.Adam(
-            formulas.importance_average(P), step=0.1, betas=(0.8, 0.9), epsilon=0.02
-        ),
+        rules.fedadam(P, server_step=0.1, betas=BETAS, epsilon=0.02),
+        lambda seed: f.Adam(average(), step=0.1, betas=BETAS, epsilon=0.02),
     ),
-    Case(rules.fedau(P, cutoff=6), lambda seed: formulas.FedAU(P, cutoff=6)),
+    Case(rules.fedau(P, cutoff=6), lambda seed: f.FedAU(P, cutoff=6)),
     Case(
         rules.f3ast(P, cohort_size=ASKED, smoothing=0.1),
-        lambda seed: formulas.F3ast(P, size=ASKED, smoothing=0.1),
+        lambda seed: f.F3ast(P, size=ASKED, smoothing=0.1),
     ),
-    Case(rules.mifa(P), lambda seed: formulas.Mifa(P)),
-    Case(rules.fedvarp(P), lambda seed: formulas.fedvarp(P)),
+    Case(rules.mifa(P), lambda seed: memory.Mifa(P)),
+    Case(rules.fedvarp(P), lambda seed: memory.fedvarp(P)),
     Case(
         rules.fedstale(P, INCLUSION, trust=0.6),
-        lambda seed: newer.FedStale(P, INCLUSION, trust=0.6),
+        lambda seed: memory.fedstale(P, INCLUSION, trust=0.6),
     ),
-    Case(rules.focus(P), lambda seed: newer.Focus(P, N_FEATURES + 1)),
-    Case(rules.fedawe(), lambda seed: formulas.FedAWE(N_CLIENTS, flat(START))),
-    Case(rules.area(P), lambda seed: newer.Area(P, flat(START))),
-    Case(rules.fedprox(proximal=0.8), lambda seed: formulas.FedProx(0.8)),
-    Case(rules.scaffold(P), lambda seed: formulas.Scaffold(P, N_FEATURES + 1)),
+    Case(rules.focus(P), lambda seed: memory.Focus(P, N_PARAMETERS)),
+    Case(rules.fedawe(), lambda seed: memory.FedAWE(N_CLIENTS, flat(START))),
+    Case(rules.area(P), lambda seed: memory.Area(P, flat(START))),
+    Case(rules.fedprox(proximal=0.8), lambda seed: f.FedProx(0.8)),
+    Case(rules.scaffold(P), lambda seed: memory.Scaffold(P, N_PARAMETERS)),
     Case(
         rules.amplified_fedavg(P, period=4, amplification=1.5),
-        lambda seed: newer.Amplified(newer.ScaledAverage(P), period=4, amplification=1.5),
+        lambda seed: memory.Amplified(memory.ScaledAverage(P), 4, 1.5),
     ),
     Case(
         rules.amplified_scaffold(P, period=5, amplification=1.3),
-        lambda seed: newer.Amplified(
-            newer.PeriodScaffold(P, N_FEATURES + 1), period=5, amplification=1.3
-        ),
+        lambda seed: memory.Amplified(memory.PeriodScaffold(P, N_PARAMETERS), 5, 1.3),
     ),
-    Case(rules.ca_fed(P, bias=4.0), lambda seed: newer.CaFed(P, bias=4.0)),
-    Case(rules.qffl(P, q=1.7), lambda seed: formulas.Qffl(P, q=1.7)),
-    Case(rules.afl(step=0.004), lambda seed: formulas.Afl(N_CLIENTS, step=0.004)),
+    Case(rules.ca_fed(P, bias=4.0), lambda seed: f.CaFed(P, bias=4.0)),
+    Case(rules.qffl(P, q=1.7), lambda seed: f.Qffl(P, q=1.7)),
+    Case(rules.afl(step=0.004), lambda seed: f.Afl(N_CLIENTS, step=0.004)),
 ]
 NAMES = [case.rule.name for case in CASES]
+BY_NAME = dict(zip(NAMES, CASES, strict=True))
+
+
+def published(weigh, importance=P, **constants):
+    """Return a member of the family with memory, with weights of its own."""
+    known = Constants(trust=1.0, expires=False)._replace(**constants)
+    return remembering("mifa", "", by_cohort(weigh), importance, known)
+
+
+def with_aligner(softness):
+    aligner = fa.OnlineAligner(P, softness=softness, step=0.7)
+    weigh = functools.partial(softly, softness=softness, step=0.7)
+    return Case(rules.steady(P, alignment=aligner), lambda seed: steady(weigh()))
+
 
 VARIANTS = {
     "momentum after Horvitz–Thompson": Case(
         rules.with_server(rules.horvitz_thompson(P, INCLUSION), step=0.6, momentum=0.5),
-        lambda seed: server.Momentum(
-            formulas.horvitz_thompson(P, INCLUSION), step=0.6, momentum=0.5
-        ),
+        lambda seed: f.Momentum(f.horvitz_thompson(P, INCLUSION), step=0.6, momentum=0.5),
     ),
     "a server step after SCAFFOLD": Case(
         rules.with_server(rules.scaffold(P), step=0.7),
-        lambda seed: server.Momentum(formulas.Scaffold(P, N_FEATURES + 1), step=0.7, momentum=0.0),
+        lambda seed: f.Momentum(memory.Scaffold(P, N_PARAMETERS), step=0.7, momentum=0.0),
     ),
     "Adam after MIFA": Case(
         rules.with_adam(rules.mifa(P), step=0.05, betas=(0.0, 0.5), epsilon=0.1),
-        lambda seed: server.Adam(formulas.Mifa(P), step=0.05, betas=(0.0, 0.5), epsilon=0.1),
+        lambda seed: f.Adam(memory.Mifa(P), step=0.05, betas=(0.0, 0.5), epsilon=0.1),
     ),
     "the steady rule with an alignment": Case(
-        rules.steady(P, alignment=ENTROPY),
-        lambda seed: formulas_steady.Steady(P, ENTROPY.weights),
+        rules.steady(P, alignment=ENTROPY), lambda seed: steady(ENTROPY.weights)
     ),
+    "the steady rule with an aligner": with_aligner(softness=0),
+    "the steady rule with a soft aligner": with_aligner(softness=0.5),
     "the steady rule with a correction": Case(
-        rules.steady(P, correction=0.5),
-        lambda seed: formulas_steady.Steady(P, softly(), kappa=0.5, c=10.0),
+        rules.steady(P, correction=0.5), lambda seed: steady(kappa=0.5, c=10.0)
     ),
     "the steady rule with constants": Case(
         rules.steady(P, damping=4.0, correction=0.6, trust=0.8),
-        lambda seed: formulas_steady.Steady(P, softly(), kappa=0.6, c=4.0, trust=0.8),
+        lambda seed: steady(kappa=0.6, c=4.0, trust=0.8),
     ),
     "a server step after the steady rule": Case(
         rules.with_server(rules.steady(P), step=0.7),
-        lambda seed: server.Momentum(formulas_steady.Steady(P, softly()), step=0.7, momentum=0.0),
+        lambda seed: f.Momentum(steady(), step=0.7, momentum=0.0),
+    ),
+    "memory with FedAVOT's weights": Case(
+        published(ENTROPY.weights), lambda seed: memory.Memory(P, ENTROPY.weights)
+    ),
+    "SCAFFOLD as a member of the family": Case(
+        published(lambda cohort: np.full(len(cohort), 1 / len(cohort)), EVEN, correction=1.0),
+        lambda seed: memory.Scaffold(EVEN, N_PARAMETERS),
     ),
     "FedAWE as its authors run it": Case(
         rules.fedawe(clip=0.2, mean=True, server_step=0.9),
-        lambda seed: newer.MeanFedAWE(N_CLIENTS, flat(START), step=0.9, clip=0.2),
+        lambda seed: memory.MeanFedAWE(N_CLIENTS, flat(START), step=0.9, clip=0.2),
     ),
     "FedAWE with a server step": Case(
         rules.fedawe(server_step=0.8),
-        lambda seed: formulas.FedAWE(N_CLIENTS, flat(START), step=0.8),
+        lambda seed: memory.FedAWE(N_CLIENTS, flat(START), step=0.8),
     ),
     "FedProx by importance": Case(
-        rules.fedprox(P, proximal=0.8),
-        lambda seed: formulas.FedProx(0.8, formulas.importance_average(P)),
+        rules.fedprox(P, proximal=0.8), lambda seed: f.FedProx(0.8, average())
     ),
     "CA²FL, whose buffer is the cohort": Case(
-        rules.with_server(rules.fedvarp(np.full(N_CLIENTS, 1 / N_CLIENTS)), step=0.7),
-        lambda seed: newer.CachedCalibration(N_CLIENTS, N_FEATURES + 1, step=0.7),
+        rules.with_server(rules.fedvarp(EVEN), step=0.7),
+        lambda seed: memory.CachedCalibration(N_CLIENTS, N_PARAMETERS, step=0.7),
     ),
     "a server step after FedProx": Case(
         rules.with_server(rules.fedprox(proximal=0.8), step=1.2),
-        lambda seed: server.Momentum(formulas.FedProx(0.8), step=1.2, momentum=0.0),
+        lambda seed: f.Momentum(f.FedProx(0.8), step=1.2, momentum=0.0),
     ),
 }
 """Further ways to run the rules."""

@@ -1,11 +1,14 @@
-"""Every rule as its formula, with its own state, written without the library's rules.
+"""Rules that remember no updates as their formulas, written without the library's rules.
 
-An aggregate is formed from models θ_i wherever the formula is in models, though the engine only
-ever sees updates.
+Averages, importance weights, FedAVOT's weights, fairness, and what the server does with another
+rule's change. An aggregate is formed from models θ_i wherever the formula is in models, though the
+engine only ever sees updates.
 """
 
+import itertools
+
 import numpy as np
-from literal import Literal, project
+from literal import Literal
 
 
 class Weighted(Literal):
@@ -14,23 +17,17 @@ class Weighted(Literal):
     def __init__(self, weigh):
         self.weigh = weigh
 
-    def aggregate(self, model, turn):
-        if not turn.cohort:
-            return model
+    def move(self, model, turn):
         weights = self.weigh(turn.cohort)
         return sum(w * turn.ended[i] for w, i in zip(weights, turn.cohort, strict=True))
 
 
-class WeightedUpdates(Literal):
+class WeightedUpdates(Weighted):
     """θ ← θ + Σ_{i∈S} w_i (θ_i − θ)."""
 
-    def __init__(self, weigh):
-        self.weigh = weigh
-
-    def aggregate(self, model, turn):
-        weights = self.weigh(turn.cohort) if turn.cohort else []
-        updates = turn.ended - turn.started
-        return model + sum(w * updates[i] for w, i in zip(weights, turn.cohort, strict=True))
+    def move(self, model, turn):
+        weights = self.weigh(turn.cohort)
+        return model + sum(w * turn.updates[i] for w, i in zip(weights, turn.cohort, strict=True))
 
 
 class Full(Literal):
@@ -75,9 +72,7 @@ class Online(Literal):
     def __init__(self, p, step):
         self.p, self.step, self.x = p, step, np.zeros(len(p))
 
-    def aggregate(self, model, turn):
-        if not turn.cohort:
-            return model
+    def move(self, model, turn):
         weights = np.zeros(len(self.p))
         weights[turn.cohort] = np.exp(self.x[turn.cohort])
         weights /= weights.sum()
@@ -91,51 +86,9 @@ class Selected(Literal):
     def __init__(self, draw):
         self.draw = draw
 
-    def aggregate(self, model, turn):
-        if not turn.cohort:
-            return model
+    def move(self, model, turn):
         members, weights = self.draw(turn.cohort)
         return sum(w * turn.ended[i] for w, i in zip(weights, members, strict=True))
-
-
-class Memory(Literal):
-    """θ ← θ + Σ_i p_i η y_i + Σ_{i∈A} w_i (Δ_i − η y_i), y_i the last Δ_i/η."""
-
-    def __init__(self, p, weigh):
-        self.p, self.weigh, self.y = p, weigh, None
-
-    def aggregate(self, model, turn):
-        if self.y is None:
-            self.y = np.zeros_like(turn.ended)
-        if not turn.cohort:
-            return model
-        updates = turn.ended - turn.started
-        change = turn.step * self.p @ self.y
-        for w, i in zip(self.weigh(turn.cohort), turn.cohort, strict=True):
-            change = change + w * (updates[i] - turn.step * self.y[i])
-        for i in turn.cohort:
-            self.y[i] = updates[i] / turn.step
-        return model + change
-
-
-def fedvarp(p):
-    return Memory(p, lambda cohort: [len(p) * p[i] / len(cohort) for i in cohort])
-
-
-class Mifa(Literal):
-    """θ ← θ − η Σ_i p_i G_i, G_i = (θ − θ_i)/η of the last round i took part in."""
-
-    def __init__(self, p):
-        self.p, self.gradients = p, None
-
-    def aggregate(self, model, turn):
-        if self.gradients is None:
-            self.gradients = np.zeros_like(turn.ended)
-        if not turn.cohort:
-            return model
-        for i in turn.cohort:
-            self.gradients[i] = (turn.started[i] - turn.ended[i]) / turn.step
-        return model - turn.step * sum(p * g for p, g in zip(self.p, self.gradients, strict=True))
 
 
 class FedAU(Literal):
@@ -162,9 +115,8 @@ class FedAU(Literal):
                 self.absences[i] = 0
 
     def aggregate(self, model, turn):
-        updates = turn.ended - turn.started
         for w, i in zip(self.weights(turn.cohort), turn.cohort, strict=True):
-            model = model + w * updates[i]
+            model = model + w * turn.updates[i]
         self.observe(turn.cohort)
         return model
 
@@ -189,37 +141,9 @@ class F3ast(Literal):
         return chosen
 
     def aggregate(self, model, turn):
-        updates = turn.ended - turn.started
         for i in self.ask(turn.cohort):
-            model = model + self.p[i] / self.rates[i] * updates[i]
+            model = model + self.p[i] / self.rates[i] * turn.updates[i]
         return model
-
-
-class FedAWE(Literal):
-    """Clients go on from the model they received last, and echo their updates t − τ_i times."""
-
-    def __init__(self, n_clients, start, step=1.0, clip=np.inf):
-        self.step, self.clip = step, clip
-        self.own = [start for _ in range(n_clients)]
-        self.active = [-1 for _ in range(n_clients)]
-        self.round = 0
-
-    def start(self, model, client):
-        return self.own[client]
-
-    def aggregate(self, model, turn):
-        if not turn.cohort:
-            return model
-        base = np.mean([self.own[i] for i in turn.cohort], axis=0)
-        echoed = [
-            (self.round - self.active[i]) * (turn.ended[i] - self.own[i]) for i in turn.cohort
-        ]
-        return base + self.step * project(np.mean(echoed, axis=0), self.clip)
-
-    def broadcast(self, model, cohort):
-        for i in cohort:
-            self.own[i], self.active[i] = model, self.round
-        self.round += 1
 
 
 class FedProx(Weighted):
@@ -228,38 +152,13 @@ class FedProx(Weighted):
         self.proximal = proximal
 
 
-class Scaffold(Literal):
-    """Local steps along ∇f_i − c_i + c; option II of the control variates."""
-
-    def __init__(self, p, n_parameters):
-        self.p = p
-        self.own = np.zeros((len(p), n_parameters))
-        self.common = np.zeros(n_parameters)
-
-    def correction(self, client):
-        return -self.own[client] + self.common
-
-    def aggregate(self, model, turn):
-        n_clients, common = len(self.p), self.common
-        moved = model
-        for i in turn.cohort:
-            drop = turn.started[i] - turn.ended[i]
-            moved = moved - n_clients * self.p[i] / len(turn.cohort) * drop
-            fresh = self.own[i] - common + drop / (turn.local_steps * turn.step)
-            self.common = self.common + self.p[i] * (fresh - self.own[i])
-            self.own[i] = fresh
-        return moved
-
-
 class Qffl(Literal):
     """θ ← θ − Σ p_i Δ'_i / Σ p_i h_i."""
 
     def __init__(self, p, q):
         self.p, self.q = p, q
 
-    def aggregate(self, model, turn):
-        if not turn.cohort:
-            return model
+    def move(self, model, turn):
         lipschitz, q = 1 / turn.step, self.q
         numerator, denominator = 0.0, 0.0
         for i in turn.cohort:
@@ -277,9 +176,7 @@ class Afl(Literal):
     def __init__(self, n_clients, step):
         self.mixture, self.step = np.full(n_clients, 1 / n_clients), step
 
-    def aggregate(self, model, turn):
-        if not turn.cohort:
-            return model
+    def move(self, model, turn):
         present = self.mixture[turn.cohort].sum()
         moved = model
         for i in turn.cohort:
@@ -298,3 +195,93 @@ def onto_simplex(values):
         over = np.maximum(values - middle, 0).sum() > 1
         low, high = (middle, high) if over else (low, middle)
     return np.maximum(values - (low + high) / 2, 0)
+
+
+class CaFed(Literal):
+    """Remove clients in order of correlation, then of availability, unless the error grows."""
+
+    def __init__(self, p, bias):
+        self.p, self.bias = p, bias
+        self.history, self.losses = [], None
+
+    def estimates(self, i):
+        """Return how available the client is, and how correlated from round to round."""
+        states = [False, *(i in cohort for cohort in self.history)]
+        pairs = list(itertools.pairwise(states))
+        here, away = ([after for before, after in pairs if before is was] for was in (True, False))
+        stays = (sum(here) + 1) / (len(here) + 2)
+        stays_away = (len(away) - sum(away) + 1) / (len(away) + 2)
+        return (sum(states) + 1) / (len(self.history) + 2), abs(stays + stays_away - 1)
+
+    def error(self, kept):
+        mass = sum(self.p[i] for i in kept)
+        mean = sum(self.p[i] * self.losses[i] for i in kept) / mass
+        return mean + self.bias * max(self.losses) * (1 - mass) ** 2
+
+    def kept(self):
+        found = {i: self.estimates(i) for i in range(len(self.p))}
+        kept = set(found)
+        for order in (
+            sorted(found, key=lambda i: -found[i][1]),
+            sorted(found, key=lambda i: found[i][0]),
+        ):
+            for i in order:
+                fewer = kept - {i}
+                if fewer and self.error(fewer) <= self.error(kept):
+                    kept = fewer
+        return kept, found
+
+    def aggregate(self, model, turn):
+        self.history.append(turn.cohort)
+        if not turn.cohort:
+            return model
+        if self.losses is None:
+            self.losses = [np.mean([turn.losses[i] for i in turn.cohort])] * len(self.p)
+        for i in turn.cohort:
+            self.losses[i] = turn.losses[i]
+        kept, found = self.kept()
+        for i in kept & set(turn.cohort):
+            model = model + self.p[i] / found[i][0] * (turn.ended[i] - turn.started[i])
+        return model
+
+
+class OnServer(Literal):
+    """Another literal rule, whose θ⁺ − θ goes through ``optimise`` unless nobody reported."""
+
+    def __init__(self, inner):
+        self.inner, self.proximal = inner, inner.proximal
+        self.start, self.correction = inner.start, inner.correction
+
+    def aggregate(self, model, turn):
+        change = self.inner.aggregate(model, turn) - model
+        return self.optimise(model, change) if turn.cohort else model
+
+    def optimise(self, model, change):
+        raise NotImplementedError
+
+
+class Momentum(OnServer):
+    """v ← m v + (1 − m) Δ, θ ← θ + s v."""
+
+    def __init__(self, inner, step, momentum):
+        super().__init__(inner)
+        self.step, self.momentum, self.velocity = step, momentum, 0.0
+
+    def optimise(self, model, change):
+        self.velocity = self.momentum * self.velocity + (1 - self.momentum) * change
+        return model + self.step * self.velocity
+
+
+class Adam(OnServer):
+    """Algorithm 2 of Reddi et al., with ε for its τ, and v = τ² at first."""
+
+    def __init__(self, inner, step, betas, epsilon):
+        super().__init__(inner)
+        self.step, self.betas, self.epsilon = step, betas, epsilon
+        self.mean, self.square = 0.0, epsilon**2
+
+    def optimise(self, model, change):
+        first, second = self.betas
+        self.mean = first * self.mean + (1 - first) * change
+        self.square = second * self.square + (1 - second) * change**2
+        return model + self.step * self.mean / (np.sqrt(self.square) + self.epsilon)

@@ -1,7 +1,7 @@
 """Algorithm 2 as a plain loop: every client trains every round, then the cohort is aggregated.
 
 Models are flat NumPy vectors, and gradients of the mean square loss are written out. A rule is a
-`Literal` with an aggregate; `formulas` has them all.
+`Literal` with an aggregate; `formulas` and `formulas_memory` have them all.
 """
 
 from typing import NamedTuple
@@ -37,6 +37,10 @@ class Round(NamedTuple):
     """f_i where it started, shape (n_clients,)."""
     step: float
     local_steps: int
+
+    @property
+    def updates(self):
+        return self.ended - self.started
 
 
 class Trace(NamedTuple):
@@ -91,7 +95,10 @@ def project(theta, radius):
 
 
 class Literal:
-    """A rule whose clients train plainly from the global model; it adds aggregate(model, turn)."""
+    """A rule whose clients train plainly from the global model.
+
+    It adds move(model, turn); rounds in which nobody reports change nothing.
+    """
 
     proximal = 0.0
 
@@ -100,6 +107,12 @@ class Literal:
 
     def correction(self, client):
         return 0.0
+
+    def aggregate(self, model, turn):
+        return self.move(model, turn) if turn.cohort else model
+
+    def move(self, model, turn):
+        raise NotImplementedError
 
     def broadcast(self, model, cohort):
         pass

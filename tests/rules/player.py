@@ -5,13 +5,11 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from points import choose
+from points import N, choose
 
 from fedavot.rules import Report
 from fedavot.rules._history import trust
 
-N = 5
-P = np.array([0.3, 0.1, 0.25, 0.2, 0.15])
 EVERYBODY = list(range(N))
 STEP, LOCAL_STEPS = 0.15, 2
 
@@ -29,8 +27,7 @@ class Player:
 
     def __init__(self, rule, n_features=3):
         self.rule, self.model, self.cohorts = rule, jnp.zeros(n_features), []
-        self.state = rule.init(self.model, rule.n_clients)
-        self.weights = None
+        self.state, self.weights = rule.init(self.model, rule.n_clients), None
         """Weights of the last round, by client."""
 
     def change(self, cohort, said):

@@ -21,6 +21,11 @@ each_rule = pytest.mark.parametrize("case", cases.CASES, ids=cases.NAMES)
 each_variant = pytest.mark.parametrize(
     "case", [*cases.CASES, *cases.VARIANTS.values()], ids=[*cases.NAMES, *cases.VARIANTS]
 )
+BALL = cases.OPTIONS["mini-batches in a ball"]
+SEED = cases.SEEDS[0]
+EVERYBODY = list(range(cases.N_CLIENTS))
+LEAVING = [EVERYBODY] * 2 + [[0, 1, 2]] * 5 + [[3, 0], [], [1, 2, 4]] * 3 + [[5, 3], EVERYBODY] * 7
+"""Clients 3 to 6 are away for longer than anybody who came back, twice over; later they return."""
 each_way = pytest.mark.parametrize("options", cases.OPTIONS.values(), ids=cases.OPTIONS.keys())
 
 
@@ -41,15 +46,18 @@ def test_the_engine_agrees_with_the_literal_loop(case, options):
         assert_close(run.losses[at, -1], cases.P @ losses)
 
 
+def distance(case, options, trained):
+    """Return how far the models of a run, one per seed, end from the literal loop's."""
+    ends = [cases.play(case.literal(seed), options, seed).models[-1] for seed in cases.SEEDS]
+    return np.abs(cases.flat(trained.params) - ends).max(axis=1)
+
+
 @pytest.mark.parametrize("name", ["fedavg-k", "mifa", "fedawe", "scaffold", "qffl", "afl"])
 def test_single_precision_stays_near(name):
-    case, options = cases.CASES[cases.NAMES.index(name)], cases.OPTIONS["mini-batches in a ball"]
-    run = cases.train(case.rule, options, cases.SINGLE)
+    case = cases.BY_NAME[name]
+    run = cases.train(case.rule, BALL, cases.SINGLE)
     assert run.params["slope"].dtype == np.float32
-    for at, seed in enumerate(cases.SEEDS):
-        trace = cases.play(case.literal(seed), options, seed)
-        found = cases.flat(run.params)[at]
-        np.testing.assert_allclose(found, trace.models[-1], rtol=SINGLE, atol=SINGLE)
+    assert (distance(case, BALL, run) <= SINGLE).all()
 
 
 def test_every_rule_of_the_catalogue_is_compared():
@@ -57,30 +65,24 @@ def test_every_rule_of_the_catalogue_is_compared():
 
 
 def test_no_two_literal_rules_agree():
-    options, seed = cases.OPTIONS["mini-batches in a ball"], cases.SEEDS[0]
-    ends = [cases.play(case.literal(seed), options, seed).models[-1] for case in cases.CASES]
-    for (one, first), (other, second) in itertools.combinations(
-        zip(cases.NAMES, ends, strict=True), 2
-    ):
-        assert np.abs(first - second).max() > DISAGREE, f"{one} and {other} agree"
+    ends = {
+        name: cases.play(case.literal(SEED), BALL, SEED).models[-1]
+        for name, case in cases.BY_NAME.items()
+    }
+    for one, other in itertools.combinations(ends, 2):
+        assert np.abs(ends[one] - ends[other]).max() > DISAGREE, f"{one} and {other} agree"
 
 
 def test_the_ball_is_met_and_the_cohorts_vary():
-    options, seed = cases.OPTIONS["mini-batches in a ball"], cases.SEEDS[0]
     for name in ("mifa", "fedawe", "horvitz-thompson"):
-        case = cases.CASES[cases.NAMES.index(name)]
-        assert cases.play(case.literal(seed), options, seed).projected > 0
-    sizes = {cohort.size for cohort in cases.cohorts_of(seed)}
-    assert sizes >= {0, 1, 2, 3, 4}
+        assert cases.play(cases.BY_NAME[name].literal(SEED), BALL, SEED).projected > 0
+    assert {cohort.size for cohort in cases.cohorts_of(SEED)} >= {0, 1, 2, 3, 4}
 
 
 @each_rule
 def test_a_wrong_weight_is_noticed(case):
-    options = cases.OPTIONS["mini-batches in a ball"]
-    wrong = cases.train(slightly_wrong(case.rule), options)
-    for at, seed in enumerate(cases.SEEDS):
-        trace = cases.play(case.literal(seed), options, seed)
-        assert np.abs(cases.flat(wrong.params)[at] - trace.models[-1]).max() > DISAGREE
+    wrong = cases.train(slightly_wrong(case.rule), BALL)
+    assert (distance(case, BALL, wrong) > DISAGREE).all()
 
 
 @pytest.mark.parametrize(
@@ -101,21 +103,28 @@ def test_a_wrong_weight_is_noticed(case):
     ids=lambda rule: rule.name,
 )
 def test_a_wrong_constant_is_noticed(wrong):
-    options, seed = cases.OPTIONS["mini-batches in a ball"], cases.SEEDS[0]
-    trace = cases.play(cases.CASES[cases.NAMES.index(wrong.name)].literal(seed), options, seed)
-    found = cases.flat(cases.train(wrong, options).params)[0]
-    assert np.abs(found - trace.models[-1]).max() > DISAGREE
+    off = distance(cases.BY_NAME[wrong.name], BALL, cases.train(wrong, BALL))
+    assert (off > DISAGREE).all()
 
 
 @pytest.mark.parametrize(
     "name", ["fedavg", "horvitz-thompson", "fedavg-k", "fedavot", "fedau", "qffl"]
 )
 def test_training_everybody_changes_nothing_but_the_cost(name):
-    case = cases.CASES[cases.NAMES.index(name)]
-    options = cases.OPTIONS["mini-batches in a ball"]
-    few = cases.train(case.rule, options)
-    many = cases.train(asking_everybody(case.rule), options)
+    rule = cases.BY_NAME[name].rule
+    few, many = (cases.train(each, BALL) for each in (rule, asking_everybody(rule)))
     assert_close(cases.flat(many.params), cases.flat(few.params))
+
+
+@pytest.mark.parametrize("constants", [{}, {"correction": 0.5}, {"trust": 0.8}], ids=str)
+def test_whose_memory_expired_is_new(constants):
+    rows, kappa = [np.asarray(cohort, np.int64) for cohort in LEAVING], constants.get("correction")
+    problem = dataclasses.replace(cases.PROBLEM, availability=lambda rng, rounds: rows)
+    formula = cases.steady(kappa=kappa or 0, c=20 * (kappa or 0), trust=constants.get("trust"))
+    run = cases.train(rules.steady(cases.P, **constants), cases.Options(), problem)
+    expected = cases.play(formula, cases.Options(), SEED, rows).models[-1]
+    assert_close(cases.flat(run.params)[0], expected)
+    assert formula.rule.expired == {3, 4, 5, 6}
 
 
 def slightly_wrong(rule):

@@ -110,23 +110,17 @@ def test_whom_a_rule_asks_does_not_depend_on_the_server():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("name", "options", "message"),
     [
-        ({"server_step": 0.0}, "step is 0.0"),
-        ({"server_step": float("nan")}, "step is nan"),
-        ({"server_momentum": 1.0}, "momentum is 1.0.*below 1"),
-        ({"server_momentum": -0.1}, "momentum is -0.1"),
+        ("fedavg", {"server_step": 0.0}, "step is 0.0"),
+        ("fedavg", {"server_step": float("nan")}, "step is nan"),
+        ("fedavg", {"server_momentum": 1.0}, "momentum is 1.0.*below 1"),
+        ("fedavg", {"server_momentum": -0.1}, "momentum is -0.1"),
+        ("fedadam", {"betas": (0.9, 1.0)}, "beta is 1.0"),
+        ("fedadam", {"betas": 0.9}, r"betas is 0\.9.*pair"),
+        ("fedadam", {"epsilon": 0.0}, "epsilon is 0.0"),
     ],
 )
-def test_steps_and_momenta_are_checked(options, told):
-    with pytest.raises(OptionError, match=told):
-        built("fedavg", **options)
-
-
-def test_the_constants_of_adam_are_checked():
-    with pytest.raises(OptionError, match="beta is 1.0"):
-        rules.fedadam(UNEVEN, betas=(0.9, 1.0))
-    with pytest.raises(OptionError, match=r"betas is 0\.9.*pair"):
-        rules.fedadam(UNEVEN, betas=0.9)
-    with pytest.raises(OptionError, match="epsilon is 0.0"):
-        rules.fedadam(UNEVEN, epsilon=0.0)
+def test_the_constants_of_servers_are_checked(name, options, message):
+    with pytest.raises(OptionError, match=message):
+        built(name, **options)

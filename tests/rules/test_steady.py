@@ -1,16 +1,16 @@
 """The steady rule: whom it asks, what it learns, what it is given, and whose memory expires."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from player import EVERYBODY, N, P, Player, words
-from points import EXACT, choose, point_task, run_points
+from player import EVERYBODY, Player, words
+from points import EXACT, N, choose, point_task, run_points
+from points import UNEVEN as P
 
 import fedavot as fa
 from fedavot import rules, training
 from fedavot.errors import ImportanceError, OptionError, RuleError
-from fedavot.rules._history import Constants, decide, learn, nothing, tilt, trust
+from fedavot.rules._history import tilt
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +88,16 @@ def test_clients_without_importance_are_not_asked():
     assert [one.members.tolist() for one in asked] == [[0, 2], [3], []]
 
 
+def test_an_aligner_that_a_rule_is_made_with_stays_as_it_is():
+    aligner = fa.OnlineAligner(P, softness=0.5)
+    rule = rules.steady(P, alignment=aligner)
+    for _ in range(2):
+        learner = fa.OnlineAligner(P, softness=0.5)
+        for asked in choose(rule, [0, 1], [2], [1, 3]):
+            np.testing.assert_array_equal(asked.weights, learner.observe(asked.members))
+    assert aligner.rounds == 0
+
+
 def test_a_round_without_anybody_leaves_everything_as_it_is():
     player = Player(rules.steady(P))
     player.change([0, 1], words(1))
@@ -140,27 +150,6 @@ def test_memories_of_published_rules_never_expire(make):
     assert (np.asarray(player.state.history.seen) > 0).all()
 
 
-@pytest.mark.parametrize("constants", [Constants(), Constants(0.4, 1.0, 4.0, expires=False)])
-def test_a_round_decides_the_same_in_numpy_and_in_jax(constants):
-    ours, theirs, rng = nothing(np, N), nothing(jnp, N), np.random.default_rng(5)
-    shown = []
-    for cohort in draws(40, 3):
-        products, weights = rng.normal(size=7), np.append(rng.dirichlet(1.0 + cohort), 0.0)
-        products[[1, 2, 6]] *= [1, 1, 300] * products[[1, 2, 6]]
-        members, histories = np.append(cohort, N), []  # with a place that nobody takes
-        for history, xp in ((ours, np), (theirs, jnp)):
-            p, who, y = (xp.asarray(each) for each in (P, members, weights))
-            turn, after = decide(history, p, who, y, Constants(*map(xp.asarray, constants)))
-            histories.append((turn, learn(after, xp.asarray(products), turn)))
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=EXACT), *histories)
-        (_, ours), (_, theirs) = histories
-        np.testing.assert_allclose(trust(ours), trust(theirs))
-        shown.append(tilt(ours, 0.0))
-        for covered in (0.0, P[cohort].sum()):
-            np.testing.assert_allclose(tilt(ours, covered), tilt(theirs, covered))
-    assert {0.0, 1.0} < set(shown)
-
-
 def test_training_refuses_a_schedule_that_reaches_zero():
     problem = training.Problem(point_task([1.0, 2.0]), [0.5, 0.5], lambda rng, n: [[0]] * n)
     plan = training.Training(3, lambda rounds, steps: np.array([0.1, 0.05, 0.0]))
@@ -189,66 +178,49 @@ def test_runs_in_which_everybody_trained_leave_nobody_unseen():
     assert "never" not in repr(run)
 
 
-@pytest.mark.parametrize("name", ["damping", "correction", "trust"])
-@pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf"), "half"])
-def test_constants_out_of_range_are_refused(name, value):
-    with pytest.raises(OptionError, match=f"{name} (is|must be).*{value}"):
-        rules.steady(P, **{name: value})
-
-
-@pytest.mark.parametrize("name", ["correction", "trust"])
-def test_parts_above_one_are_refused(name):
-    with pytest.raises(OptionError, match=f"{name} is 1.5; it must be from 0 to 1"):
-        rules.steady(P, **{name: 1.5})
-    assert rules.steady(P, damping=1.5).n_clients == N
-
-
 LAW = fa.UniformCohorts(3, 2, clients=["ann", "bob", "cy"])
 SHARES = np.array([0.5, 0.3, 0.2])
-ALIGNED = fa.align(SHARES, LAW)
+ALIGNED, UNNAMED = fa.align(SHARES, LAW), fa.UniformCohorts(3, 2)
+NAMED = {"cy": 0.2, "ann": 0.5, "bob": 0.3}
+OTHERS, ONLINE = [0.3, 0.5, 0.2], fa.OnlineAligner(SHARES, step=1.0)
+REFUSALS = [
+    *(
+        (P, {name: value}, OptionError, f"{name} (is|must be).*{value}")
+        for name in ("damping", "correction", "trust")
+        for value in (-0.1, float("nan"), float("inf"), "half")
+    ),
+    (P, {"correction": 1.5}, OptionError, "correction is 1.5; it must be from 0 to 1"),
+    (P, {"trust": 1.5}, OptionError, "trust is 1.5; it must be from 0 to 1"),
+    (P, {"alignment": ALIGNED}, RuleError, "3 clients, but importance has 5"),
+    (OTHERS, {"alignment": ALIGNED}, RuleError, "'ann' has 0.5 there and 0.3 here"),
+    (OTHERS, {"alignment": ONLINE}, RuleError, "client 0 has 0.5 there"),
+    (P, {"alignment": ONLINE}, RuleError, "3 clients, but importance has 5"),
+    (SHARES, {"alignment": fa.align(SHARES, LAW, max_iter=1)}, RuleError, "did not converge"),
+    (SHARES, {"alignment": "soft"}, RuleError, "needs an alignment, found 'soft'"),
+    (SHARES, {"alignment": LAW}, RuleError, "needs an alignment"),
+    ({"ann": 0.5, "bob": 0.3, "dee": 0.2}, {"alignment": ALIGNED}, ImportanceError, "'dee'"),
+    ({"ann": 0.5, "bob": 0.5}, {"alignment": ALIGNED}, ImportanceError, "'cy'"),
+    ({"ann": 0.5, "bob": 0.5}, {}, ImportanceError, "from_mapping"),
+    (NAMED, {"alignment": fa.align(SHARES, UNNAMED)}, ImportanceError, "from_mapping"),
+]
 
 
-@pytest.mark.parametrize(
-    ("importance", "alignment", "told"),
-    [
-        (P, ALIGNED, "3 clients, but importance has 5"),
-        ([0.3, 0.5, 0.2], ALIGNED, "'ann' has 0.5 there and 0.3 here"),
-        ([0.3, 0.5, 0.2], fa.OnlineAligner(SHARES, step=1.0), "client 0 has 0.5 there"),
-        (P, fa.OnlineAligner(SHARES, step=1.0), "3 clients, but importance has 5"),
-        (SHARES, fa.align(SHARES, LAW, max_iter=1), "did not converge"),
-        (SHARES, "soft", "needs an alignment, found 'soft'"),
-        (SHARES, LAW, "needs an alignment"),
-    ],
-)
-def test_an_alignment_that_is_not_one_of_this_importance_is_refused(importance, alignment, told):
-    with pytest.raises(RuleError, match=told) as caught:
-        rules.steady(importance, alignment=alignment)
+@pytest.mark.parametrize(("importance", "options", "error", "message"), REFUSALS)
+def test_what_does_not_fit_the_rule_is_refused(importance, options, error, message):
+    with pytest.raises(error, match=message) as caught:
+        rules.steady(importance, **options)
     # The rule has no such option, so that the message must not suggest it.
     assert "allow_unconverged" not in str(caught.value)
 
 
 def test_importance_by_name_is_put_in_the_order_of_the_alignment():
-    rule = rules.steady({"cy": 0.2, "ann": 0.5, "bob": 0.3}, alignment=ALIGNED)
+    rule = rules.steady(NAMED, alignment=ALIGNED)
     plain = rules.steady(SHARES, alignment=ALIGNED)
     targets, cohorts = np.array([1.0, -2.0, 3.0]), [[0, 1], [2, 0], [1, 2], [0, 1]]
     assert run_points(rule, targets, cohorts) == run_points(plain, targets, cohorts)
     online = fa.OnlineAligner({"ann": 0.5, "bob": 0.3, "cy": 0.2}, step=1.0)
-    assert rules.steady({"cy": 0.2, "ann": 0.5, "bob": 0.3}, alignment=online).n_clients == 3
+    assert rules.steady(NAMED, alignment=online).n_clients == 3
 
 
-@pytest.mark.parametrize(
-    ("importance", "alignment", "told"),
-    [
-        ({"ann": 0.5, "bob": 0.3, "dee": 0.2}, ALIGNED, "'dee'"),
-        ({"ann": 0.5, "bob": 0.5}, ALIGNED, "'cy'"),
-        ({"ann": 0.5, "bob": 0.5}, None, "from_mapping"),
-        (
-            {"ann": 0.5, "bob": 0.3, "cy": 0.2},
-            fa.align(SHARES, fa.UniformCohorts(3, 2)),
-            "from_mapping",
-        ),
-    ],
-)
-def test_importance_of_other_names_is_refused(importance, alignment, told):
-    with pytest.raises(ImportanceError, match=told):
-        rules.steady(importance, alignment=alignment)
+def test_damping_may_be_more_than_one_round():
+    assert rules.steady(P, damping=1.5).n_clients == N

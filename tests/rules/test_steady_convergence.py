@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from player import EVERYBODY, N, Player, words
-from points import EXACT, choose
+from player import EVERYBODY, Player, words
+from points import EXACT, N, choose
 
 import fedavot as fa
 from fedavot import rules, training
@@ -194,15 +194,10 @@ def test_the_optimum_of_quadratics_is_reached_at_a_constant_step(options):
     turns = np.linalg.qr(rng.standard_normal((N, 2, 2)))[0]
     curvature = np.einsum("nij,nj,nkj->nik", turns, rng.uniform(0.3, 1.0, (N, 2)), turns)
     target = 3 * rng.standard_normal((N, 2))
-    task = training.Task(
-        "quadratics",
-        (curvature[:, None], target[:, None]),
-        quadratic_loss,
-        lambda key: jnp.zeros(2),
-    )
-    best = np.linalg.solve(
-        np.tensordot(P, curvature, 1), np.einsum("n,nij,nj->i", P, curvature, target)
-    )
+    data = curvature[:, None], target[:, None]
+    task = training.Task("quadratics", data, quadratic_loss, lambda key: jnp.zeros(2))
+    pulls = np.einsum("n,nij,nj->i", P, curvature, target)
+    best = np.linalg.solve(np.tensordot(P, curvature, 1), pulls)
     there = rng.random((2_000, N)) < np.linspace(0.6, 0.2, N)
     problem = training.Problem(task, P, lambda rng, rounds: [np.flatnonzero(row) for row in there])
     plan = training.Training(2_000, training.constant(0.05), record_every=2_000)
@@ -240,8 +235,6 @@ CURVATURES, TARGETS = np.linspace(0.3, 1.0, N), np.array([3.0, -1.0, 0.0, 1.0, 2
 class Parabolas:
     """Strongly convex losses."""
 
-    smoothness = 1.0
-
     def gradients(self, model):
         return CURVATURES * (model - TARGETS)
 
@@ -252,8 +245,6 @@ class Parabolas:
 
 class Waves:
     """Losses that are not convex."""
-
-    smoothness = 1.0
 
     def gradients(self, model):
         return np.sin(model - TARGETS)
@@ -317,12 +308,8 @@ def test_where_two_fifths_leave_early_the_rule_ends_no_worse_than_the_plain_aver
     plan = training.Training(
         rounds, training.constant(0.3), local_steps=3, seeds=(0, 1, 2), record_every=10
     )
+    compared = rules.steady(problem.importance), rules.fedavg(), rules.mifa(problem.importance)
     ours, plain, frozen = (
-        training.train(problem, rule, plan).tail_loss(50).mean()
-        for rule in (
-            rules.steady(problem.importance),
-            rules.fedavg(),
-            rules.mifa(problem.importance),
-        )
+        training.train(problem, rule, plan).tail_loss(50).mean() for rule in compared
     )
     assert ours <= plain < frozen

@@ -16,7 +16,7 @@ from fedavot.errors import FileFormatError, ImportanceError, OptionError
 from fedavot.flower.who.asking import too_long
 from fedavot.importance import read_mapping
 from fedavot.online import SOFTNESS, STEP
-from fedavot.rules.steady import constants_of
+from fedavot.rules.ours import constants_of
 
 Importance = Literal["uniform", "examples"] | Mapping[str, float] | PathLike
 

@@ -11,9 +11,8 @@ from fedavot.rules.inverse_probability import f3ast, fedau, horvitz_thompson, se
 from fedavot.rules.memories import area, fedstale, fedvarp, focus, mifa, scaffold
 from fedavot.rules.names import Known, RuleName, build
 from fedavot.rules.optimisers import fedadam, fedavgm, with_adam, with_server
-from fedavot.rules.ours import fedavot, fedavot_online, fedavot_select
+from fedavot.rules.ours import fedavot, fedavot_online, fedavot_select, steady
 from fedavot.rules.participation import amplified_fedavg, amplified_scaffold, ca_fed, fedawe
-from fedavot.rules.steady import steady
 
 __all__ = [
     "Asked",

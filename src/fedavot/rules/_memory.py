@@ -21,28 +21,12 @@ step is that of full participation. A round in which no client reports changes n
 
 from typing import Any, NamedTuple
 
+import fedavot.rules._history as core
+import fedavot.rules._trees as tree
 from fedavot._checks import Floats
-from fedavot.rules._history import (
-    PAIRS,
-    Constants,
-    History,
-    decide,
-    learn,
-    mean_factor,
-    nothing,
-)
+from fedavot.rules._history import Constants, History
 from fedavot.rules._rule import Choose, Report, Rule, State
-from fedavot.rules._trees import (
-    Params,
-    along,
-    minus,
-    one_each,
-    pick,
-    precision,
-    put,
-    scaled,
-    zeros_like,
-)
+from fedavot.rules._trees import Params, jax, jnp
 
 
 class Memory(NamedTuple):
@@ -63,114 +47,79 @@ class Memory(NamedTuple):
 
 
 def remembering(
-    name: str, knows: str, choose: Choose, importance: Floats, **constants: Any
+    name: str, knows: str, choose: Choose, importance: Floats, constants: Constants
 ) -> Rule:
-    """Return a rule of the family, with the constants of `empty_memory`."""
-    corrects = constants.get("correction", 0.0) != 0.0
-    return Rule(
-        name,
-        knows,
-        "one model on the server and each client" if corrects else "one model per client",
-        choose,
-        aggregate,
-        init=lambda params, n_clients: empty_memory(importance, params, **constants),
-        correct=correct if corrects else None,
-        remembers=True,
-        n_clients=importance.size,
-    )
+    """Return a rule of the family."""
 
+    def init(params: Params, n_clients: int) -> Memory:
+        shares, *values = tree.arrays(params, importance, *constants)
+        table, zero = tree.one_each(params, n_clients), tree.zeros_like(params)
+        history = core.nothing(jnp, n_clients, dtype=shares.dtype)
+        arrays = Constants(*values)._replace(expires=jnp.asarray(constants.expires))
+        return Memory(shares, arrays, history, table, zero, zero, zero)
 
-def empty_memory(
-    importance: Floats,
-    params: Params,
-    *,
-    trust: float = 1.0,
-    correction: float = 0.0,
-    damping: float = 0.0,
-    expires: bool = False,
-) -> Memory:
-    """Return the memory before any client has reported."""
-    import jax.numpy as jnp
-
-    dtype = precision(params)
-    alpha, kappa, c = (jnp.asarray(value, dtype) for value in (trust, correction, damping))
-    constants = Constants(alpha, kappa, c, jnp.asarray(expires))
-    table, zero = one_each(params, importance.size), zeros_like(params)
-    history = nothing(jnp, importance.size, dtype=dtype)
-    return Memory(jnp.asarray(importance, dtype), constants, history, table, zero, zero, zero)
+    place, hook = "one model per client", None
+    if constants.correction:
+        place, hook = "one model on the server and each client", correct
+    parts = (choose, aggregate, init, None, hook)
+    return Rule(name, knows, place, *parts, remembers=True, n_clients=importance.size)
 
 
 def correct(params: Params, state: State, client: Any) -> Params:
     """Return what a client adds to its gradients: κ (y_i − ŷ)."""
-    import jax
-
     known = state.history.seen[client] > 0
-    row = jax.tree.map(lambda leaf: jax.numpy.where(known, leaf[client], 0), state.last)
+    row = tree.each(lambda leaf: jnp.where(known, leaf[client], 0), state.last)
     part = state.constants.correction * (known | ~state.constants.expires)
-    return scaled(part, minus(row, _mean(state)))
+    return tree.scaled(part, tree.minus(row, _mean(state)))
 
 
 def aggregate(params: Params, state: State, report: Report) -> tuple[Params, State]:
     """Step along the updates and memories, then update the memories."""
-    import jax
-    import jax.numpy as jnp
-
     members, constants = report.members, state.constants
-    turn, history = decide(state.history, state.importance, members, report.weights, constants)
-    old = jax.tree.map(
-        lambda leaf: jnp.where(along(turn.returning, leaf), leaf, 0), pick(state.last, members)
+    turn, history = core.decide(state.history, state.importance, members, report.weights, constants)
+    old = tree.each(
+        lambda leaf: jnp.where(tree.along(turn.returning, leaf), leaf, 0),
+        tree.pick(state.last, members),
     )
     span = report.step * report.local_steps
     path = constants.correction * (turn.returning | ~constants.expires)
-    new = jax.tree.map(
-        lambda update, row, mean: update / span + along(path, row) * (row - mean),
-        report.updates,
-        old,
-        _mean(state),
+    new = tree.each(
+        lambda update, row, mean: update / span + tree.along(path, row) * (row - mean),
+        *(report.updates, old, _mean(state)),
     )
-    kept = jax.tree.map(lambda u, y: y + along(turn.gains, y) * (u - y), new, old)
-    combined = jax.tree.map(
+    damped = tree.each(lambda u, y: y + tree.along(turn.gains, y) * (u - y), new, old)
+    combined = tree.each(
         lambda u, y, *sums: jnp.tensordot(
             turn.matrix, jnp.concatenate([u, y, jnp.stack(sums)]), axes=1, precision="highest"
         ),
-        new,
-        old,
-        *_without(state, turn.expired),
-        state.shift,
+        *(new, old, *_without(state, turn.expired), state.shift),
     )
-    rows = [jax.tree.map(lambda leaf, k=k: leaf[k], combined) for k in range(len(turn.matrix))]
-    change, total, usual, shift = rows[:4]
+    rows = [tree.each(lambda leaf, k=k: leaf[k], combined) for k in range(len(turn.matrix))]
+    change, *sums = rows[:4]
     rows.append(state.shift)
-    products = jnp.stack([_dot(rows[i], rows[j]) for i, j in PAIRS])
-    after = state._replace(
-        history=learn(history, products, turn),
-        last=put(state.last, members, kept),
-        total=total,
-        usual=usual,
-        shift=shift,
-    )
-    return jax.tree.map(lambda leaf, by: leaf + span * by, params, change), after
+    products = jnp.stack([_dot(rows[i], rows[j]) for i, j in core.PAIRS])
+    after = core.learn(history, products, turn)
+    last = tree.put(state.last, members, damped)
+    memory = Memory(state.importance, constants, after, last, *sums)
+    return tree.each(lambda leaf, by: leaf + span * by, params, change), memory
 
 
 def _mean(state: Memory) -> Params:
     """Return ŷ_p before a round."""
-    import jax
-
     remembered, expires = state.history.seen > 0, state.constants.expires
-    factor = mean_factor(state.importance, remembered, expires)
-    return jax.tree.map(lambda leaf: factor * leaf, state.total)
+    factor = core.mean_factor(state.importance, remembered, expires)
+    return tree.scaled(factor, state.total)
 
 
 def _without(state: Memory, expired: Any) -> tuple[Params, Params]:
     """Return both sums without the memories that have expired; in most rounds there are none."""
-    import jax
 
     def drop(left: tuple[Any, Params, Params]) -> tuple[Any, Params, Params]:
         expired, *sums = left
         client = expired.argmax()
         parts = state.importance[client], state.history.attended[client]
         total, usual = (
-            jax.tree.map(lambda its, rows, part=part: its - part * rows[client], it, state.last)
+            tree.each(lambda its, rows, part=part: its - part * rows[client], it, state.last)
             for it, part in zip(sums, parts, strict=True)
         )
         return expired.at[client].set(False), total, usual
@@ -182,6 +131,4 @@ def _without(state: Memory, expired: Any) -> tuple[Params, Params]:
 
 def _dot(left: Params, right: Params) -> Any:
     """Return the inner product of two models."""
-    import jax
-
-    return sum(jax.tree.leaves(jax.tree.map(lambda a, b: (a * b).sum(), left, right)))
+    return sum(jax.tree.leaves(tree.each(lambda a, b: (a * b).sum(), left, right)))

@@ -13,7 +13,7 @@ import os
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,30 +26,8 @@ Row = NDArray[Any]
 ROWS, MARKS = "memory.rows", "memory.json"
 
 
-class Rows(Protocol):
-    """Where the rows are. A row is read and written in parts, from entry ``at``."""
-
-    size: int
-    dtype: np.dtype[Any]
-
-    def begin(self, clients: Iterable[int]) -> None:
-        """Make room for new rows of these clients, or refuse; drop what an earlier round wrote."""
-
-    def read(self, client: int, at: int, row: Row) -> None:
-        """Read part of a row in use, as long as ``row``, into it; zeros if there is none."""
-
-    def write(self, client: int, at: int, row: Row) -> None:
-        """Write part of a new row."""
-
-    def end(self) -> None:
-        """Use the new rows from now on."""
-
-    def forget(self, client: int) -> None:
-        """Give up a row."""
-
-
 class RowsInMemory:
-    """Rows as arrays."""
+    """Rows as arrays; a row is read and written in parts, from entry ``at``."""
 
     def __init__(self, size: int, dtype: Any) -> None:
         self.size, self.dtype = size, np.dtype(dtype)
@@ -59,7 +37,7 @@ class RowsInMemory:
         self._spare: list[Row] = []
 
     def begin(self, clients: Iterable[int]) -> None:
-        """Take arrays that are free, and new ones if these are too few."""
+        """Make room for new rows of these clients; drop what an earlier round wrote."""
         self._spare += self._next.values()
         self._next = {}
         new = list(clients)
@@ -74,7 +52,7 @@ class RowsInMemory:
         self._next = {client: self._spare.pop() for client in new}
 
     def read(self, client: int, at: int, row: Row) -> None:
-        """Read part of a row."""
+        """Read part of a row in use, as long as ``row``, into it; zeros if there is none."""
         row[:] = self.arrays[client][at : at + row.size] if client in self.arrays else 0
 
     def write(self, client: int, at: int, row: Row) -> None:
@@ -210,3 +188,7 @@ class RowsOnDisk:
                 f"{self.folder} does not have the memory of this state: it was moved, or used by "
                 "another since; load the state that was last saved, with its own folder"
             )
+
+
+Rows = RowsInMemory | RowsOnDisk
+"""Where the rows are."""

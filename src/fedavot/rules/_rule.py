@@ -72,6 +72,9 @@ class Report(NamedTuple):
 
 
 Cohorts = Sequence[Integers]
+Weigh = Callable[[Integers], Floats]
+ON_CLIENTS = "one model per client, on the client"
+"""What some of these rules store."""
 Choose = Callable[[Cohorts, np.random.Generator], list[Asked] | Asked]
 Aggregate = Callable[[Params, State, Report], tuple[Params, State]]
 
@@ -135,11 +138,8 @@ class Rule:
         if not (isinstance(self.name, str) and self.name):
             raise RuleError(f"a rule's name is {self.name!r}; it must be text")
         for part in ("choose", "aggregate", "init"):
-            if not callable(getattr(self, part)):
-                raise RuleError(
-                    f"{part} of rule {str(self.name)!r} is {getattr(self, part)!r}; it must be a "
-                    "function"
-                )
+            if not callable(made := getattr(self, part)):
+                raise RuleError(f"{part} of rule {self.name!r} is {made!r}; it must be a function")
 
     def __repr__(self) -> str:
         clients = "" if self.n_clients is None else f", {self.n_clients:,} clients"

@@ -16,19 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import fedavot.rules._history as core
 from fedavot._checks import Floats, Integers
-from fedavot.rules._history import (
-    LEARNT,
-    PAIRS,
-    Constants,
-    History,
-    decide,
-    learn,
-    mean_factor,
-    nothing,
-    tilt,
-    trust,
-)
+from fedavot.rules._history import PAIRS, Constants, History
 from fedavot.rules._rows import Rows
 
 Array = NDArray[Any]
@@ -59,39 +49,35 @@ class ServerMemory:
         p.
     rows : Rows
         y_i, for every client that has a memory, and their sums.
-    trust_given : float
-        α; NaN if it is learnt, with the tilt.
-    correction, damping : float
-        κ and c.
+    constants : Constants
+        α, κ and c.
     history : History
         Who was present when, and the evidence for trust and tilt.
     """
 
     importance: Floats
     rows: Rows
-    trust_given: float = LEARNT
-    correction: float = 0.0
-    damping: float = 0.0
+    constants: Constants
     history: History = field(init=False)
 
     def __post_init__(self) -> None:
-        self.history = nothing(np, self.importance.size)
+        self.history = core.nothing(np, self.importance.size)
 
     @property
     def trust(self) -> float:
         """α of the next round."""
-        return float(trust(self.history, self.trust_given))
+        return float(core.trust(self.history, self.constants.trust))
 
     def tilt(self) -> float:
         """Return s of the next round, if its cohort has no part of the importance."""
-        return float(tilt(self.history, given=self.trust_given))
+        return float(core.tilt(self.history, given=self.constants.trust))
 
     def drift(self, client: int) -> Array | None:
         """Return what a client may add to its gradients, κ (y_i − ŷ); None without a memory."""
-        if not self.correction or self.history.seen[client] <= 0:
+        if not self.constants.correction or self.history.seen[client] <= 0:
             return None
-        mean = mean_factor(self.importance, self.history.seen > 0) * self._row(TOTAL)
-        return np.asarray(self.correction * (self._row(client) - mean), self.rows.dtype)
+        mean = core.mean_factor(self.importance, self.history.seen > 0) * self._row(TOTAL)
+        return np.asarray(self.constants.correction * (self._row(client) - mean), self.rows.dtype)
 
     def _row(self, client: int) -> Array:
         row = np.empty(self.rows.size, self.rows.dtype)
@@ -165,17 +151,16 @@ class Round:
         spans: Floats,
         corrected: NDArray[np.bool_],
     ) -> None:
-        constants = Constants(memory.trust_given, memory.correction, memory.damping)
         self._memory, self._cohort = memory, cohort.tolist()
-        self._turn, self._history = decide(
-            memory.history, memory.importance, cohort, weights, constants
+        self._turn, self._history = core.decide(
+            memory.history, memory.importance, cohort, weights, memory.constants
         )
         self.weights, self.kind = self._turn.weights, memory.rows.dtype
         matrix = self._turn.matrix
         matrix[0] *= self.weights @ spans
         self._matrix = matrix.astype(self.kind)
-        self._before = self.kind.type(mean_factor(memory.importance, memory.history.seen > 0))
-        path = memory.correction * (self._turn.returning & corrected)
+        self._before = self.kind.type(core.mean_factor(memory.importance, memory.history.seen > 0))
+        path = memory.constants.correction * (self._turn.returning & corrected)
         # Columns of ones and zeros change nothing.
         self._scale, self._path, self._gain = (
             column.astype(self.kind)[:, None] if (column != usual).any() else None
@@ -213,12 +198,12 @@ class Round:
         """
         starts, step = range(0, out.size, self._step_size), self._step_size
         parts = [slice(start, min(start + step, out.size)) for start in starts]
+        threads = self._threads if len(parts) >= FEW_PARTS else 1
+        products = np.empty((len(parts), len(PAIRS)))
 
-        def work(thread: int) -> list[Floats]:
-            products = []
-            for part in parts[
-                len(parts) * thread // threads : len(parts) * (thread + 1) // threads
-            ]:
+        def work(thread: int) -> None:
+            mine = range(len(parts) * thread // threads, len(parts) * (thread + 1) // threads)
+            for number, part in zip(mine, parts[mine.start : mine.stop], strict=True):
                 room = self._rooms[thread, :, : part.stop - part.start]
                 with np.errstate(invalid="ignore", over="ignore"):
                     for row, update in zip(room, updates, strict=False):
@@ -226,18 +211,18 @@ class Round:
                             np.subtract(update[part], base[part], out=row, dtype=self.kind)
                         else:
                             row[:] = update[part]
-                    change, product = self._step(at + part.start, room)
+                    change, products[number] = self._step(at + part.start, room)
                     np.add(change, base[part], out=out[part])
-                products.append(product)
-            return products
 
         # NumPy lets threads run at the same time. Products are summed in the order of their parts,
         # so that results do not depend on the number of threads.
-        threads = self._threads if len(parts) >= FEW_PARTS else 1
-        with ThreadPoolExecutor(threads) as pool:
-            for products in pool.map(work, range(threads)) if threads > 1 else [work(0)]:
-                for product in products:
-                    self._products += product
+        if threads > 1:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(work, range(threads)))
+        else:
+            work(0)
+        for product in products:
+            self._products += product
 
     def _step(self, at: int, room: Array) -> tuple[Array, Floats]:
         """Return the change of some entries from their updates, and their part of the evidence.
@@ -280,7 +265,7 @@ class Round:
         self._memory.rows.end()
         for client in np.flatnonzero(self._turn.expired).tolist():
             self._memory.rows.forget(client)
-        self._memory.history = learn(self._history, self._products, self._turn)
+        self._memory.history = core.learn(self._history, self._products, self._turn)
 
 
 def _dot(left: Array, right: Array) -> float:

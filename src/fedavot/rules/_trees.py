@@ -57,14 +57,9 @@ def scaled(factor: Any, tree: Params) -> Params:
     return each(lambda leaf: factor * leaf, tree)
 
 
-def precision(params: Params) -> Any:
-    """Return the type of a model's entries, which all its leaves share."""
-    return jax.tree.leaves(params)[0].dtype
-
-
 def arrays(params: Params, *values: Any) -> list[Any]:
     """Return constants as arrays of the model's type, so that a compiled program serves all."""
-    return [jnp.asarray(value, precision(params)) for value in values]
+    return [jnp.asarray(value, jax.tree.leaves(params)[0].dtype) for value in values]
 
 
 def zeros_like(params: Params) -> Params:
@@ -75,11 +70,6 @@ def zeros_like(params: Params) -> Params:
 def one_each(params: Params, n_clients: int) -> Params:
     """Return one model of zeros per client, each leaf with a leading axis of clients."""
     return each(lambda leaf: jnp.zeros((n_clients, *leaf.shape), leaf.dtype), params)
-
-
-def n_rows(table: Params) -> int:
-    """Return the number of models in a table."""
-    return int(jax.tree.leaves(table)[0].shape[0])
 
 
 def pick(table: Params, members: Any) -> Params:

@@ -53,10 +53,9 @@ from numpy.typing import ArrayLike
 
 import fedavot.rules._trees as tree
 from fedavot._checks import Floats, as_amount
-from fedavot.rules._inputs import as_shares
 from fedavot.rules._rule import Report, Rule, State, add_updates
 from fedavot.rules._trees import Params, jnp
-from fedavot.rules._weights import by_cohort, equal_weights, scaled_importance, trained, weighing
+from fedavot.rules._weights import as_shares, evenly, scaled_importance, trained, weighing
 
 
 def full(importance: ArrayLike) -> Rule:
@@ -75,7 +74,7 @@ def full(importance: ArrayLike) -> Rule:
 
 def fedavg() -> Rule:
     """Return FedAvg, the plain average."""
-    return Rule("fedavg", "nothing", "nothing", by_cohort(equal_weights), add_updates)
+    return Rule("fedavg", "nothing", "nothing", evenly(), add_updates)
 
 
 def importance_average(importance: ArrayLike) -> Rule:
@@ -106,7 +105,8 @@ def fedavg_k(importance: ArrayLike) -> Rule:
         A distribution over the clients.
     """
     shares = as_shares(importance)
-    return weighing("fedavg-k", shares, scaled_importance(shares), add_models, moves=False)
+    weigh = scaled_importance(shares)
+    return weighing("fedavg-k", shares, weigh, aggregate=add_models, moves=False)
 
 
 def add_models(params: Params, state: State, report: Report) -> tuple[Params, State]:

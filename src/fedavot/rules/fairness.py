@@ -43,10 +43,9 @@ from numpy.typing import ArrayLike
 
 import fedavot.rules._trees as tree
 from fedavot._checks import as_amount
-from fedavot.rules._inputs import as_shares
 from fedavot.rules._rule import Report, Rule, State
 from fedavot.rules._trees import Params, jax, jnp
-from fedavot.rules._weights import by_cohort, equal_weights, weighing
+from fedavot.rules._weights import as_shares, evenly, weighing
 
 LEAST_LOSS = 1e-10
 """Replaces a loss of zero, for which f^{q−1} is infinite if q < 1."""
@@ -74,7 +73,7 @@ def afl(*, step: float = 0.01) -> Rule:
         even, size = tree.arrays(params, 1.0 / n_clients, rate)
         return Adversary(jnp.full(n_clients, even), size)
 
-    choose, stores = by_cohort(equal_weights), "one number per client"
+    choose, stores = evenly(), "one number per client"
     return Rule("afl", "nothing", stores, choose, descend_and_ascend, init, needs_losses=True)
 
 
@@ -113,7 +112,7 @@ def qffl(importance: ArrayLike, *, q: float = 1.0) -> Rule:
     def init(params: Params, n_clients: int) -> Any:
         return tree.arrays(params, exponent)[0]
 
-    return weighing("qffl", shares, None, fair_step, init, needs_losses=True)
+    return weighing("qffl", shares, aggregate=fair_step, init=init, needs_losses=True)
 
 
 def fair_step(params: Params, state: State, report: Report) -> tuple[Params, State]:

@@ -53,15 +53,13 @@ Source: Ribero, Vikalo & de Veciana, *Federated learning under intermittent clie
 time-varying communication constraints*, IEEE JSTSP 2023 (arXiv 2205.06730), Algorithm 1.
 """
 
-import dataclasses
-
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedavot._checks import Floats, Integers, as_amount, as_size
-from fedavot.rules._inputs import as_part, as_shares, inverse_inclusion
+from fedavot._checks import Floats, as_amount, as_floats, as_size
+from fedavot.errors import RuleError
 from fedavot.rules._rule import Asked, Cohorts, Rule
-from fedavot.rules._weights import trained, weighing
+from fedavot.rules._weights import as_part, as_shares, trained, weighing
 from fedavot.rules.averages import normalised
 
 KNOWN = "importance, inclusion probabilities"
@@ -120,8 +118,7 @@ def fedau(importance: ArrayLike, *, cutoff: int | None = 50) -> Rule:
             waited[ends] = 0.0
         return asked
 
-    rule = weighing("fedau", shares, stores="three numbers per client")
-    return dataclasses.replace(rule, choose=choose)
+    return weighing("fedau", shares, choose=choose, stores="three numbers per client")
 
 
 def f3ast(
@@ -154,22 +151,51 @@ def f3ast(
             if rates is None:
                 asked.append(Asked(cohort, np.zeros(0)))
                 continue
-            members = cohort[furthest_behind(shares[cohort] / rates[cohort], cohort_size)]
+            # Ratios order the clients in the same way as the utilities, which are their squares.
+            behind = np.argsort(-shares[cohort] / rates[cohort], kind="stable")[:cohort_size]
+            members = cohort[np.sort(behind)]
             rates *= 1.0 - weight
             rates[members] += weight
             asked.append(trained(members, shares[members] / rates[members]))
         return asked
 
     knows, stores = "importance, who is available", "one number per client"
-    rule = weighing("f3ast", shares, knows=knows, stores=stores)
-    return dataclasses.replace(rule, choose=choose)
+    return weighing("f3ast", shares, choose=choose, knows=knows, stores=stores)
 
 
-def furthest_behind(ratios: Floats, count: int | None) -> Integers:
-    """Return the places of the largest ratios p_i/r_i, at most ``count``, in their order.
+def inverse_inclusion(
+    rule: str, importance: ArrayLike, inclusion: ArrayLike | None
+) -> tuple[Floats, Floats]:
+    """Return p_i and p_i/π_i, shape (n_clients,), refusing clients that matter but never take part.
 
-    The ratios order the clients in the same way as the utilities, which are their squares.
+    Parameters
+    ----------
+    rule : str
+        The rule's name, for messages.
+    importance, inclusion : array-like of shape (n_clients,)
+        p, and π with π_i = P(i ∈ S).
     """
-    if count is None or count >= ratios.size:
-        return np.arange(ratios.size)
-    return np.sort(np.argsort(-ratios, kind="stable")[:count])
+    shares = as_shares(importance)
+    if inclusion is None:
+        raise RuleError(
+            f"rule {rule!r} needs inclusion probabilities P(i ∈ S), and none were given; give a "
+            "law's inclusion(), or use a rule that needs none, such as fedavot-online or fedau"
+        )
+    chances = as_floats(inclusion, what="inclusion", error=RuleError)
+    if chances.size != shares.size:
+        raise RuleError(
+            f"inclusion has {chances.size} entries, but importance has {shares.size} clients"
+        )
+    bad = np.flatnonzero(~((chances >= 0) & (chances <= 1 + 1e-9)))
+    if bad.size:
+        raise RuleError(
+            f"the inclusion probability of client {bad[0]} is {chances[bad[0]]}; it must be "
+            "between 0 and 1"
+        )
+    never = np.flatnonzero((chances == 0) & (shares > 0))
+    if never.size:
+        raise RuleError(
+            f"client {never[0]} has importance {shares[never[0]]:.4g} and inclusion probability 0, "
+            f"by which rule {rule!r} would have to divide; set its importance to 0"
+        )
+    return shares, np.divide(shares, chances, out=np.zeros(shares.size), where=chances > 0)

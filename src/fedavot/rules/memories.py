@@ -91,11 +91,15 @@ from typing import Any, NamedTuple
 from numpy.typing import ArrayLike
 
 import fedavot.rules._trees as tree
-from fedavot.rules._inputs import as_part, as_shares, inverse_inclusion
+from fedavot.rules._history import Constants
 from fedavot.rules._memory import aggregate, remembering
-from fedavot.rules._rule import Report, Rule, State
-from fedavot.rules._trees import Params, jnp
-from fedavot.rules._weights import ON_CLIENTS, by_cohort, scaled_importance, weighing
+from fedavot.rules._rule import ON_CLIENTS, Report, Rule, State
+from fedavot.rules._trees import Params, jax, jnp
+from fedavot.rules._weights import as_part, as_shares, by_cohort, scaled_importance, weighing
+from fedavot.rules.inverse_probability import KNOWN, inverse_inclusion
+
+PUBLISHED = Constants(trust=1.0, expires=False)
+"""The constants of MIFA and FedVARP."""
 
 
 def mifa(importance: ArrayLike) -> Rule:
@@ -107,7 +111,7 @@ def mifa(importance: ArrayLike) -> Rule:
         A distribution over the clients.
     """
     shares = as_shares(importance)
-    return remembering("mifa", "importance", by_cohort(shares.take), shares)
+    return remembering("mifa", "importance", by_cohort(shares.take), shares, PUBLISHED)
 
 
 def fedvarp(importance: ArrayLike) -> Rule:
@@ -119,7 +123,8 @@ def fedvarp(importance: ArrayLike) -> Rule:
         A distribution over the clients.
     """
     shares = as_shares(importance)
-    return remembering("fedvarp", "importance", by_cohort(scaled_importance(shares)), shares)
+    choose = by_cohort(scaled_importance(shares))
+    return remembering("fedvarp", "importance", choose, shares, PUBLISHED)
 
 
 def fedstale(importance: ArrayLike, inclusion: ArrayLike | None, *, trust: float = 0.5) -> Rule:
@@ -133,8 +138,8 @@ def fedstale(importance: ArrayLike, inclusion: ArrayLike | None, *, trust: float
         β, from 0 to 1: the weight of stale updates, which the paper tunes.
     """
     shares, ratios = inverse_inclusion("fedstale", importance, inclusion)
-    knows, part = "importance, inclusion probabilities", as_part(trust, what="trust")
-    return remembering("fedstale", knows, by_cohort(ratios.take), shares, trust=part)
+    constants = PUBLISHED._replace(trust=as_part(trust, what="trust"))
+    return remembering("fedstale", KNOWN, by_cohort(ratios.take), shares, constants)
 
 
 def scaffold(importance: ArrayLike) -> Rule:
@@ -146,8 +151,8 @@ def scaffold(importance: ArrayLike) -> Rule:
         A distribution over the clients.
     """
     shares = as_shares(importance)
-    choose = by_cohort(scaled_importance(shares))
-    rule = remembering("scaffold", "importance", choose, shares, correction=1.0)
+    choose, constants = by_cohort(scaled_importance(shares)), PUBLISHED._replace(correction=1.0)
+    rule = remembering("scaffold", "importance", choose, shares, constants)
     return dataclasses.replace(rule, aggregate=renew_controls)
 
 
@@ -177,9 +182,8 @@ def focus(importance: ArrayLike) -> Rule:
     def init(params: Params, n_clients: int) -> Pushes:
         return Pushes(tree.one_each(params, n_clients), tree.zeros_like(params))
 
-    return weighing(
-        "focus", shares, None, push, init, stores=ON_CLIENTS, correct=less_own, remembers=True
-    )
+    hooks = {"aggregate": push, "init": init, "correct": less_own}
+    return weighing("focus", shares, stores=ON_CLIENTS, remembers=True, **hooks)
 
 
 def less_own(params: Params, state: State, client: Any) -> Params:
@@ -194,7 +198,7 @@ def push(params: Params, state: State, report: Report) -> tuple[Params, State]:
     total = tree.plus(state.total, tree.weighted(report.weights, news))
     gradients = tree.plus(tree.pick(state.own, report.members), news)
     own = tree.put(state.own, report.members, gradients)
-    someone = (report.members < tree.n_rows(own)).any()
+    someone = (report.members < jax.tree.leaves(own)[0].shape[0]).any()
     moved = tree.plus(params, tree.scaled(jnp.where(someone, -span, 0.0), total))
     return moved, Pushes(own, total)
 
@@ -207,8 +211,8 @@ def area(importance: ArrayLike) -> Rule:
     importance : array-like of shape (n_clients,)
         A distribution over the clients.
     """
-    shares, parts = as_shares(importance), (None, exchange_models, first_models)
-    return weighing("area", shares, *parts, stores=ON_CLIENTS, remembers=True, moves=False)
+    parts = {"aggregate": exchange_models, "init": first_models, "stores": ON_CLIENTS}
+    return weighing("area", as_shares(importance), remembers=True, moves=False, **parts)
 
 
 def first_models(params: Params, n_clients: int) -> Params:

@@ -21,16 +21,15 @@ from fedavot._checks import Floats, quoted, shown
 from fedavot.alignment import Alignment
 from fedavot.errors import RuleError
 from fedavot.laws._law import Law
-from fedavot.rules._inputs import as_shares
 from fedavot.rules._rule import Rule
+from fedavot.rules._weights import as_shares
 from fedavot.rules.averages import fedavg, fedavg_k, fedprox, full, importance_average
 from fedavot.rules.fairness import afl, qffl
 from fedavot.rules.inverse_probability import f3ast, fedau, horvitz_thompson, self_normalised_ipw
 from fedavot.rules.memories import area, fedstale, fedvarp, focus, mifa, scaffold
 from fedavot.rules.optimisers import fedadam, fedavgm, with_server
-from fedavot.rules.ours import fedavot, fedavot_online, fedavot_select
+from fedavot.rules.ours import fedavot, fedavot_online, fedavot_select, steady
 from fedavot.rules.participation import amplified_fedavg, amplified_scaffold, ca_fed, fedawe
-from fedavot.rules.steady import steady
 from fedavot.solve import align
 
 SOFTNESS = 0.1

@@ -20,7 +20,7 @@ Konečný, Kumar & McMahan, *Adaptive federated optimization*, ICLR 2021, Algori
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from numpy.typing import ArrayLike
@@ -28,40 +28,27 @@ from numpy.typing import ArrayLike
 import fedavot.rules._trees as tree
 from fedavot._checks import as_amount, shown
 from fedavot.errors import OptionError, RuleError
-from fedavot.rules._inputs import as_part
 from fedavot.rules._rule import Aggregate, Report, Rule, State
 from fedavot.rules._trees import Params, jnp
+from fedavot.rules._weights import as_part
 from fedavot.rules.averages import importance_average
+
+Means = tuple[Params, ...]
+Moved = tuple[Params, Means]
+Optimise = Callable[[Params, Params, Sequence[Any], Means], Moved]
 
 
 class Server(NamedTuple):
-    """The state of the inner rule, a `Momentum` or `Adam`, and the number of clients."""
+    """The state of the inner rule and of the optimiser, and the number of clients.
+
+    Constants are s and m, or s, β₁, β₂ and ε, and means are v, or v and u. Constants are arrays, so
+    that one compiled program serves all values.
+    """
 
     inner: State
-    optimiser: Any
+    constants: Sequence[Any]
+    means: Means
     n_clients: Any
-
-
-class Momentum(NamedTuple):
-    """s, m and v. They are arrays, so that one compiled program serves all values."""
-
-    step: Any
-    momentum: Any
-    velocity: Params
-
-
-class Adam(NamedTuple):
-    """s, β₁, β₂, ε, v and u."""
-
-    step: Any
-    momentum: Any
-    decay: Any
-    epsilon: Any
-    velocity: Params
-    square: Params
-
-
-Optimise = Callable[[Params, Params, Any], tuple[Params, Any]]
 
 
 def with_server(rule: Rule, *, step: float = 1.0, momentum: float = 0.0) -> Rule:
@@ -77,12 +64,8 @@ def with_server(rule: Rule, *, step: float = 1.0, momentum: float = 0.0) -> Rule
         m, at least 0 and below 1: how much of the average change is kept from round to round.
     """
     size = as_amount(step, what="step", positive=True)
-    part = as_part(momentum, what="momentum", below_one=True)
-
-    def begin(params: Params) -> Momentum:
-        return Momentum._make([*tree.arrays(params, size, part), tree.zeros_like(params)])
-
-    return _on_server(rule, move, begin, "one model")
+    constants = (size, as_part(momentum, what="momentum", below_one=True))
+    return _on_server(rule, move, constants, "one model")
 
 
 def with_adam(
@@ -110,13 +93,7 @@ def with_adam(
         raise OptionError(f"betas is {shown(betas)}; it must be a pair of numbers")
     first, second = (as_part(beta, what="a beta", below_one=True) for beta in betas)
     least = as_amount(epsilon, what="epsilon", positive=True)
-
-    def begin(params: Params) -> Adam:
-        square = tree.each(lambda leaf: jnp.full_like(leaf, least**2), params)
-        constants = tree.arrays(params, size, first, second, least)
-        return Adam._make([*constants, tree.zeros_like(params), square])
-
-    return _on_server(rule, adapt, begin, "two models")
+    return _on_server(rule, adapt, (size, first, second, least), "two models")
 
 
 def fedavgm(
@@ -156,29 +133,29 @@ def fedadam(
     return dataclasses.replace(rule, name="fedadam")
 
 
-def move(params: Params, change: Params, optimiser: Momentum) -> tuple[Params, Momentum]:
+def move(params: Params, change: Params, constants: Sequence[Any], means: Means) -> Moved:
     """Move the model along the mean of its changes so far."""
-    velocity = _mean(optimiser.momentum, optimiser.velocity, change)
-    moved = tree.plus(params, tree.scaled(optimiser.step, velocity))
-    return moved, optimiser._replace(velocity=velocity)
+    step, momentum = constants
+    velocity = _mean(momentum, means[0], change)
+    return tree.plus(params, tree.scaled(step, velocity)), (velocity,)
 
 
-def adapt(params: Params, change: Params, optimiser: Adam) -> tuple[Params, Adam]:
+def adapt(params: Params, change: Params, constants: Sequence[Any], means: Means) -> Moved:
     """Move each entry of the model in proportion to its own changes so far."""
-    velocity = _mean(optimiser.momentum, optimiser.velocity, change)
-    square = _mean(optimiser.decay, optimiser.square, tree.each(jnp.square, change))
+    step, momentum, decay, epsilon = constants
+    velocity = _mean(momentum, means[0], change)
+    square = _mean(decay, means[1], tree.each(jnp.square, change))
     moved = tree.each(
-        lambda leaf, v, u: leaf + optimiser.step * v / (jnp.sqrt(u) + optimiser.epsilon),
-        *(params, velocity, square),
+        lambda leaf, v, u: leaf + step * v / (jnp.sqrt(u) + epsilon), params, velocity, square
     )
-    return moved, optimiser._replace(velocity=velocity, square=square)
+    return moved, (velocity, square)
 
 
 def _mean(part: Any, mean: Params, latest: Params) -> Params:
     return tree.plus(tree.scaled(part, mean), tree.scaled(1.0 - part, latest))
 
 
-def _on_server(rule: Rule, optimise: Optimise, begin: Callable[[Params], Any], stores: str) -> Rule:
+def _on_server(rule: Rule, optimise: Optimise, constants: Sequence[float], stores: str) -> Rule:
     """Return the rule with its change passed to an optimiser."""
     if not rule.moves:
         raise RuleError(
@@ -187,7 +164,11 @@ def _on_server(rule: Rule, optimise: Optimise, begin: Callable[[Params], Any], s
         )
 
     def init(params: Params, n_clients: int) -> Server:
-        return Server(rule.init(params, n_clients), begin(params), jnp.asarray(n_clients))
+        values = tree.arrays(params, *constants)
+        means: Means = (tree.zeros_like(params),)
+        if optimise is adapt:
+            means += (tree.each(lambda leaf: jnp.full_like(leaf, constants[-1] ** 2), params),)
+        return Server(rule.init(params, n_clients), values, means, jnp.asarray(n_clients))
 
     return dataclasses.replace(
         rule,
@@ -205,11 +186,11 @@ def _optimised(aggregate: Aggregate, optimise: Optimise) -> Aggregate:
 
     def aggregate_on_server(params: Params, state: State, report: Report) -> tuple[Params, State]:
         proposed, inner = aggregate(params, state.inner, report)
-        moved = optimise(params, tree.minus(proposed, params), state.optimiser)
+        change, before = tree.minus(proposed, params), (params, state.means)
+        moved = optimise(params, change, state.constants, state.means)
         someone = (report.members < state.n_clients).any()
-        before = params, state.optimiser
-        after, optimiser = tree.each(lambda new, old: jnp.where(someone, new, old), moved, before)
-        return after, Server(inner, optimiser, state.n_clients)
+        after, means = tree.each(lambda new, old: jnp.where(someone, new, old), moved, before)
+        return after, state._replace(inner=inner, means=means)
 
     return aggregate_on_server
 

@@ -76,7 +76,6 @@ Source: Xiang, Ioannidis, Yeh, Joe-Wong & Su, *Efficient federated learning agai
 and non-stationary client unavailability*, NeurIPS 2024, Algorithm 1, and its program.
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -85,10 +84,9 @@ from numpy.typing import ArrayLike
 
 import fedavot.rules._trees as tree
 from fedavot._checks import as_amount, as_size
-from fedavot.rules._inputs import as_shares
-from fedavot.rules._rule import Report, Rule, State, add_updates
+from fedavot.rules._rule import ON_CLIENTS, Report, Rule, State, add_updates
 from fedavot.rules._trees import Params, jax, jnp
-from fedavot.rules._weights import ON_CLIENTS, by_cohort, equal_weights, scaled_importance, weighing
+from fedavot.rules._weights import as_shares, evenly, scaled_importance, weighing
 
 
 class Period(NamedTuple):
@@ -115,8 +113,8 @@ def amplified_fedavg(
         a, above 0; 1 amplifies nothing.
     """
     shares, begin = as_shares(importance), _first_period(period, amplification)
-    weigh = scaled_importance(shares)
-    return weighing("amplified-fedavg", shares, weigh, amplify, begin, stores="one model")
+    parts = {"aggregate": amplify, "init": begin, "stores": "one model"}
+    return weighing("amplified-fedavg", shares, scaled_importance(shares), **parts)
 
 
 def amplify(params: Params, state: State, report: Report) -> tuple[Params, State]:
@@ -184,9 +182,9 @@ def amplified_scaffold(
         own, first = tree.one_each(params, n_clients), begin(params, n_clients)
         return PeriodControls(amounts, own, first.change, own, counts, first)
 
-    stores, weigh = "two models per client, on the client", scaled_importance(shares)
-    rule = weighing("amplified-scaffold", shares, weigh, renew_period, init, stores=stores)
-    return dataclasses.replace(rule, correct=common_less_own, remembers=True)
+    hooks = {"aggregate": renew_period, "init": init, "correct": common_less_own}
+    parts = {"stores": "two models per client, on the client", "remembers": True, **hooks}
+    return weighing("amplified-scaffold", shares, scaled_importance(shares), **parts)
 
 
 def common_less_own(params: Params, state: State, client: Any) -> Params:
@@ -260,8 +258,8 @@ def ca_fed(importance: ArrayLike, *, bias: float = 1.0) -> Rule:
         amounts, kappa, none, rounds = tree.arrays(params, shares, weight, 0 * shares, 0.0)
         return Activity(amounts, kappa, none, none.astype(bool), none, none, none, rounds)
 
-    stores = "five numbers per client"
-    return weighing("ca-fed", shares, None, leave_out, init, stores=stores, needs_losses=True)
+    parts = {"aggregate": leave_out, "init": init, "stores": "five numbers per client"}
+    return weighing("ca-fed", shares, needs_losses=True, **parts)
 
 
 def leave_out(params: Params, state: State, report: Report) -> tuple[Params, State]:
@@ -349,7 +347,7 @@ def fedawe(*, clip: float | None = None, mean: bool = False, server_step: float 
         return Clocks(_repeated(params, n_clients), waited, nobody, *constants)
 
     aggregate, begin = (mean_of_all, start_from_own) if mean else (average_echoes, start)
-    parts = (by_cohort(equal_weights), aggregate, init, begin)
+    parts = (evenly(), aggregate, init, begin)
     return Rule("fedawe", "nothing", ON_CLIENTS, *parts, remembers=True, moves=False)
 
 

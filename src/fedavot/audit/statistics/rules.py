@@ -19,7 +19,7 @@ from fedavot.alignment import Alignment
 from fedavot.audit.statistics.window import Window
 from fedavot.online import OnlineAligner
 from fedavot.rules.names import RuleName, label_of
-from fedavot.rules.steady import learner
+from fedavot.rules.ours import learner
 from fedavot.selection import select
 
 FEDAVG, HORVITZ_THOMPSON = RuleName.FEDAVG.value, RuleName.HORVITZ_THOMPSON.value

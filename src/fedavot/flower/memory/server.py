@@ -36,7 +36,7 @@ from fedavot.flower.worth.weigher import Weigher
 from fedavot.rules._history import History
 from fedavot.rules._rows import MARKS, ROWS, RowsOnDisk
 from fedavot.rules._server import Round, ServerMemory
-from fedavot.rules.steady import constants_of
+from fedavot.rules.ours import constants_of
 
 _log = logging.getLogger("flwr")
 
@@ -160,14 +160,7 @@ class RunMemory:
 
     def _begin(self, importance: Floats, **saved: Any) -> ServerMemory:
         self._rows = RowsOnDisk(self._folder, self._size, self._kind, **saved)
-        constants = self._constants
-        self._memory = ServerMemory(
-            importance,
-            self._rows,
-            trust_given=constants["trust"],
-            correction=constants["correction"],
-            damping=constants["damping"],
-        )
+        self._memory = ServerMemory(importance, self._rows, self._constants)
         return self._memory
 
     def _record(self, row: NDArray[Any], *, as_model: bool = False) -> ArrayRecord:
