@@ -424,17 +424,3 @@ def test_more_clients_than_memory_are_refused_with_the_estimate(monkeypatch, ask
     monkeypatch.setattr("fedavot._checks._available_bytes", lambda: 1e6)
     with pytest.raises(errors.TooLargeError, match="GB"):
         ask()
-
-
-@pytest.mark.parametrize("least", [5e-324, 1e-320, 2.3e-308])
-def test_subnormal_numbers_are_numbers(least):
-    assert importance.by_examples([least, least]).tolist() == [0.5, 0.5]
-    within = importance.by_group(["a", "a"], {"a": 1.0}, within=[least, least])
-    assert within.tolist() == [0.5, 0.5]
-    alignment = fa.align([least, 0.5, 0.5], LAW)
-    assert np.isfinite(alignment.potentials).all()
-    assert np.allclose(alignment.attained, [0.0, 0.5, 0.5], atol=1e-8)
-    law = fa.Cohorts([[0], [1], [0, 1]], [least, 0.5, 0.5])
-    certificate = fa.certify([0.5, 0.5], law)
-    assert certificate.feasible
-    assert certificate.verify([0.5, 0.5], law)
