@@ -190,14 +190,6 @@ def test_a_bound_below_five_steps_is_raised_to_five_steps():
     assert exact([1.0], step=2.0, bound=None).bound is None
 
 
-def test_when_only_zero_importance_appears_everyone_else_waits_at_the_bound():
-    aligner = exact([0.0, 0.5, 0.5], step=0.2)
-    for _ in range(500):
-        aligner.observe([0])
-    assert aligner.effective_potentials[1:].tolist() == [3.0, 3.0]
-    assert aligner.weights([1, 2]).tolist() == [0.5, 0.5]
-
-
 def test_joining_does_not_cut_an_absence_short():
     aligner = exact([0.5, 0.25, 0.25], step=0.2)
     for now in range(400):

@@ -3,10 +3,8 @@
 `SENSES` has the kinds of thing that belong to the one meaning which the glossary gives a word.
 """
 
-import collections.abc
 import csv
 import json
-import os
 import re
 from pathlib import Path
 
@@ -20,7 +18,6 @@ from fedavot.experiments import keys, studies
 from fedavot.training import mnist, partition
 from fedavot.training.tasks import classifiers, linear
 from uses import (
-    kinds_of,
     of_class,
     of_command,
     of_configuration,
@@ -221,18 +218,6 @@ def test_contradictions_are_found_where_there_are_some():
     ]
 
 
-def test_kinds_are_told_apart():
-    expected = {
-        np.typing.ArrayLike | None: {"array"},
-        np.typing.ArrayLike | collections.abc.Mapping[str, float]: {"array", "by name"},
-        collections.abc.Sequence[str] | None: {"names"},
-        collections.abc.Callable[[int], None] | None: {"function"},
-        str | os.PathLike[str]: {"text", "path"},
-        fa.Alignment: {"Alignment"},
-    }
-    assert {annotation: kinds_of(annotation) for annotation in expected} == expected
-
-
 def test_the_glossary_has_every_word_of_the_vocabulary_and_the_code_uses_it(documents):
     words = [coded(row[0])[0] for row in table("Names in code, files and options")]
     assert words == sorted(SENSES)
@@ -249,9 +234,3 @@ def test_the_glossary_lists_the_words_that_are_not_used():
 def test_the_glossary_has_every_rule_with_its_label():
     listed = [(coded(row[0])[0], row[1]) for row in table("Rules")]
     assert listed == [(rule.value, rule.label) for rule in rules.RuleName]
-
-
-def test_the_glossary_explains_each_term_once_in_order():
-    terms = [row[0] for row in table("Further terms")]
-    assert terms == sorted(set(terms), key=str.casefold)
-    assert not set(terms) & set(SENSES)
