@@ -2,18 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import agreement
 import fedavot as fa
 from strategies import (
-    enumerate_cohorts,
-    importances,
-    independent_laws,
     independent_probabilities,
-    levels,
-    permutations,
     potentials,
 )
 
@@ -27,47 +22,6 @@ def law_and(*strategies, min_clients=1, max_clients=8):
             st.just(fa.IndependentClients(chances)), *(make(chances.size) for make in strategies)
         )
     )
-
-
-@given(law_and(potentials, levels))
-def test_expected_weights_equal_enumeration(case):
-    law, x, level = case
-    agreement.check_weights(law, enumerate_cohorts(law), x, level)
-
-
-@settings(max_examples=15)
-@given(law_and(potentials, levels, min_clients=11, max_clients=12))
-def test_expected_weights_of_twelve_clients_equal_enumeration(case):
-    law, x, level = case
-    agreement.check_weights(law, enumerate_cohorts(law), x, level)
-
-
-@given(independent_laws())
-def test_coverage_of_every_set_equals_enumeration(law):
-    agreement.check_coverages(law, enumerate_cohorts(law))
-
-
-@given(independent_laws())
-def test_inclusion_equals_enumeration(law):
-    agreement.check_inclusion(law, enumerate_cohorts(law))
-
-
-@given(law_and(permutations))
-def test_coverage_of_prefixes_equals_enumeration(case):
-    law, order = case
-    agreement.check_prefixes(law, enumerate_cohorts(law), order)
-
-
-@given(law_and(potentials, levels))
-def test_curvature_equals_enumeration(case):
-    law, x, level = case
-    agreement.check_curvature(law, enumerate_cohorts(law), x, level)
-
-
-@given(law_and(importances))
-def test_a_prefix_of_the_worst_order_is_as_bad_as_any_set(case):
-    law, importance = case
-    agreement.check_worst_order(law, enumerate_cohorts(law), importance)
 
 
 @given(law_and(potentials), st.data())

@@ -9,6 +9,7 @@ import fedavot as fa
 from agreement import close
 from fedavot.solve import direction, newton
 from fedavot.solve.direction import logarithmic_mean
+from fedavot.solve.dual import DualProblem
 from strategies import normalised
 
 TOL = 1e-10
@@ -37,11 +38,12 @@ PRODUCT = {
         [fa.IndependentClients(np.linspace(0.7, 0.2, 14)), fa.UniformCohorts(14, 3)], [0.4, 0.6]
     ),
 }
+MANY = {"independent": fa.IndependentClients(np.random.default_rng(6).uniform(0.01, 0.3, 250))}
 WAYS = {
     "sparse factor": (LISTED, ((direction, "_FEW_CLIENTS", 0),)),
     "conjugate gradients": (LISTED, ((newton, "DENSE_CLIENTS", 0),)),
     "dense factors": (PRODUCT, ((direction, "_EXACT_CLIENTS", 0),)),
-    "low rank": (PRODUCT, ((direction, "_EXACT_CLIENTS", 0), (direction, "_FEW_CLIENTS", 0))),
+    "the exact matrix instead of low rank": (MANY, ((direction, "_EXACT_CLIENTS", 1_000),)),
 }
 
 
@@ -55,14 +57,27 @@ def test_every_way_to_the_direction_leads_to_the_same_alignment(way, name, softn
     x = np.random.default_rng(5).normal(0.0, 0.5, law.n_clients)
     importance = normalised(law.expected_weights(x))
     options = {"softness": softness, "method": "newton", "tol": TOL}
-    dense = fa.align(importance, law, **options)
+    usual = fa.align(importance, law, **options)
     for module, limit, value in limits:
         monkeypatch.setattr(module, limit, value)
     other = fa.align(importance, law, **options)
-    assert dense.status == other.status == ("soft" if softness else "exact")
-    assert np.ptp(other.potentials - dense.potentials) <= SAME_POTENTIALS
+    assert usual.status == other.status == ("soft" if softness else "exact")
+    assert np.ptp(other.potentials - usual.potentials) <= SAME_POTENTIALS
     # A direction that is only about right takes a few steps more, a wrong one many.
-    assert other.iterations <= 2 * dense.iterations + 2
+    counts = sorted([usual.iterations, other.iterations])
+    assert counts[1] <= 2 * counts[0] + 2
+
+
+@pytest.mark.parametrize(("chance", "wanted"), [(0.1, 0.3), (1e-9, 0.5), (0.7, 1e-9)])
+def test_a_client_alone_in_its_cohort_gets_the_step_of_a_sweep(chance, wanted):
+    law = fa.Cohorts([[0, 1], [0, 1, 2], [0, 2], [3]], [*[(1.0 - chance) / 3] * 3, chance])
+    target = np.array([*[(1.0 - wanted) / 3] * 3, wanted])
+    everyone = np.ones(4, dtype=bool)
+    problem = DualProblem(law.system(), target, everyone, ~everyone, np.zeros(4, dtype=np.int64))
+    point = problem.system.curvature(np.array([0.0, 1.0, -1.0, 0.5]))
+    found = direction.newton_direction(problem, point, target - point.marginal, None, 1_500)
+    assert found[3] == pytest.approx(np.clip(np.log(wanted / chance), -8.0, 8.0), rel=1e-9)
+    assert np.isfinite(found).all()
 
 
 def test_a_singular_system_gets_its_least_norm_solution():
