@@ -300,28 +300,6 @@ def test_rounding_in_the_sum_of_the_importance_is_divided_out(slack):
     assert wanted.importance.sum() == pytest.approx(1.0, abs=1e-15)
 
 
-NEVER_SEEN = {
-    "cohorts": fa.Cohorts([[0, 1], [1]], n_clients=3),
-    "independent": fa.IndependentClients([0.5, 0.5, 0.0]),
-    "successive": fa.SuccessiveDraws([1.0, 1.0, 0.0], 1),
-    "mixture": fa.Mixture([fa.Cohorts([[0], [1]], n_clients=3)], [1.0]),
-}
-
-
-@pytest.mark.parametrize("law", NEVER_SEEN.values(), ids=NEVER_SEEN)
-def test_a_wanted_client_in_no_cohort_is_infeasible_and_not_an_error(law):
-    wanted = [0.25, 0.25, 0.5]
-    certificate = fa.certify(wanted, law)
-    assert not certificate.feasible
-    assert 2 in certificate.deficient
-    assert certificate.hall_ratio == inf
-    assert certificate.verify(wanted, law)
-    alignment = fa.align(wanted, law)
-    assert alignment.status == "nearest"
-    assert alignment.attained[2] == 0.0
-    assert alignment.gap == pytest.approx(0.5, abs=1e-9)
-
-
 def test_too_many_sampled_pairs_are_refused_with_the_estimate():
     with pytest.raises(errors.TooLargeError, match=r"1,000,000,000,000 cohorts of 2 .* GB"):
         fa.SuccessiveDraws(np.ones(1_000_000), 2, draws=10**12)

@@ -192,13 +192,6 @@ def test_a_gap_in_a_file_is_a_fraction(documents):
     assert np.all((gaps >= 0.0) & (gaps <= 1.0))
 
 
-def test_rules_go_by_one_name_in_files(documents):
-    found = values_of(list(documents.values()), lambda key: key == "rule")
-    named = {name for name in found if isinstance(name, str)}
-    assert {"fedavg", "fedavot"} <= named
-    assert not named & (OLD_RULES | {rule.label for rule in rules.RuleName})
-
-
 def test_contradictions_are_found_where_there_are_some():
     def careless(clients: int, names: list[str], n_iter: int, gap: float): ...
 

@@ -2,51 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import agreement
 import fedavot as fa
-from strategies import (
-    independent_probabilities,
-    potentials,
-)
 
 LEVEL_BY_ITSELF = 1e-12
 """Two sets of nodes for one integral, and a product of 1 − P(A ≠ ∅), relative to the level's."""
-
-
-def law_and(*strategies, min_clients=1, max_clients=8):
-    return independent_probabilities(max_clients, min_clients).flatmap(
-        lambda chances: st.tuples(
-            st.just(fa.IndependentClients(chances)), *(make(chances.size) for make in strategies)
-        )
-    )
-
-
-@given(law_and(potentials), st.data())
-def test_a_client_that_never_takes_part_changes_nothing(case, data):
-    law, x = case
-    chances = np.append(law.probabilities, 0.0)
-    extended = np.append(x, data.draw(st.floats(-1e4, 1e4)))
-    found = fa.IndependentClients(chances).expected_weights(extended)
-    assert agreement.close(found, np.append(law.expected_weights(x), 0.0))
-
-
-@given(st.integers(1, 12).flatmap(potentials))
-def test_when_everyone_is_always_there_the_weights_are_the_softmax(x):
-    scaled = np.exp(x - x.max())
-    law = fa.IndependentClients(np.ones(x.size))
-    assert agreement.close(law.expected_weights(x), scaled / scaled.sum())
-
-
-@given(st.lists(st.floats(-300.0, -12.0), min_size=2, max_size=6), st.data())
-def test_almost_empty_rounds_have_one_member_drawn_by_its_probability(exponents, data):
-    chances = 10.0 ** np.array(exponents)
-    x = data.draw(potentials(chances.size))
-    found = fa.IndependentClients(chances).expected_weights(x)
-    # Two members meet with at most 6e-12 of the probability of one.
-    assert agreement.close(found, chances / chances.sum(), 1e-11)
 
 
 def test_equal_potentials_of_many_clients_agree_with_the_count_of_the_others():

@@ -1,7 +1,5 @@
 """Successive draws: the listed law equals the sum over all orders of drawing."""
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -57,17 +55,6 @@ def test_cohorts_whose_list_takes_too_long_to_make_are_a_sample(n_clients, size)
     law = fa.SuccessiveDraws(np.ones(n_clients), size, draws=100)
     assert not law.exact
     assert abs(law.inclusion().sum() - size) <= size * agreement.EXACT
-
-
-def test_larger_cohorts_are_listed_in_full_up_to_a_million():
-    rates = np.arange(1.0, 31.0)
-    law = fa.SuccessiveDraws(rates, 3)
-    r = rates / rates.sum()
-    wanted = np.zeros(30)
-    for a, b, c in itertools.permutations(range(30), 3):
-        wanted[[a, b, c]] += r[a] * r[b] / (1 - r[a]) * r[c] / (1 - r[a] - r[b])
-    assert law.exact
-    assert agreement.close(law.inclusion(), wanted)
 
 
 def shares_of_two_classes(count, rate, size):

@@ -2,26 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 import agreement
 import fedavot as fa
-from strategies import (
-    potentials,
-)
 
 DIRECT = 1e-11
 """Two quadratures and 300 recursions apart, relative to the largest weight."""
-
-
-@given(st.integers(1, 40).flatmap(potentials))
-@example(np.array([0.0]))
-@example(np.array([5000.0, -5000.0]))
-def test_when_everyone_takes_part_the_weights_are_the_softmax(x):
-    scaled = np.exp(x - x.max())
-    law = fa.UniformCohorts(x.size, x.size)
-    assert agreement.close(law.expected_weights(x), scaled / scaled.sum())
 
 
 def direct_weights(x, size):

@@ -120,13 +120,6 @@ def test_out_of_reach_plain_scaling_drifts_and_still_tends_to_the_nearest():
     assert close(late.attained, fa.align(importance, law).attained, 1e-9)
 
 
-def test_sweeping_from_the_answer_takes_one_sweep():
-    law, importance = fa.UniformCohorts(5, 2), normalised([5.0, 4.0, 3.0, 2.0, 2.0])
-    solved = fa.align(importance, law, tol=1e-12)
-    problem = everyone(importance, law)
-    assert ipfp(problem, solved.potentials, tol=1e-9, max_iter=50).evaluations == 2
-
-
 @pytest.fixture(scope="module")
 def large():
     """2,000 clients in 20,000 cohorts of five, wanted as a softmax of mild potentials has it."""

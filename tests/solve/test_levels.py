@@ -63,4 +63,9 @@ def test_a_wanted_client_nobody_ever_sees_is_the_lowest_level_and_attains_nothin
     assert np.all(alignment.levels[:3] > 0)
     assert alignment.attained[3] == 0.0
     assert np.isfinite(alignment.potentials).all()
-    assert fa.certify(importance, law).hall_ratio == np.inf
+    assert alignment.gap == pytest.approx(0.2, abs=1e-9)
+    certificate = fa.certify(importance, law)
+    assert not certificate.feasible
+    assert 3 in certificate.deficient
+    assert certificate.hall_ratio == np.inf
+    assert certificate.verify(importance, law)

@@ -78,17 +78,6 @@ def test_the_pull_of_importance_balances_the_price_on_spread(method, case, softn
     assert alignment.softness == softness
 
 
-@settings(max_examples=30)
-@given(problems())
-def test_a_high_price_tends_to_equal_weights(case):
-    law, importance = case
-    alignment = fa.align(importance, law, softness=1e8, tol=TOL)
-    even = law.expected_weights(np.zeros(law.n_clients))
-    # Weights move by half a potential at most, and potentials by (1 − m_i/p_i)/ρ.
-    reach = (1.0 + np.max(even / importance)) * 1e-8
-    assert close(alignment.attained, even, reach + OPTIMAL)
-
-
 @pytest.mark.parametrize(
     "importance",
     [normalised([8.0, 4.0, 2.0, 1.0]), normalised([3.0, 3.0, 2.0, 2.0])],

@@ -89,29 +89,6 @@ def test_an_aggregate_that_overflows_though_its_updates_are_finite_stops_the_run
     assert "rule 'overflowing' diverged" in run.message
 
 
-def first_overflow(step, rounds):
-    """Play gradient descent on the regression; return the round that is not finite."""
-    theta = small.start_of(0)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for number in range(1, rounds + 1):
-            slopes = [small.slope_of_square(theta, *client) for client in small.CLIENTS]
-            theta = theta - step * (small.P @ np.array(slopes))
-            if not np.isfinite(small.objective(theta, small.CLIENTS)):
-                return number
-    return None
-
-
-@pytest.mark.parametrize("every", [1, 3])
-@pytest.mark.parametrize("step", [3.0, 1e3, 1e160, 1e306])
-def test_a_step_too_large_stops_where_a_plain_loop_overflows(step, every):
-    problem = training.Problem(small.TASK, small.P, small.everybody)
-    options = small.options(
-        300, step=training.constant(step), seeds=(0,), batch_size=None, record_every=every
-    )
-    run = train(problem, small.SHARES, options)
-    assert_ends_before(run, first_overflow(step, 300), every)
-
-
 def half_blind_loss(params, batch):
     """Return −x and nothing of u, whose gradient is NaN at u = 0 once x reaches the limit."""
     broken = params["x"] >= batch[0, 0]

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from fedavot import rules, training
 from fedavot.rules import Asked, Rule
 from fedavot.rules._rule import add_updates
-from fedavot.training import Ending, train
+from fedavot.training import train
 from fedavot.training.schedule import schedule
 
-AGREE = 1e-12
-"""Room for sums taken in another order; models are of order one."""
 EXACT = 1e-14
 """Room for means of few weights."""
 
@@ -103,18 +101,6 @@ def test_cohorts_may_be_lists_and_integers_of_any_type(rule):
     np.testing.assert_array_equal(found.members, expected.members)
     np.testing.assert_array_equal(found.weights, expected.weights)
     assert (found.members[0] < 4).sum(axis=1).tolist() == [0, 2, 2, 1, 0]
-
-
-def test_a_rule_may_ask_nobody_in_a_round():
-    rule = small.asking(
-        lambda number, cohort: (cohort, small.P[cohort]) if number > 1 else (cohort[:0], [])
-    )
-    problem = dataclasses.replace(small.PROBLEM, availability=small.everybody)
-    run = train(problem, rule, small.options(1 + 1))
-    assert run.ending is Ending.FINISHED
-    np.testing.assert_allclose(run.weights, [small.P, small.P], atol=EXACT)
-    starts = [small.objective(small.start_of(seed), small.CLIENTS) for seed in small.SEEDS]
-    np.testing.assert_allclose(run.losses[:, 0], starts, rtol=AGREE)
 
 
 def at_once(members, weights):
