@@ -145,6 +145,18 @@ def test_a_histogram_never_calls_feasible_what_a_scan_does_not(data, monkeypatch
         assert fa.certify(importance, law).feasible == scanned.feasible
 
 
+def test_a_violation_between_two_edges_of_the_histogram_is_seen(monkeypatch):
+    monkeypatch.setattr(feasibility, "_MANY", 0)
+    law = fa.IndependentClients(np.full(5_000, 2e-4))
+    for first in range(1_000, 2_000, 100):
+        importance = law.prefix_gains(np.arange(5_000))
+        # Four clients take from the next four, within the width of one bucket.
+        taken = 0.0005 * importance[first + 4 : first + 8]
+        importance[first : first + 4] += taken
+        importance[first + 4 : first + 8] -= taken
+        assert not fa.certify(importance, law).feasible
+
+
 def test_many_independent_clients_with_slack_are_certified_without_sorting(monkeypatch):
     rng = np.random.default_rng(0)
     law = fa.IndependentClients(rng.uniform(0.001, 0.003, 2_000))
