@@ -12,7 +12,8 @@ import time
 
 import numpy as np
 import pytest
-from attacks.saved_files import MAKERS, plain
+from attacks.isolation import settled
+from attacks.saved_files import MAKERS, plain, saved
 
 import fedavot as fa
 from fedavot import _files
@@ -144,6 +145,13 @@ def test_white_space_the_order_of_keys_and_new_keys_are_no_content(document):
     assert plain(made.read(swapped)) == good
     assert plain(made.read(sealed(content | {"comment": "from the weekend"}).encode())) == good
     assert json.loads(sealed(content)) == content  # the checksum is the documented one
+
+
+@pytest.mark.parametrize("kind", ["alignment", "online"])
+def test_the_attack_would_find_a_reader_that_checks_nothing(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedavot._files._checksum", lambda content: "any")
+    judge = saved(tmp_path, kind=kind)
+    assert "another object" in {settled(judge, 0, number) for number in range(200)}
 
 
 def test_numbers_that_json_cannot_hold_are_refused_before_anything_is_written(tmp_path):
