@@ -373,52 +373,7 @@ def same(one, other):
     return all(np.array_equal(left, right) for left, right in zip(one, other, strict=True))
 
 
-DOCUMENTS: dict[str, dict[str, Any]] = {
-    "alignment": {
-        "format": "fedavot-alignment",
-        "version": 2,
-        "importance": [0.5, 0.25, 0.25],
-        "attained": [0.5, 0.125, 0.375],
-        "potentials": [0.5, -0.25, 0.0],
-        "levels": [0, 1, 1],
-        "residual": 0.0,
-        "softness": 0.0,
-        "effective_cohort_size": 1.5,
-        "iterations": 4,
-        "status": "nearest",
-        "objective": "entropy",
-        "clients": ["ash", "birch", "cedar"],
-    },
-    "online aligner": {
-        "format": "fedavot-online-aligner",
-        "version": 3,
-        "softness": 0.0,
-        "step": 0.5,
-        "around": "equal",
-        "bound": 3.0,
-        "rounds": 2,
-        "reports": 1,
-        "importance": [0.5, 0.25, 0.25],
-        "start": [0.0, 0.0, 0.0],
-        "potentials": [0.125, -0.125, 0.0],
-        "credit": [0.0, 0.0, 0.0],
-        "absentees": [False, False, False],
-        "owed": [1.0, 0.5, 0.5],
-        "totals": [0.75, 0.75, 0.5],
-    },
-    "soft online aligner": {
-        "format": "fedavot-online-aligner",
-        "version": 3,
-        "softness": 1.0,
-        "step": 0.5,
-        "around": "equal",
-        "rounds": 2,
-        "importance": [0.5, 0.25, 0.25],
-        "potentials": [0.25, 0.5, -0.75],
-        "owed": [1.0, 0.5, 0.5],
-        "totals": [0.75, 0.25, 1.0],
-    },
-}
+DOCUMENTS = json.loads(FILE.with_name("golden_files.json").read_text(encoding="utf-8"))
 
 
 def files():

@@ -52,7 +52,3 @@ def test_importance_by_names_like_formulas_is_read_back(tmp_path):
     text = line(["client", "importance"]) + "".join(line([name, 1]) for name in names)
     path.write_bytes(text.encode())
     assert list(importance.read_mapping(path)) == names
-
-
-def test_numbers_in_a_line_stay_numbers():
-    assert line(["=a", -1.5, "-2"]) == "'=a,-1.5,-2\n"

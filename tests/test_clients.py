@@ -85,19 +85,3 @@ def test_new_clients_are_described_as_the_others_are():
         named.join([0.1], clients=["lyon"])
     assert named.n_clients == 3
     assert bare.n_clients == 2
-
-
-def test_reprs_are_short_and_true():
-    law = fa.Cohorts([[0, 1], [1, 2]])
-    assert repr(law) == "Cohorts(3 clients, 2 cohorts)"
-    assert repr(fa.UniformCohorts(4, 2)) == "UniformCohorts(4 clients, size 2)"
-    assert repr(fa.Mixture([law, law], [0.5, 0.5])) == "Mixture(3 clients, 2 states)"
-    assert repr(fa.SuccessiveDraws([1, 1, 1], 2)) == "SuccessiveDraws(3 clients, size 2)"
-    independent = fa.IndependentClients([1.0, 0.5])
-    assert repr(independent) == "IndependentClients(2 clients, mean cohort size 1.5)"
-    alignment = fa.align([0.6, 0.2, 0.2], law)
-    assert repr(alignment).startswith("Alignment(3 clients, nearest, gap 10.00%, residual ")
-    assert repr(fa.certify([0.6, 0.2, 0.2], law)) == (
-        "Certificate(infeasible, 1 deficient, deficiency 10.00%, Hall ratio 1.2)"
-    )
-    assert repr(fa.OnlineAligner([0.5, 0.5], step=1.0)) == "OnlineAligner(2 clients, 0 rounds)"

@@ -65,24 +65,3 @@ def test_extremes_and_lowest_levels_are_those_of_each_cohort(largest, block, mon
     rows = np.split(kept.members, kept.offsets[1:-1])
     for row, cohort in zip(rows, cohorts, strict=True):
         assert row.tolist() == [i for i in cohort if values[i] == values[cohort].min()]
-
-
-def test_cohorts_are_built_from_keys_with_their_empty_rows():
-    cohorts = Incidence.of_keys(np.array([1, 2, 9]), 4, 3)
-    assert [cohorts.row(at).tolist() for at in range(4)] == [[1, 2], [], [], [0]]
-    assert cohorts.counts().tolist() == [1, 1, 1]
-
-
-@pytest.mark.parametrize("places", [[], [0], [3], [1, 2], [0, 3], [0, 1, 2, 3], [0, 2, 3]])
-def test_some_of_the_cohorts_keep_their_members_empty_ones_included(places):
-    cohorts = Incidence.of_keys(np.array([1, 2, 9]), 4, 3)
-    kept = cohorts.rows(np.array(places, dtype=np.int64))
-    assert kept.n_cohorts == len(places)
-    for at, place in enumerate(places):
-        assert kept.row(at).tolist() == cohorts.row(place).tolist()
-
-
-def test_cohorts_between_two_places_start_at_the_first_and_end_before_the_last():
-    cohorts = Incidence.of_keys(np.array([1, 2, 9]), 4, 3)
-    assert cohorts.between(1, 4).offsets.tolist() == [0, 0, 0, 1]
-    assert cohorts.between(2, 2).n_cohorts == 0

@@ -32,46 +32,28 @@ LAWS = {
 IMPORTANCE = [
     ([0.6, -0.1, 0.5], r"client 1 is -0\.1"),
     ([0.5, 0.5, nan], "client 2 is nan"),
-    ([inf, 0.5, 0.5], "client 0 is inf"),
-    ([0.5, 0.5, 0.1], r"sums to 1\.1, not 1"),
     ([0.5, 0.5, 1e-7], r"sums to 1\.0000001"),
     ([0.0, 0.0, 0.0], "0 for all of 3 entries"),
-    ([1e308, 1e308, 0.0], r"client 0 is 1e\+308, more than 1"),
     ([0.5, 0.5], "2 entries, but there are 3 clients; .*n_clients"),
     ([], "has no entries"),
     ([[0.5, 0.25, 0.25]], r"found shape \(1, 3\)"),
-    (1.0, r"found shape \(\)"),
     (["a", "b", "c"], "'a'"),
     ([0.4, "0.3", 0.3], r"client 1 is '0\.3'"),
     ([0.5, 0.5, None], "client 2 is None"),
     ([[0.5], 0.25, 0.25], "sequence of numbers"),
-    (np.array([0.5 + 1j, 0.5, 0]), r"client 0 is \(0\.5\+1j\)"),
-    ([10**400, 0, 0], "importance .*too large"),
     ({"a": 1.0}, "by client name, but the clients have no names"),
 ]
 BY_NAME = [
     ({"berlin": 0.5, "porto": 0.5}, "no entry for 'lyon'"),
     ({"berlin": 0.5, "porto": 0.3, "lion": 0.2}, "'lion'; did you mean 'lyon'"),
-    ({0: 0.5, 1: 0.3, 2: 0.2}, "unknown client, 0; the clients are"),
     ({"berlin": 0.5, "porto": 0.7, "lyon": -0.2}, r"client 'lyon' is -0\.2"),
-    (SHARES | {"oslo": 0.0}, "unknown client, 'oslo'"),
 ]
 OPTIONS = [
-    ({"method": "simplex"}, "method is 'simplex'; .*'auto', 'ipfp', 'newton'"),
-    ({"method": None}, "method is None"),
-    ({"objective": "cost"}, "objective is 'cost'; .*'entropy', 'variance'"),
-    ({"objective": [0, 1]}, "objective is"),
-    ({"tol": 0}, r"tol is 0\.0"),
-    ({"tol": -1e-9}, "tol is -1e-09"),
     ({"tol": nan}, "tol is nan"),
-    ({"tol": inf}, "tol is inf"),
-    ({"tol": 10**400}, "tol must be a number"),
     ({"tol": "tight"}, "tol must be a number, found 'tight'"),
     ({"max_iter": 0}, "max_iter is 0"),
     ({"max_iter": 10.5}, r"max_iter must be an integer, found 10\.5"),
-    ({"softness": -0.1}, r"softness is -0\.1"),
     ({"softness": nan}, "softness is nan"),
-    ({"softness": 1.0, "method": "ipfp"}, "'ipfp'"),
     ({"objective": "variance", "method": "ipfp"}, "'ipfp'"),
     ({"objective": "variance", "softness": 1.0}, "softness.*'entropy'"),
 ]
@@ -81,34 +63,23 @@ NAMES = [
     (["a", "b", ""], "found ''"),
     (["a", "b", "a"], "the name 'a' more than once"),
     ("abc", "found the text 'abc'"),
-    (3, "found 3"),
 ]
 COHORTS = [
-    ([], "no cohorts were given"),
-    (np.empty((0, 2), dtype=np.int64), "no cohorts were given"),
     ([[0, 1], [], [2]], "cohort 1 is empty"),
     (np.empty((3, 0), dtype=np.int64), "cohort 0 is empty"),
     ([[0, 1], [2, 1, 2]], "cohort 1 has client 2 more than once"),
     ([[0], [1, -1]], "cohort 1 has client -1"),
     ([[0, 1.0]], "integer client indices, found float64"),
-    (np.array([[0.0, 1.0]]), "integer client indices, found float64"),
     ([["a", "b"]], "integer client indices, found <U1"),
-    ([[0, None]], "integer client indices, found object"),
-    ([[2**70, 0]], "integer client indices, found object"),
     ([0, 1], "cohort 0 is not a sequence of client indices"),
-    (np.zeros((2, 2, 2), dtype=np.int64), "cohort 0 is not a sequence"),
     ([[0, 1], [1, [0, 2]]], "cohort 1 is not a sequence of client indices"),
     ([[0, 2**31]], "client index 2147483648"),
     ({(0, 1): 0.9, (2,): 0.1}, "mapping"),
 ]
 PROBABILITIES = [
-    ([0.5, 0.6], r"sums to 1\.1, not 1"),
     ([1.5, -0.5], r"cohort 1 is -0\.5"),
     ([nan, 1.0], "cohort 0 is nan"),
-    ([1.0, inf], "cohort 1 is inf"),
-    ([1e308, 1e308], r"cohort 0 is 1e\+308, more than 1"),
     ([1.0], "1 probabilities for 2 cohorts"),
-    ([0.2, 0.3, 0.5], "3 probabilities for 2 cohorts"),
     ([[0.5, 0.5]], "one dimension"),
     (["a", "b"], "cohort 0 is 'a'"),
 ]
@@ -117,37 +88,26 @@ LOGS = [
     (([[1], [2]], [[0], [1]]), r"rounds .*\(2, 1\)"),
     (([], []), "no cohorts were given"),
     ((["a", "a"], [3, 3]), "round 'a' has client 3 more than once"),
-    ((["b", "a"], [-4, 0]), "round 'b' has client -4"),
-    (([107, 105, 105], [0, 2, 2]), "round 105 has client 2 more than once"),
     ((["a", "b"], [0.0, 1.0]), "integer client indices, found float64"),
     (([None, "a"], [0, 1]), "rounds"),
     (([1, 1], ["lyon", 1]), "mixes names and indices"),
 ]
 INDEPENDENT = [
-    ([0.5, 1.5], r"client 1 is 1\.5"),
     ([-0.1, 0.5], r"client 0 is -0\.1"),
     ([0.5, 0.2, nan], "client 2 is nan"),
-    ([inf], "client 0 is inf"),
-    ([0.0, 0.0], "no client is ever available"),
     ([], "no client is ever available"),
     ([[0.5, 0.5]], r"found shape \(1, 2\)"),
     (["often"], "'often'"),
 ]
 RATES = [
-    ([1.0, -2.0], r"rate of client 1 is -2\.0"),
     ([nan, 1.0], "rate of client 0 is nan"),
-    ([1.0, inf], "rate of client 1 is inf"),
     ([1.0, 0.0], "cohorts of 2 .* found 1"),
-    ([], "found 0"),
     ([[1.0, 2.0]], "one dimension"),
     (["fast", "slow"], "'fast'"),
 ]
 DRAWS = [
-    ({"size": 0}, "size is 0"),
     ({"size": 2.5}, r"size must be an integer, found 2\.5"),
     ({"size": 5, "draws": 0}, "draws is 0"),
-    ({"size": 5, "draws": -1}, "draws is -1"),
-    ({"size": 5, "seed": -1}, "seed is -1"),
     ({"size": 5, "draws": "many"}, "draws must be an integer, found 'many'"),
 ]
 MIXTURES = [
@@ -155,23 +115,11 @@ MIXTURES = [
     (([LAW, "weekend"], [0.5, 0.5]), "state 1 is 'weekend'"),
     (([LAW], [0.5, 0.5]), "2 probabilities for 1 laws"),
     (([LAW, LAW], [0.5, 0.6]), r"sums to 1\.1, not 1"),
-    (([LAW, LAW], [1.5, -0.5]), r"state 1 is -0\.5"),
-    (([LAW, LAW], [nan, 1.0]), "state 0 is nan"),
     (([], []), "has no entries"),
-]
-LAWS_BY_NAME = [
-    (lambda: fa.IndependentClients([0.5, 0.5, 2.0], clients=CITIES), r"client 'lyon' is 2\.0"),
-    (lambda: fa.SuccessiveDraws([1.0, -1.0, 1.0], 2, clients=CITIES), r"client 'porto' is -1\.0"),
-    (lambda: fa.Cohorts([["lyon", "lyon"]], clients=CITIES), "'lyon' more than once"),
-    (lambda: fa.Cohorts([["lyon"], ["lion"]], clients=CITIES), "'lion'; did you"),
-    (lambda: fa.Cohorts([[0, 1], [2, 3]], n_clients=3), "cohort 1 has client 3, .* from 0 to 2"),
 ]
 POTENTIALS = [
     ([0.0, nan, 0.0], "potential of client 1 is nan"),
-    ([0.0, 0.0, inf], "potential of client 2 is inf"),
-    ([-inf, 0.0, 0.0], "potential of client 0 is -inf"),
     ([0.0, 0.0], "potentials has 2 entries for 3 clients"),
-    ([[0.0, 0.0, 0.0]], "one dimension"),
     ("abc", "potentials"),
 ]
 LEVELS = [
@@ -189,15 +137,10 @@ SETS = [
 MEMBERS = [
     ([0, 3], "has client 3, but clients run from 0 to 2"),
     ([-1, 0], "has client -1"),
-    ([2**64 - 1], "has client 18446744073709551615|integer indices"),
     ([1, 0, 1], "has client 1 more than once"),
-    ([], "the cohort is empty"),
     ([0.0, 1.0], "integer indices, found float64"),
-    ([True, False], "integer indices, found bool"),
     (["a"], "client 'a', but the clients have no names"),
     ([[0, 1]], r"found shape \(1, 2\)"),
-    ([0, [1, 2]], "flat sequence of clients"),
-    (1, "found 1"),
     (None, "found None"),
 ]
 MEMBERS_BY_NAME = [
@@ -205,33 +148,24 @@ MEMBERS_BY_NAME = [
     (["berlin", "oslo"], "'oslo'; the clients are 'berlin', 'porto' and 'lyon'$"),
     (["berlin", "berlin"], "'berlin' more than once"),
     (["berlin", 1], "mixes names and indices, such as 'berlin' and 1"),
-    ([1, 1], "'porto' more than once"),
     ("berlin", "found the text 'berlin'"),
-    ([""], "unknown client, ''"),
     ({"berlin", "porto"}, "must have an order"),
-    ({"berlin": 1, "porto": 2}, "must have an order"),
 ]
 EXAMPLES = [
     ([3, -1], r"example count of client 1 is -1\.0"),
     ([nan, 1], "example count of client 0 is nan"),
-    ([1, inf], "example count of client 1 is inf"),
-    ([0, 0], "all zero over 2 clients"),
-    ([], "all zero over 0 clients"),
     ([[1, 2]], r"one dimension, found shape \(1, 2\)"),
     (["many"], "client 0 is 'many'"),
-    ([1, None], "client 1 is None"),
     ({"berlin": 3, "porto": 4}, "found a mapping"),
 ]
 GROUPS = [
     ((["a"], {"a": 0.5, "b": 0.5}), r"group 'b' has target share 0\.5 and no"),
     ((["a", "z"], {"a": 1.0}), "client 1 is in group 'z', which has no"),
     ((["a"], {"a": 0.9}), r"target share sums to 0\.9"),
-    ((["a"], {"a": 50}), r"target share of group 'a' is 50\.0, more than 1"),
     (([["a"]], {"a": 1.0}), "hashable label"),
     ((["a"], [1.0]), r"targets must be a mapping to numbers, found \[1\.0\]"),
     ((["a", "b"], {"a": 0.5, "b": 0.5}, [1, 0]), r"group 'b' has .* 0\.5 .* within is 0"),
     ((["a", "a"], {"a": 1.0}, [1]), "within has 1 entries, but groups has 2 clients"),
-    ((["a", "a"], {"a": 1.0}, [1, -2]), r"within of client 1 is -2\.0"),
 ]
 MAPPINGS = [
     (({"a": None, "b": 1}, ["b", "a"]), "client 'a' is None"),
@@ -243,50 +177,32 @@ MAPPINGS = [
     (({}, [str(i) for i in range(9)]), "'4' and 4 more"),
     (([1.0], ["a"]), "mapping must be"),
     (({"a": 1.0}, None), "clients"),
-    (({"a": 1.0}, [[0]]), "clients"),
 ]
-MORE = {
-    "size of a cohort": (
-        [(0, "size is 0"), (4, r"size is 4; .* at most 3"), (1.5, r"size .* found 1\.5")],
-        errors.OptionError,
-        lambda size: fa.UniformCohorts(3, size),
+OPTION, INPUT = errors.OptionError, errors.InputError
+CALLS: Any = [
+    (OPTION, lambda: fa.UniformCohorts(3, 0), "size is 0"),
+    (OPTION, lambda: fa.UniformCohorts(3, 1.5), r"size .* found 1\.5"),
+    (OPTION, lambda: fa.Cohorts([[0]], n_clients=0), "n_clients is 0"),
+    (OPTION, lambda: fa.Cohorts([[0]], n_clients=2.5), r"n_clients .* found 2\.5"),
+    (OPTION, lambda: importance.tempered([0.5, 0.5], exponent=nan), "exponent is nan"),
+    (OPTION, lambda: importance.uniform(0), "n_clients is 0; it must be at least 1"),
+    (OPTION, lambda: fa.select([1.0], 1.5, RNG), "integer, found 1.5"),
+    (OPTION, lambda: fa.select(P, 1, np.random.RandomState(0)), "must be a numpy.random.Generator"),
+    (INPUT, lambda: fa.select([0.5, 0.4], 1, RNG), "weight sums to 0.9"),
+    (INPUT, lambda: fa.select([1.5, -0.5], 1, RNG), r"client 1 is -0\.5"),
+    (INPUT, lambda: fa.select([0.5, nan], 1, RNG), "client 1 is nan"),
+    (INPUT, lambda: fa.select([], 1, RNG), "weight has no entries"),
+    (errors.RuleError, lambda: build(None, Known(P, LAW)), "None"),
+    *(
+        (OPTION, lambda seed=seed: fa.SuccessiveDraws(np.ones(60), 5, seed=seed), "seed")
+        for seed in (-1, 2**128, 1.0, "1", None)
     ),
-    "number of clients": (
-        [(0, "n_clients is 0"), (-2, "n_clients is -2"), (2.5, r"n_clients .* found 2\.5")],
-        errors.OptionError,
-        lambda count: fa.Cohorts([[0]], n_clients=count),
-    ),
-    "exponent": (
-        [(-1, r"exponent is -1\.0"), (nan, "exponent is nan")],
-        errors.OptionError,
-        lambda exponent: importance.tempered([0.5, 0.5], exponent=exponent),
-    ),
-    "generator": (
-        [(0, "rng is 0"), (None, "rng is None")],
-        errors.OptionError,
-        lambda rng: fa.select(P, 1, rng),
-    ),
-    "seed": (
-        [(value, "seed") for value in (-1, 2**128, 1.0, "1", None)],
-        errors.OptionError,
-        lambda seed: fa.SuccessiveDraws(np.ones(60), 5, seed=seed),
-    ),
-    "select": (
-        [([0.5, -0.5], r"client 1 is -0\.5"), ([0.5, nan], "client 1 is nan")],
-        errors.InputError,
-        lambda weights: fa.select(weights, 1, RNG),
-    ),
-    "rule": (
-        [("fedavt", "fedavt"), (None, "None"), ([0, 1], "no rule")],
-        errors.RuleError,
-        lambda name: build(name, Known(P, LAW)),
-    ),
-    "joined": (
-        [(np.array([1j]), "1j"), ([nan], "nan"), ([1.5], r"1\.5")],
-        errors.ImportanceError,
-        lambda shares: fa.OnlineAligner([1.0], step=1.0).join(shares),
-    ),
-}
+    (INPUT, lambda: fa.IndependentClients([0.5, 2.0], clients=["a", "b"]), r"'b' is 2\.0"),
+    (INPUT, lambda: fa.SuccessiveDraws([1, -1], 1, clients=["a", "b"]), r"'b' is -1\.0"),
+    (INPUT, lambda: fa.Cohorts([["lyon", "lyon"]], clients=CITIES), "'lyon' more than once"),
+    (INPUT, lambda: fa.Cohorts([["lyon"], ["lion"]], clients=CITIES), "'lion'; did you"),
+    (INPUT, lambda: fa.Cohorts([[0], [3]], n_clients=3), "cohort 1 has client 3, .* 0 to 2"),
+]
 
 
 def tables():
@@ -326,7 +242,6 @@ def tables():
         ("IndependentClients", INDEPENDENT, fa.IndependentClients),
         ("SuccessiveDraws", RATES, lambda rates: fa.SuccessiveDraws(rates, 2)),
         ("Mixture", MIXTURES, lambda arguments: fa.Mixture(*arguments)),
-        ("laws by name", LAWS_BY_NAME, lambda call: call()),
     )
     for name, cases, call in others:
         yield from every(name, cases, errors.InputError, call)
@@ -362,8 +277,8 @@ def tables():
         ),
     )
     yield from every("from_mapping", MAPPINGS, wrong, lambda pair: importance.from_mapping(*pair))
-    for name, (cases, error, call) in MORE.items():
-        yield from every(name, cases, error, call)
+    for at, (error, call, match) in enumerate(CALLS):
+        yield pytest.param(lambda call: call(), call, error, match, id=f"calls-{at}")
 
 
 @pytest.mark.parametrize(("call", "value", "error", "match"), list(tables()))
@@ -385,28 +300,6 @@ def test_rounding_in_the_sum_of_the_importance_is_divided_out(slack):
     assert wanted.importance.sum() == pytest.approx(1.0, abs=1e-15)
 
 
-NEVER_SEEN = {
-    "cohorts": fa.Cohorts([[0, 1], [1]], n_clients=3),
-    "independent": fa.IndependentClients([0.5, 0.5, 0.0]),
-    "successive": fa.SuccessiveDraws([1.0, 1.0, 0.0], 1),
-    "mixture": fa.Mixture([fa.Cohorts([[0], [1]], n_clients=3)], [1.0]),
-}
-
-
-@pytest.mark.parametrize("law", NEVER_SEEN.values(), ids=NEVER_SEEN)
-def test_a_wanted_client_in_no_cohort_is_infeasible_and_not_an_error(law):
-    wanted = [0.25, 0.25, 0.5]
-    certificate = fa.certify(wanted, law)
-    assert not certificate.feasible
-    assert 2 in certificate.deficient
-    assert certificate.hall_ratio == inf
-    assert certificate.verify(wanted, law)
-    alignment = fa.align(wanted, law)
-    assert alignment.status == "nearest"
-    assert alignment.attained[2] == 0.0
-    assert alignment.gap == pytest.approx(0.5, abs=1e-9)
-
-
 def test_too_many_sampled_pairs_are_refused_with_the_estimate():
     with pytest.raises(errors.TooLargeError, match=r"1,000,000,000,000 cohorts of 2 .* GB"):
         fa.SuccessiveDraws(np.ones(1_000_000), 2, draws=10**12)
@@ -424,17 +317,3 @@ def test_more_clients_than_memory_are_refused_with_the_estimate(monkeypatch, ask
     monkeypatch.setattr("fedavot._checks._available_bytes", lambda: 1e6)
     with pytest.raises(errors.TooLargeError, match="GB"):
         ask()
-
-
-@pytest.mark.parametrize("least", [5e-324, 1e-320, 2.3e-308])
-def test_subnormal_numbers_are_numbers(least):
-    assert importance.by_examples([least, least]).tolist() == [0.5, 0.5]
-    within = importance.by_group(["a", "a"], {"a": 1.0}, within=[least, least])
-    assert within.tolist() == [0.5, 0.5]
-    alignment = fa.align([least, 0.5, 0.5], LAW)
-    assert np.isfinite(alignment.potentials).all()
-    assert np.allclose(alignment.attained, [0.0, 0.5, 0.5], atol=1e-8)
-    law = fa.Cohorts([[0], [1], [0, 1]], [least, 0.5, 0.5])
-    certificate = fa.certify([0.5, 0.5], law)
-    assert certificate.feasible
-    assert certificate.verify([0.5, 0.5], law)

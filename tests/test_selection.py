@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedavot.errors import InputError, OptionError
 from fedavot.selection import inclusion_probabilities, select, systematic
 
 EXACT = 1e-12
@@ -113,18 +112,6 @@ def test_caps_are_met_one_after_another():
     np.testing.assert_allclose(inclusion, [1.0, 1.0, 0.5, 0.5], rtol=1e-15)
 
 
-def test_a_capped_client_keeps_its_weight_and_the_others_share_the_rest_equally():
-    chosen, answers = select([0.6, 0.2, 0.1, 0.1], 2, np.random.default_rng(0))
-    assert chosen[0] == 0
-    np.testing.assert_allclose(answers, [0.6, 0.4], rtol=1e-15)
-
-
-def test_fewer_positive_weights_than_the_size_are_all_chosen_with_their_weights():
-    chosen, answers = select([0.0, 0.25, 0.0, 0.75], 3, np.random.default_rng(0))
-    assert chosen.tolist() == [1, 3]
-    assert answers.tolist() == [0.25, 0.75]
-
-
 def test_the_same_seed_gives_the_same_selection():
     first = [select(MNIST_TEXT, 5, np.random.default_rng(9))[0] for _ in range(2)]
     np.testing.assert_array_equal(*first)
@@ -144,31 +131,3 @@ def test_inclusion_a_hair_below_one_never_draws_a_client_twice():
     for offset in np.concatenate([np.linspace(0, 0.999, 50), 1 - 2.0 ** -np.arange(20, 54)]):
         drawn = systematic(inclusion, np.arange(1000), offset)
         assert np.unique(drawn).size == 999
-
-
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        ([0.5, 0.4], "weight sums to 0.9"),
-        ([1.5, -0.5], "weight of available client 1 is -0.5"),
-        ([np.nan, 1.0], "weight of available client 0 is nan"),
-        ([], "weight has no entries"),
-    ],
-)
-def test_weights_that_are_no_distribution_are_refused(weights, message):
-    with pytest.raises(InputError, match=message):
-        select(weights, 1, np.random.default_rng(0))
-
-
-@pytest.mark.parametrize(
-    ("size", "message"), [(0, "size is 0; it must be at least 1"), (1.5, "integer, found 1.5")]
-)
-def test_a_size_that_is_no_positive_integer_is_refused(size, message):
-    with pytest.raises(OptionError, match=message):
-        select([1.0], size, np.random.default_rng(0))
-
-
-@pytest.mark.parametrize("rng", [None, 7, np.random.RandomState(0)])
-def test_anything_but_a_generator_is_refused(rng):
-    with pytest.raises(OptionError, match=r"must be a numpy\.random\.Generator"):
-        select([1.0], 1, rng)

@@ -3,10 +3,8 @@
 `SENSES` has the kinds of thing that belong to the one meaning which the glossary gives a word.
 """
 
-import collections.abc
 import csv
 import json
-import os
 import re
 from pathlib import Path
 
@@ -20,7 +18,6 @@ from fedavot.experiments import keys, studies
 from fedavot.training import mnist, partition
 from fedavot.training.tasks import classifiers, linear
 from uses import (
-    kinds_of,
     of_class,
     of_command,
     of_configuration,
@@ -195,13 +192,6 @@ def test_a_gap_in_a_file_is_a_fraction(documents):
     assert np.all((gaps >= 0.0) & (gaps <= 1.0))
 
 
-def test_rules_go_by_one_name_in_files(documents):
-    found = values_of(list(documents.values()), lambda key: key == "rule")
-    named = {name for name in found if isinstance(name, str)}
-    assert {"fedavg", "fedavot"} <= named
-    assert not named & (OLD_RULES | {rule.label for rule in rules.RuleName})
-
-
 def test_contradictions_are_found_where_there_are_some():
     def careless(clients: int, names: list[str], n_iter: int, gap: float): ...
 
@@ -221,18 +211,6 @@ def test_contradictions_are_found_where_there_are_some():
     ]
 
 
-def test_kinds_are_told_apart():
-    expected = {
-        np.typing.ArrayLike | None: {"array"},
-        np.typing.ArrayLike | collections.abc.Mapping[str, float]: {"array", "by name"},
-        collections.abc.Sequence[str] | None: {"names"},
-        collections.abc.Callable[[int], None] | None: {"function"},
-        str | os.PathLike[str]: {"text", "path"},
-        fa.Alignment: {"Alignment"},
-    }
-    assert {annotation: kinds_of(annotation) for annotation in expected} == expected
-
-
 def test_the_glossary_has_every_word_of_the_vocabulary_and_the_code_uses_it(documents):
     words = [coded(row[0])[0] for row in table("Names in code, files and options")]
     assert words == sorted(SENSES)
@@ -249,9 +227,3 @@ def test_the_glossary_lists_the_words_that_are_not_used():
 def test_the_glossary_has_every_rule_with_its_label():
     listed = [(coded(row[0])[0], row[1]) for row in table("Rules")]
     assert listed == [(rule.value, rule.label) for rule in rules.RuleName]
-
-
-def test_the_glossary_explains_each_term_once_in_order():
-    terms = [row[0] for row in table("Further terms")]
-    assert terms == sorted(set(terms), key=str.casefold)
-    assert not set(terms) & set(SENSES)

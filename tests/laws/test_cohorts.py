@@ -11,16 +11,7 @@ from strategies import (
     cohort_lists,
     enumerate_cohorts,
     enumerate_list,
-    levels,
-    permutations,
-    potentials,
 )
-
-
-def listed_and(*strategies):
-    return cohort_lists().flatmap(
-        lambda case: st.tuples(st.just(case), *(make(case[2]) for make in strategies))
-    )
 
 
 @given(cohort_lists())
@@ -30,36 +21,6 @@ def test_the_law_is_the_list_with_repeats_added_up(case):
     assert agreement.same_table(enumerate_cohorts(law), enumerate_list(members, probabilities))
     assert law.n_cohorts == len({frozenset(cohort) for cohort in members})
     assert law.n_clients == n_clients
-
-
-@given(listed_and(potentials, levels))
-def test_expected_weights_equal_enumeration(case):
-    arguments, x, level = case
-    table = enumerate_list(*arguments[:2])
-    agreement.check_weights(fa.Cohorts(*arguments), table, x, level)
-
-
-@given(cohort_lists(max_clients=7))
-def test_coverage_of_every_set_equals_enumeration(case):
-    agreement.check_coverages(fa.Cohorts(*case), enumerate_list(*case[:2]))
-
-
-@given(cohort_lists())
-def test_inclusion_equals_enumeration(case):
-    agreement.check_inclusion(fa.Cohorts(*case), enumerate_list(*case[:2]))
-
-
-@given(listed_and(permutations))
-def test_coverage_of_prefixes_equals_enumeration(case):
-    arguments, order = case
-    agreement.check_prefixes(fa.Cohorts(*arguments), enumerate_list(*arguments[:2]), order)
-
-
-@given(listed_and(potentials, levels))
-def test_curvature_equals_enumeration(case):
-    arguments, x, level = case
-    table = enumerate_list(*arguments[:2])
-    agreement.check_curvature(fa.Cohorts(*arguments), table, x, level)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e4], ids=["even", "narrow", "wide"])
@@ -83,19 +44,6 @@ def test_blocks_of_cohorts_equal_enumeration_on_any_number_of_cores(monkeypatch,
         agreement.check_weights(law, table, x, None)
         found.append(law.expected_weights(x).tolist())
     assert found[0] == found[1]
-
-
-def test_an_array_of_equal_sizes_is_the_law_of_its_rows():
-    rows = np.array([[2, 0], [1, 2], [0, 2]], dtype=np.int32)
-    wanted = {frozenset({0, 2}): 2 / 3, frozenset({1, 2}): 1 / 3}
-    assert agreement.same_table(enumerate_cohorts(fa.Cohorts(rows)), wanted)
-
-
-def test_cohorts_in_another_member_order_are_the_same_cohort():
-    law = fa.Cohorts([[0, 1, 2], [2, 0, 1], [1, 0], [2, 1, 0]], [0.1, 0.2, 0.3, 0.4])
-    wanted = {frozenset({0, 1, 2}): 0.7, frozenset({0, 1}): 0.3}
-    assert law.n_cohorts == 2
-    assert agreement.same_table(enumerate_cohorts(law), wanted)
 
 
 def test_distinct_cohorts_keep_the_order_of_the_list():

@@ -4,12 +4,23 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import agreement
 import fedavot as fa
 from agreement import EXACT, close
-from strategies import any_law, enumerate_cohorts, levels, permutations, potentials
+from strategies import LAWS as KINDS
+from strategies import (
+    any_law,
+    enumerate_cohorts,
+    importances,
+    independent_laws,
+    levels,
+    permutations,
+    potentials,
+    uniform_laws,
+)
 
 ROUNDS = 20_000
 LAWS = {
@@ -24,6 +35,7 @@ LAWS = {
     ),
 }
 laws = pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
+every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def law_and(*strategies):
@@ -51,6 +63,41 @@ def relabelled(law, order):
             parts = [relabelled(part, order) for part in law.laws]
             return fa.Mixture(parts, weights / weights.sum())
     raise TypeError(law)
+
+
+@every_kind
+@given(data=st.data())
+def test_expected_weights_and_curvature_equal_enumeration(kind, data):
+    law = data.draw(KINDS[kind])
+    cohorts = enumerate_cohorts(law)
+    x, level = data.draw(potentials(law.n_clients)), data.draw(levels(law.n_clients))
+    agreement.check_weights(law, cohorts, x, level)
+    agreement.check_curvature(law, cohorts, x, level)
+
+
+@every_kind
+@given(data=st.data())
+def test_inclusion_and_the_coverage_of_sets_and_prefixes_equal_enumeration(kind, data):
+    law = data.draw(KINDS[kind])
+    cohorts = enumerate_cohorts(law)
+    agreement.check_inclusion(law, cohorts)
+    agreement.check_coverages(law, cohorts)
+    agreement.check_prefixes(law, cohorts, data.draw(permutations(law.n_clients)))
+
+
+@pytest.mark.parametrize("kind", ["uniform", "independent"])
+@given(data=st.data())
+def test_a_prefix_of_the_worst_order_is_as_bad_as_any_set(kind, data):
+    law = data.draw(KINDS[kind])
+    importance = data.draw(importances(law.n_clients))
+    agreement.check_worst_order(law, enumerate_cohorts(law), importance)
+
+
+@settings(max_examples=15)
+@given(st.one_of(uniform_laws(12), independent_laws(12)), st.data())
+def test_expected_weights_of_twelve_clients_equal_enumeration(law, data):
+    x, level = data.draw(potentials(law.n_clients)), data.draw(levels(law.n_clients))
+    agreement.check_weights(law, enumerate_cohorts(law), x, level)
 
 
 @laws

@@ -2,97 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import agreement
 import fedavot as fa
-from strategies import (
-    enumerate_cohorts,
-    importances,
-    independent_laws,
-    independent_probabilities,
-    levels,
-    permutations,
-    potentials,
-)
 
 LEVEL_BY_ITSELF = 1e-12
 """Two sets of nodes for one integral, and a product of 1 − P(A ≠ ∅), relative to the level's."""
-
-
-def law_and(*strategies, min_clients=1, max_clients=8):
-    return independent_probabilities(max_clients, min_clients).flatmap(
-        lambda chances: st.tuples(
-            st.just(fa.IndependentClients(chances)), *(make(chances.size) for make in strategies)
-        )
-    )
-
-
-@given(law_and(potentials, levels))
-def test_expected_weights_equal_enumeration(case):
-    law, x, level = case
-    agreement.check_weights(law, enumerate_cohorts(law), x, level)
-
-
-@settings(max_examples=15)
-@given(law_and(potentials, levels, min_clients=11, max_clients=12))
-def test_expected_weights_of_twelve_clients_equal_enumeration(case):
-    law, x, level = case
-    agreement.check_weights(law, enumerate_cohorts(law), x, level)
-
-
-@given(independent_laws())
-def test_coverage_of_every_set_equals_enumeration(law):
-    agreement.check_coverages(law, enumerate_cohorts(law))
-
-
-@given(independent_laws())
-def test_inclusion_equals_enumeration(law):
-    agreement.check_inclusion(law, enumerate_cohorts(law))
-
-
-@given(law_and(permutations))
-def test_coverage_of_prefixes_equals_enumeration(case):
-    law, order = case
-    agreement.check_prefixes(law, enumerate_cohorts(law), order)
-
-
-@given(law_and(potentials, levels))
-def test_curvature_equals_enumeration(case):
-    law, x, level = case
-    agreement.check_curvature(law, enumerate_cohorts(law), x, level)
-
-
-@given(law_and(importances))
-def test_a_prefix_of_the_worst_order_is_as_bad_as_any_set(case):
-    law, importance = case
-    agreement.check_worst_order(law, enumerate_cohorts(law), importance)
-
-
-@given(law_and(potentials), st.data())
-def test_a_client_that_never_takes_part_changes_nothing(case, data):
-    law, x = case
-    chances = np.append(law.probabilities, 0.0)
-    extended = np.append(x, data.draw(st.floats(-1e4, 1e4)))
-    found = fa.IndependentClients(chances).expected_weights(extended)
-    assert agreement.close(found, np.append(law.expected_weights(x), 0.0))
-
-
-@given(st.integers(1, 12).flatmap(potentials))
-def test_when_everyone_is_always_there_the_weights_are_the_softmax(x):
-    scaled = np.exp(x - x.max())
-    law = fa.IndependentClients(np.ones(x.size))
-    assert agreement.close(law.expected_weights(x), scaled / scaled.sum())
-
-
-@given(st.lists(st.floats(-300.0, -12.0), min_size=2, max_size=6), st.data())
-def test_almost_empty_rounds_have_one_member_drawn_by_its_probability(exponents, data):
-    chances = 10.0 ** np.array(exponents)
-    x = data.draw(potentials(chances.size))
-    found = fa.IndependentClients(chances).expected_weights(x)
-    # Two members meet with at most 6e-12 of the probability of one.
-    assert agreement.close(found, chances / chances.sum(), 1e-11)
 
 
 def test_equal_potentials_of_many_clients_agree_with_the_count_of_the_others():

@@ -9,60 +9,13 @@ import fedavot as fa
 from strategies import (
     enumerate_cohorts,
     enumerate_mixture,
-    levels,
     mixture_parts,
-    permutations,
-    potentials,
 )
-
-
-def parts_and(*strategies):
-    return mixture_parts().flatmap(
-        lambda parts: st.tuples(
-            st.just(parts), *(make(parts[0][0].n_clients) for make in strategies)
-        )
-    )
 
 
 @given(mixture_parts())
 def test_the_whole_is_conditioned_on_somebody_reporting(parts):
     assert agreement.same_table(enumerate_cohorts(fa.Mixture(*parts)), enumerate_mixture(*parts))
-
-
-@given(parts_and(potentials, levels))
-def test_expected_weights_equal_enumeration(case):
-    parts, x, level = case
-    agreement.check_weights(fa.Mixture(*parts), enumerate_mixture(*parts), x, level)
-
-
-@given(mixture_parts(max_clients=7))
-def test_coverage_of_every_set_equals_enumeration(parts):
-    agreement.check_coverages(fa.Mixture(*parts), enumerate_mixture(*parts))
-
-
-@given(mixture_parts())
-def test_inclusion_equals_enumeration(parts):
-    agreement.check_inclusion(fa.Mixture(*parts), enumerate_mixture(*parts))
-
-
-@given(parts_and(permutations))
-def test_coverage_of_prefixes_equals_enumeration(case):
-    parts, order = case
-    agreement.check_prefixes(fa.Mixture(*parts), enumerate_mixture(*parts), order)
-
-
-@given(parts_and(potentials, levels))
-def test_curvature_equals_enumeration(case):
-    parts, x, level = case
-    agreement.check_curvature(fa.Mixture(*parts), enumerate_mixture(*parts), x, level)
-
-
-def test_a_state_counts_by_how_often_it_has_anybody():
-    night = fa.IndependentClients([0.1, 0.0])
-    day = fa.IndependentClients([0.0, 0.5])
-    law = fa.Mixture([night, day], [0.5, 0.5])
-    assert agreement.close(law.inclusion(), [1 / 6, 5 / 6])
-    assert abs(law.nonempty - 0.3) <= agreement.EXACT
 
 
 @given(mixture_parts(max_clients=5), st.floats(0.01, 0.99))

@@ -2,81 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 import agreement
 import fedavot as fa
-from strategies import (
-    enumerate_cohorts,
-    importances,
-    levels,
-    permutations,
-    potentials,
-    uniform_laws,
-    uniform_sizes,
-)
 
 DIRECT = 1e-11
 """Two quadratures and 300 recursions apart, relative to the largest weight."""
-
-
-def law_and(*strategies, max_clients=8):
-    return uniform_sizes(max_clients).flatmap(
-        lambda sizes: st.tuples(
-            st.just(fa.UniformCohorts(*sizes)), *(make(sizes[0]) for make in strategies)
-        )
-    )
-
-
-@given(law_and(potentials, levels))
-def test_expected_weights_equal_enumeration(case):
-    law, x, level = case
-    agreement.check_weights(law, enumerate_cohorts(law), x, level)
-
-
-@settings(max_examples=15)
-@given(law_and(potentials, levels, max_clients=12))
-def test_expected_weights_of_twelve_clients_equal_enumeration(case):
-    law, x, level = case
-    agreement.check_weights(law, enumerate_cohorts(law), x, level)
-
-
-@given(uniform_laws())
-def test_coverage_of_every_set_equals_enumeration(law):
-    agreement.check_coverages(law, enumerate_cohorts(law))
-
-
-@given(uniform_laws())
-def test_inclusion_equals_enumeration(law):
-    agreement.check_inclusion(law, enumerate_cohorts(law))
-
-
-@given(law_and(permutations))
-def test_coverage_of_prefixes_equals_enumeration(case):
-    law, order = case
-    agreement.check_prefixes(law, enumerate_cohorts(law), order)
-
-
-@given(law_and(potentials, levels))
-def test_curvature_equals_enumeration(case):
-    law, x, level = case
-    agreement.check_curvature(law, enumerate_cohorts(law), x, level)
-
-
-@given(law_and(importances))
-def test_a_prefix_of_the_worst_order_is_as_bad_as_any_set(case):
-    law, importance = case
-    agreement.check_worst_order(law, enumerate_cohorts(law), importance)
-
-
-@given(st.integers(1, 40).flatmap(potentials))
-@example(np.array([0.0]))
-@example(np.array([5000.0, -5000.0]))
-def test_when_everyone_takes_part_the_weights_are_the_softmax(x):
-    scaled = np.exp(x - x.max())
-    law = fa.UniformCohorts(x.size, x.size)
-    assert agreement.close(law.expected_weights(x), scaled / scaled.sum())
 
 
 def direct_weights(x, size):

@@ -120,20 +120,6 @@ def test_out_of_reach_plain_scaling_drifts_and_still_tends_to_the_nearest():
     assert close(late.attained, fa.align(importance, law).attained, 1e-9)
 
 
-def test_clients_without_importance_are_left_out_of_plain_scaling():
-    law = fa.Cohorts([[0, 1, 2], [0, 1]])
-    alignment = fa.align([0.6, 0.4, 0.0], law, method="ipfp")
-    assert alignment.status == "exact"
-    assert alignment.weights([0, 1, 2])[2] == 0.0
-
-
-def test_sweeping_from_the_answer_takes_one_sweep():
-    law, importance = fa.UniformCohorts(5, 2), normalised([5.0, 4.0, 3.0, 2.0, 2.0])
-    solved = fa.align(importance, law, tol=1e-12)
-    problem = everyone(importance, law)
-    assert ipfp(problem, solved.potentials, tol=1e-9, max_iter=50).evaluations == 2
-
-
 @pytest.fixture(scope="module")
 def large():
     """2,000 clients in 20,000 cohorts of five, wanted as a softmax of mild potentials has it."""
@@ -188,18 +174,6 @@ def test_rough_weights_on_the_way_leave_the_result_exact(large, budget, monkeypa
     assert abs(run.residual - np.abs(importance - marginal).sum()) <= EXACT
     assert run.evaluations == plain.evaluations
     assert run.residual <= max(2.0 * plain.residual, 1e-9)
-
-
-@pytest.mark.parametrize(
-    ("potential", "probability"), [(41.0, 0.5), (1.0, 1e-10)], ids=["spread", "ratio"]
-)
-def test_weights_that_single_precision_could_lose_are_not_rough(
-    potential, probability, monkeypatch
-):
-    monkeypatch.setattr(_incidence, "_BLOCK_ENTRIES", 1)
-    monkeypatch.setattr(_incidence, "_BLOCK_DEGREE", 1)
-    law = fa.Cohorts([[0, 1, 2], [1, 2, 3]], [probability, 1.0 - probability])
-    assert law.system().rough_marginal(np.array([potential, 0.0, 0.0, 0.0])) is None
 
 
 def test_a_guess_from_types_reaches_the_same_answer_in_fewer_evaluations(monkeypatch):

@@ -48,22 +48,6 @@ def test_conjugate_gradients_reach_what_a_dense_factorisation_does(softness, pro
     assert close(free.marginal, dense.marginal, SAME_WEIGHTS)
 
 
-@pytest.mark.parametrize(
-    "law",
-    [
-        fa.Mixture([fa.UniformCohorts(30, 2), fa.SuccessiveDraws(np.ones(30), 3)], [0.5, 0.5]),
-        fa.SuccessiveDraws(np.arange(1.0, 31.0), 2),
-    ],
-    ids=lambda law: type(law).__name__,
-)
-def test_both_paths_find_the_same_potentials(law):
-    importance = mild_problem(law, 1)
-    dense, free = solved(importance, law), solved(importance, law, dense=0)
-    assert max(dense.residual, free.residual) <= TOL
-    # Weights of a few per cent: potentials are a hundred times less sharp than marginals.
-    assert np.ptp(dense.potentials - free.potentials) <= 100 * SAME_WEIGHTS
-
-
 def test_more_clients_than_are_factorised_are_aligned_alike_by_both_methods():
     rng = np.random.default_rng(11)
     law = fa.Cohorts(np.argsort(rng.random((12_000, 2_000)), axis=1)[:, :6], n_clients=2_000)
@@ -94,12 +78,6 @@ def test_newton_reports_the_residual_of_the_point_it_returns(problem, budget):
     error = np.abs(problem.importance - marginal)[wanted].sum()
     assert abs(run.residual - error) <= 1e-12
     assert run.evaluations <= budget
-
-
-def test_newton_stops_at_once_where_it_starts_at_the_answer():
-    law = fa.UniformCohorts(6, 3)
-    problem = free_of_levels(np.full(6, 1 / 6), law)
-    assert newton(problem, np.zeros(6), tol=TOL, max_iter=50).evaluations == 1
 
 
 def test_clients_that_never_meet_are_aligned_group_by_group():

@@ -1,24 +1,16 @@
 """Both plans have the marginals they promise, and none has less variance than the second."""
 
-import dataclasses
-import itertools
-
 import clarabel
 import numpy as np
 import pytest
-from attacks import convergence as attack
-from attacks.convergence import add_up, projection
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
 import brute
 import fedavot as fa
 from agreement import EXACT, close
-from fedavot._incidence import Incidence
-from fedavot._simplex import excess
 from fedavot.solve import quadratic
-from fedavot.solve.quadratic import Projections, admit
 from strategies import (
     enumerate_cohorts,
     explicit_laws,
@@ -26,7 +18,6 @@ from strategies import (
     importances,
     infeasible_problems,
     normalised,
-    potentials,
     successive_laws,
     tight_problems,
 )
@@ -41,8 +32,6 @@ OPTIMUM = 1e-7
 # Evaluations, three times what any of hundreds of random problems took.
 BUDGET = 300
 
-# Rounding of a weight, relative to what is wanted.
-SHARE = 1e-9
 
 LISTED = explicit_laws(7) | successive_laws(6)
 PROBLEMS = {
@@ -113,35 +102,6 @@ def test_a_plan_has_the_attained_importance_and_the_law_as_marginals(objective, 
 
 
 @every_problem
-@pytest.mark.parametrize("objective", ["entropy", "variance"])
-@plain
-@given(data=st.data())
-def test_a_plan_gives_weight_to_members_only(objective, kind, data):
-    problem = data.draw(PROBLEMS[kind])
-    alignment = aligned(problem.importance, problem.law, objective)
-    incidence = listed(problem.law).incidence
-    clients, cohorts = alignment.plan().nonzero()
-    for client, cohort in zip(clients, cohorts, strict=True):
-        ends = slice(*incidence.offsets[cohort : cohort + 2])
-        assert client in incidence.members[ends]
-
-
-@every_problem
-@plain
-@given(data=st.data())
-def test_no_softmax_plan_has_less_variance_than_the_one_of_least(kind, data):
-    problem = data.draw(PROBLEMS[kind])
-    law = listed(problem.law)
-    plans = [
-        aligned(problem.importance, problem.law, objective).plan().toarray()
-        for objective in ("variance", "entropy")
-    ]
-    squares = [expected_square(plan, law.probabilities) for plan in plans]
-    # Their marginals may differ by the tolerance each.
-    assert squares[0] <= squares[1] + 10 * TOL
-
-
-@every_problem
 @plain
 @given(data=st.data())
 def test_the_least_variance_is_that_of_a_quadratic_program(kind, data):
@@ -197,77 +157,35 @@ def test_along_a_chain_the_first_client_of_each_pair_gives_way_evenly():
     assert np.abs(found - (count - 1 - first) / count).max() <= count * TOL
 
 
-def test_nested_cohorts_of_two_sizes_leave_everyone_the_same():
-    # The last half is only in the large cohort, which therefore is theirs alone.
-    law = fa.Cohorts([range(300), range(600)], [0.5, 0.5])
-    alignment = fa.align(np.full(600, 1 / 600), law, objective="variance")
-    weights = alignment.weights(np.arange(600))
-    assert alignment.status == "exact"
-    assert np.abs(weights[:300]).max() <= TOL
-    assert np.abs(weights[300:] - 1 / 300).max() <= TOL
+FAR_APART = {
+    "a rare cohort": (
+        fa.Cohorts([[0, 1], [0, 1, 2, 3, 4]], [0.9975, 0.0025]),
+        normalised([0.372, 0.6263, 7.5e-4, 8e-4, 1.5e-4]),
+    ),
+    "many orders of probability": (
+        fa.Cohorts(
+            [[3], [5], [1, 3], [5, 7], [2, 3, 5, 6], [1, 3, 5], [0, 4, 8]],
+            normalised([1.4e-3, 1.8e-2, 9.8e-6, 1.9e-6, 0.206, 0.774, 5.3e-5]),
+        ),
+        np.array([-4.5, 8.6, 4.5, 2.4, 13.0, -6.2, 1.7, 0.9, 0.1]),
+    ),
+    "far potentials": (
+        fa.Cohorts([[0, 1, 2], [1, 2, 3], [0, 3], [1, 3]], [0.4, 0.3, 0.2, 0.1]),
+        np.array([9.0, -8.0, 1.0, -4.0]),
+    ),
+}
 
 
-def test_cohorts_over_many_orders_of_probability_have_their_plan():
-    members = [[3], [5], [1, 3], [5, 7], [2, 3, 5, 6], [1, 3, 5], [0, 4, 8]]
-    chances = normalised([1.4e-3, 1.8e-2, 9.8e-6, 1.9e-6, 0.206, 0.774, 5.3e-5])
-    law = fa.Cohorts(members, chances)
-    x = np.array([-4.5, 8.6, 4.5, 2.4, 13.0, -6.2, 1.7, 0.9, 0.1])
-    importance = brute.expected_weights(enumerate_cohorts(law), x)
-    alignment = aligned(importance / importance.sum(), law)
-    assert alignment.status == "exact"
-    assert np.ptp(alignment.potentials) <= law.n_clients
-    found = expected_square(alignment.plan().toarray(), law.probabilities)
-    assert abs(found - least_square_by_clarabel(enumerate_cohorts(law), importance)) <= OPTIMUM
-
-
-@given(st.data())
-def test_a_projection_does_not_depend_on_where_its_threshold_is_sought(data):
-    sizes = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=5))
-    offsets = np.concatenate(([0], np.cumsum(sizes)))
-    values = data.draw(potentials(int(offsets[-1]), (1e-3, 1.0, 50.0)))
-    highest = np.maximum.reduceat(values, offsets[:-1])
-    back = [data.draw(st.floats(1 / size, 1.0)) for size in sizes]
-    found = excess(values, offsets, highest - back)
-    for start, end in itertools.pairwise(offsets):
-        assert close(
-            found[start:end],
-            attack.projection(np.arange(end - start), values[start:end], np.zeros(end - start)),
-        )
-
-
-def test_a_slice_of_the_attack_on_convergence_finds_nothing(capsys):
-    assert attack.main(["--seed", "1", "--problems", "60", "--kind", "variance"]) == 0
-    assert "nearly tight" in capsys.readouterr().out
-
-
-def test_the_attack_on_convergence_sees_an_answer_that_is_not_the_best():
-    cohorts, chances = [np.array([0, 1]), np.array([1, 2])], np.array([0.5, 0.5])
-    importance = np.array([0.3, 0.4, 0.3])
-    law = fa.Cohorts(cohorts, chances)
-    problem = attack.Problem("", importance, law, cohorts, chances, {"objective": "variance"})
-    right = fa.align(importance, law, objective="variance")
-    assert list(attack.faults(problem, right)) == []
-    wrong = dataclasses.replace(right, potentials=right.potentials + 0.1 * np.eye(3)[0])
-    assert len(list(attack.faults(problem, wrong))) > 0
-
-
-def test_a_rare_cohort_with_all_the_little_importance_has_its_plan_too():
-    law = fa.Cohorts([[0, 1], [0, 1, 2, 3, 4]], [0.9975, 0.0025])
-    importance = normalised([0.372, 0.6263, 7.5e-4, 8e-4, 1.5e-4])
+@pytest.mark.parametrize("case", FAR_APART)
+def test_an_importance_that_softmaxes_hardly_meet_has_its_plan_too(case):
+    law, wanted = FAR_APART[case]
+    cohorts = enumerate_cohorts(law)
+    # Numbers below zero are potentials, of which it is the expected softmax.
+    importance = normalised(brute.expected_weights(cohorts, wanted) if wanted.min() < 0 else wanted)
     alignment = aligned(importance, law)
     assert alignment.status == "exact"
     found = expected_square(alignment.plan().toarray(), law.probabilities)
-    wanted = least_square_by_clarabel(enumerate_cohorts(law), importance)
-    assert abs(found - wanted) <= OPTIMUM
-
-
-def test_an_importance_softmaxes_reach_only_with_far_potentials_has_its_plan_too():
-    law = fa.Cohorts([[0, 1, 2], [1, 2, 3], [0, 3], [1, 3]], [0.4, 0.3, 0.2, 0.1])
-    x = np.array([9.0, -8.0, 1.0, -4.0])
-    importance = brute.expected_weights(enumerate_cohorts(law), x)
-    alignment = aligned(importance, law)
-    assert alignment.status == "exact"
-    assert np.abs(alignment.plan().sum(axis=1) - importance).sum() <= ATTAINED
+    assert abs(found - least_square_by_clarabel(cohorts, importance)) <= OPTIMUM
 
 
 def test_a_cohort_that_never_occurs_leaves_the_effective_size_alone():
@@ -279,13 +197,6 @@ def test_a_cohort_that_never_occurs_leaves_the_effective_size_alone():
         for law in (with_it, without)
     ]
     assert sizes[0] == pytest.approx(sizes[1], abs=EXACT)
-
-
-@pytest.mark.parametrize(("seed", "number"), [(31, 2318), (32, 1390), (40, 2958)])
-def test_nearly_tight_problems_that_softmaxes_hardly_meet_have_their_plan(seed, number):
-    problem = attack.generate(np.random.default_rng([seed, number]))
-    assert problem.label == "variance, nearly tight"
-    assert attack.attack(problem) == []
 
 
 def test_a_log_whose_clients_are_mostly_without_weight_has_its_plan():
@@ -314,49 +225,3 @@ def test_a_set_that_lacks_too_little_for_a_rough_plan_is_found_all_the_same(law,
     base = brute.lexicographic_base(importance, enumerate_cohorts(law))
     assert alignment.status == "nearest"
     assert np.abs(alignment.attained - base.attained).sum() <= ATTAINED
-
-
-def test_stopping_short_is_said():
-    law = fa.Cohorts([[0, 1], [1, 2], [0, 2, 3], [2, 3]], [0.4, 0.3, 0.2, 0.1])
-    importance = normalised([40.0, 25.0, 20.0, 15.0])
-    alignment = fa.align(importance, law, objective="variance", max_iter=2)
-    assert alignment.status == "unconverged"
-    assert alignment.residual > TOL
-
-
-def point_of(cohorts, chances, x):
-    sizes = [len(cohort) for cohort in cohorts]
-    members = np.concatenate([np.asarray(cohort, dtype=np.int32) for cohort in cohorts])
-    incidence = Incidence(members, np.concatenate(([0], np.cumsum(sizes))), x.size)
-    return Projections(incidence, np.asarray(chances)).at(x)
-
-
-def marginal_of(cohorts, chances, x):
-    """Return the mean projection, by code that shares nothing with the library."""
-    level = np.zeros(x.size, dtype=int)
-    cohorts = [np.asarray(cohort) for cohort in cohorts]
-    return add_up(cohorts, chances, [projection(c, x, level) for c in cohorts], x.size)
-
-
-@given(explicit_laws(7), st.data())
-def test_however_many_rise_nobody_gets_more_than_it_is_wanted_for(law, data):
-    x = data.draw(potentials(law.n_clients, (1.0, 5.0)))
-    cohorts = {c: float(q) for c, q in enumerate_cohorts(law).items() if q > 0 and len(c) > 1}
-    assume(cohorts)
-    members, chances = [sorted(cohort) for cohort in cohorts], list(cohorts.values())
-    wanted = data.draw(st.lists(st.floats(1e-9, 1.0), min_size=x.size, max_size=x.size))
-    point = point_of(members, chances, x)
-    # As in an alignment, nobody is wanted for more than the probability of taking part.
-    target = np.minimum(normalised(wanted), point.projections.inclusion)
-    raised = admit(point, target, np.zeros(x.size), x)
-    idle = marginal_of(members, chances, x) <= 0
-    after = marginal_of(members, chances, raised.potentials)
-    assert np.all(after[idle] <= target[idle] * (1 + SHARE) + SHARE**2)
-    assert np.all(raised.potentials[~idle] == x[~idle])
-    assert np.all(raised.potentials >= x)
-
-
-def test_a_probability_beneath_normal_floats_sends_nobody_to_infinity():
-    x, target = np.array([0.0, -3.0]), np.array([0.0, 5e-324])
-    raised = admit(point_of([[0, 1]], [5e-324], x), target, np.zeros(2), x)
-    assert np.all(np.isfinite(raised.potentials))

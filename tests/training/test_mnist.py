@@ -47,18 +47,12 @@ def test_every_usual_spelling_is_read(tmp_path, mark, ending, stem, split):
 @pytest.mark.parametrize(
     ("images", "labels", "message"),
     [
-        (b"", LABELS, "train-images-idx3-ubyte.* begins with nothing"),
         (b"PNG!" + IMAGES, LABELS, "train-images.* begins with 504e4721"),
-        (LABELS, LABELS, "train-images.* 3 axes .*begins with 00000801"),
-        (IMAGES[:9], LABELS, "train-images.* no complete IDX file"),
         (IMAGES[:-1], LABELS, "train-images.* no complete IDX file"),
-        (IMAGES + b"x", LABELS, "train-images.* no complete IDX file"),
         (idx(*[2**32 - 1] * 3), LABELS, "train-images.* no complete IDX file"),
-        (IMAGES, LABELS[:-1], "train-labels.* no complete IDX file"),
         (IMAGES, LABELS[:-1] + b"\x0a", "labels up to 10; .* digits end at 9"),
         (IMAGES, idx(2, body=b"12"), r"images of shape \(3, 28, 28\) and 2 labels"),
         (idx(3, 14, 56, body=PIXELS.tobytes()), LABELS, r"images of shape \(3, 14, 56\)"),
-        (idx(0, 28, 28), idx(0), "0 labels .* at least one"),
     ],
 )
 def test_a_foreign_or_cut_file_is_refused_by_name(tmp_path, ending, images, labels, message):

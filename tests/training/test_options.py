@@ -39,10 +39,6 @@ def test_a_schedule_is_its_formula(kind, size, rounds, local_steps):
     assert (found > 0).all()
 
 
-def test_the_decay_halves_when_it_says():
-    assert decaying(0.8, 5)(6, 1)[5] == pytest.approx(0.4)
-
-
 def test_a_step_that_vanishes_in_single_precision_is_refused():
     training = Training(2, constant(1e-60))
     assert training.step_sizes(np.dtype(np.float64)).tolist() == [1e-60, 1e-60]
@@ -102,11 +98,6 @@ def test_projecting_again_and_what_is_inside_change_nothing(kind, point):
     np.testing.assert_allclose(project(projection, once), once, rtol=ROUNDING)
     assert inside(member)
     np.testing.assert_array_equal(project(projection, member), member)
-
-
-def test_a_ball_takes_all_leaves_together():
-    model = Ball(1.0)({"a": jnp.array([3.0]), "b": jnp.array(4.0)})
-    np.testing.assert_allclose([model["a"][0], model["b"]], [0.6, 0.8], rtol=1e-6)
 
 
 @pytest.mark.parametrize("size", [1e18, 1e25, 1e38])

@@ -81,11 +81,6 @@ def test_each_client_holds_exactly_its_classes_in_equal_parts(sizes, n_clients, 
         assert held >= most - 1 or held == portion
 
 
-def test_a_hundred_clients_of_two_digits_use_up_five_hundred_of_each():
-    parts = two_digits(TEN_OF_500, 100, examples_per_client=50, rng=generator())
-    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(5000))
-
-
 @given(
     st.lists(st.integers(1, 40), min_size=1, max_size=6),
     st.integers(1, 10),

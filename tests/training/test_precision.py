@@ -75,21 +75,6 @@ def test_the_callers_settings_stay_what_they_were_and_change_nothing(kind):
     np.testing.assert_array_equal(*models)
 
 
-@pytest.mark.parametrize("outside", [False, True], ids=["single outside", "double outside"])
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_arrays_made_in_the_loss_have_the_precision_of_the_data(kind, outside):
-    seen = set()
-
-    def watched(params, batch):
-        seen.add(jnp.ones(()).dtype)
-        return small.square_loss(params, batch)
-
-    task = dataclasses.replace(task_of(kind), loss=watched)
-    with jax.enable_x64(outside):
-        training.objective(training.Problem(task, small.P, small.some), START)
-    assert seen == {np.dtype(kind)}
-
-
 def test_progress_is_called_with_the_callers_settings():
     seen = []
     before = settings()

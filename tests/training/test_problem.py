@@ -10,7 +10,7 @@ import small
 
 from fedavot import rules, training
 from fedavot.errors import ImportanceError, OptionError
-from fedavot.training import Ending, Problem, Run, Task, from_clients, train
+from fedavot.training import Ending, Problem, Run, from_clients, train
 
 AGREE = 1e-12
 """Room for a product of few factors."""
@@ -77,14 +77,6 @@ def zero(key):
     return jnp.zeros(())
 
 
-def test_counts_may_be_a_list_and_data_any_pytree():
-    data = {"x": np.zeros((3, 2)), "y": [np.zeros((3, 2, 7), np.int32)]}
-    task = Task("t", data, loss, zero, [1, 2, 1])
-    assert (task.n_clients, task.n_examples) == (3, 2)
-    assert task.counts.dtype == np.int64
-    assert set(task.data) == {"x", "y"}
-
-
 LOSSES = np.array([[8.0, 4.0, 2.0, 1.0], [5.0, 4.0, 3.0, 3.0]])
 WEIGHTS = np.array([[0.5, 0.25, 0.25], [0.2, 0.3, 0.5]])
 MODELS, RECORDED = np.zeros((2, 1)), np.array([4, 8, 12, 14])
@@ -115,8 +107,3 @@ def test_clients_keep_their_names_and_importance_may_be_given_by_them():
     np.testing.assert_array_equal(problem.shares, [0.75, 0.25])
     with pytest.raises(ImportanceError, match="no entry for .*'lyon'"):
         Problem(task, {"porto": 1.0}, lambda rng, rounds: [[0]] * rounds)
-
-
-def test_tasks_print_as_their_name_and_size():
-    task = from_clients("t", [np.zeros(2), np.ones(3)], loss=loss, init=zero)
-    assert repr(task) == "Task('t', 2 clients of at most 3 examples)"

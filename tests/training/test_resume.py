@@ -79,15 +79,6 @@ def test_a_finished_run_is_read_back_without_playing_a_round(whole, tmp_path):
     assert_same(again, whole[rule.name])
 
 
-def test_ctrl_c_keeps_what_was_done(whole):
-    rule = RULES[0]
-    run = train(small.PROBLEM, rule, OPTIONS, progress=stopping_after(2))
-    assert run.ending is Ending.INTERRUPTED
-    assert run.message == "interrupted after round 8 of 12"
-    assert run.recorded.tolist() == [4, 8]
-    np.testing.assert_array_equal(run.losses, whole[rule.name].losses[:, :2])
-
-
 def test_ctrl_c_while_compiling_leaves_a_run_without_records(monkeypatch):
     def interrupted(*args):
         raise KeyboardInterrupt
@@ -209,33 +200,6 @@ def test_the_same_run_from_functions_made_anew_is_resumed(stopped, whole, tmp_pa
     problem = with_task(loss=FunctionType(small.square_loss.__code__, vars(small), "anew"))
     run = train(problem, rules.importance_average(small.P), OPTIONS, checkpoint=path)
     assert_same(run, whole[run.rule])
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        *(lambda content, share=share: content[: int(share * len(content))] for share in (0, 0.9)),
-        lambda content: b"not an archive",
-        lambda content: content[:200] + bytes([content[200] ^ 4]) + content[201:],
-    ],
-    ids=["empty", "cut off", "text", "flipped bit"],
-)
-def test_a_damaged_checkpoint_is_refused_and_left_alone(damage, stopped, tmp_path):
-    path = tmp_path / "run.npz"
-    path.write_bytes(damage(stopped.read_bytes()))
-    before = path.read_bytes()
-    with pytest.raises(FileFormatError, match="not a complete checkpoint .* remove it"):
-        stop_one(path)
-    assert path.read_bytes() == before
-
-
-def test_a_checkpoint_of_another_version_is_refused(monkeypatch, tmp_path):
-    path = tmp_path / "run.npz"
-    with monkeypatch.context() as patch:
-        patch.setattr("fedavot.training.checkpoint._FORMAT", "fedavot-training-2")
-        stop_one(path)
-    with pytest.raises(FileFormatError, match="not a checkpoint of this version of fedavot"):
-        stop_one(path)
 
 
 def test_a_checkpoint_in_a_missing_folder_is_refused_before_any_round(tmp_path):

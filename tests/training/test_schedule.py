@@ -8,15 +8,12 @@ import small
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fedavot as fa
 from fedavot import rules, training
 from fedavot.rules import Asked, Rule
 from fedavot.rules._rule import add_updates
-from fedavot.training import Ending, train
+from fedavot.training import train
 from fedavot.training.schedule import schedule
 
-AGREE = 1e-12
-"""Room for sums taken in another order; models are of order one."""
 EXACT = 1e-14
 """Room for means of few weights."""
 
@@ -73,27 +70,11 @@ def test_a_rule_may_sort_the_cohorts_it_is_given(order):
     assert plan.weights.tolist() == [[[0.0, 0.3], [0.1, 0.2], [0.1, 0.2]]]
 
 
-def test_a_shorter_run_reports_the_weights_of_its_own_rounds():
-    cohorts = [[0, 1], [], [2, 3], [0]]
-    plan = schedule(problem_of(cohorts), rules.fedavg(), (0,), 4)
-    np.testing.assert_allclose(plan.realised(3), [[0.25, 0.25, 0.25, 0.25]])
-    np.testing.assert_allclose(plan.realised(4), [[1 / 2, 1 / 6, 1 / 6, 1 / 6]])
-    np.testing.assert_array_equal(plan.realised(0), np.zeros((1, 4)))
-
-
 def test_rules_are_compared_on_the_same_cohorts():
     one, other = (
         schedule(small.PROBLEM, rule, (7,), 10) for rule in (rules.fedavg(), rules.mifa(small.P))
     )
     np.testing.assert_array_equal(one.members, other.members)
-
-
-def test_a_law_samples_the_cohorts():
-    law = fa.Cohorts([[0, 1], [2], [1, 2, 3]], [0.2, 0.5, 0.3])
-    problem = dataclasses.replace(small.PROBLEM, availability=law.sample)
-    plan = schedule(problem, rules.fedavg(), (0,), 50)
-    found = {tuple(row[row < 4].tolist()) for row in plan.members[0]}
-    assert found == {(0, 1), (2,), (1, 2, 3)}
 
 
 COHORTS = [[], [2], [0, 1, 3], [], [3, 1], [0, 1, 2, 3]]
@@ -120,30 +101,6 @@ def test_cohorts_may_be_lists_and_integers_of_any_type(rule):
     np.testing.assert_array_equal(found.members, expected.members)
     np.testing.assert_array_equal(found.weights, expected.weights)
     assert (found.members[0] < 4).sum(axis=1).tolist() == [0, 2, 2, 1, 0]
-
-
-def test_a_rule_may_ask_nobody_in_a_round():
-    rule = small.asking(
-        lambda number, cohort: (cohort, small.P[cohort]) if number > 1 else (cohort[:0], [])
-    )
-    problem = dataclasses.replace(small.PROBLEM, availability=small.everybody)
-    run = train(problem, rule, small.options(1 + 1))
-    assert run.ending is Ending.FINISHED
-    np.testing.assert_allclose(run.weights, [small.P, small.P], atol=EXACT)
-    starts = [small.objective(small.start_of(seed), small.CLIENTS) for seed in small.SEEDS]
-    np.testing.assert_allclose(run.losses[:, 0], starts, rtol=AGREE)
-
-
-@pytest.mark.parametrize("dtype", [np.int64, np.int32])
-def test_cohorts_may_come_as_the_rows_of_one_array(dtype):
-    def planned(given):
-        problem = dataclasses.replace(small.PROBLEM, availability=lambda rng, rounds: given)
-        return schedule(problem, small.SHARES, (3, 11), 3)
-
-    rows = np.array([[2, 0], [1, 3], [0, 1]], dtype=dtype)
-    as_rows, as_list = planned(rows), planned(list(rows))
-    assert np.array_equal(as_rows.members, as_list.members)
-    assert np.array_equal(as_rows.weights, as_list.weights)
 
 
 def at_once(members, weights):

@@ -29,17 +29,6 @@ def test_a_seed_alone_is_the_same_seed_among_others(together):
         np.testing.assert_array_equal(alone.weights[0], together.weights[at])
 
 
-def test_who_runs_alongside_changes_nothing(together):
-    other = train(small.PROBLEM, small.SHARES, small.options(ROUNDS, seeds=(5, 8, 3)))
-    assert_close(small.flat(other.params)[[0, 2]], small.flat(together.params)[[2, 0]])
-    assert_close(other.losses[[0, 2]], together.losses[[2, 0]])
-
-
-def test_seeds_differ(together):
-    finals = small.flat(together.params)
-    assert min(np.abs(finals[a] - finals[b]).max() for a, b in ((0, 1), (0, 2), (1, 2))) > 1e-3
-
-
 def test_the_same_seeds_give_the_same_bits(together):
     again = train(small.PROBLEM, small.SHARES, small.options(ROUNDS, seeds=(3, 11, 5)))
     np.testing.assert_array_equal(small.flat(again.params), small.flat(together.params))
@@ -102,12 +91,6 @@ def test_progress_counts_rounds_up_to_the_last():
     seen, options = [], small.options(10, record_every=4)
     train(small.PROBLEM, small.SHARES, options, progress=lambda *news: seen.append(news))
     assert seen == [(4, 10), (8, 10), (10, 10)]
-
-
-def test_the_objective_of_given_models_is_the_plain_sum():
-    params = {"level": np.array([0.5, -1.0]), "slope": np.array([[1.0, 2.0], [0.0, -3.0]])}
-    expected = [small.objective(model, small.CLIENTS) for model in small.flat(params)]
-    assert_close(training.objective(small.PROBLEM, params), expected)
 
 
 @pytest.mark.parametrize(

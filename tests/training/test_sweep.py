@@ -49,18 +49,6 @@ def test_a_rule_that_has_no_server_step_is_swept_over_local_steps():
             sweep(small.PROBLEM, rule, OPTIONS, [CHOICES[0]._replace(**more)])
 
 
-def test_without_momentum_a_sweep_is_the_rule_itself_whatever_stands_beside_it():
-    beside = [Steps(constant(0.05)), Steps(constant(0.05), 1.0, 0.9)]
-    alone = sweep(small.PROBLEM, STEADY, OPTIONS, beside[:1] * 2)
-    found = sweep(small.PROBLEM, STEADY, OPTIONS, beside)
-    np.testing.assert_array_equal(found[0], alone[0])
-    plain = training.train(
-        small.PROBLEM, STEADY, dataclasses.replace(OPTIONS, step=beside[0].local)
-    )
-    np.testing.assert_allclose(found[0], plain.losses, rtol=AGREE, atol=AGREE)
-    assert np.abs(found[1] - found[0]).max() > 1e-3
-
-
 def test_seeds_that_are_alike_have_the_same_losses():
     problem = training.Problem(
         dataclasses.replace(small.TASK, init=small.zero_model), small.P, small.everybody

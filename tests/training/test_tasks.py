@@ -12,7 +12,7 @@ import pytest
 from scipy.signal import correlate
 
 from fedavot.errors import MissingPackageError
-from fedavot.training import Problem, from_clients
+from fedavot.training import Problem
 from fedavot.training import objective as objective_of
 from fedavot.training.tasks import linear
 from fedavot.training.tasks.classifiers import cnn_scores, cnn_task, mlp_task, softmax_task
@@ -127,17 +127,6 @@ def test_the_softmax_loss_survives_scores_that_would_overflow():
     assert SOFTMAX(params, batch) == 1e4
 
 
-def test_a_softmax_starts_at_zero_and_at_the_loss_of_guessing():
-    rng = np.random.default_rng(3)
-    clients = [(rng.random((n, 5)).astype(np.float32), rng.integers(0, 4, n)) for n in (3, 5)]
-    task = softmax_task("guess", clients, n_classes=4)
-    params = task.init(jax.random.key(0))
-    assert {name: leaf.shape for name, leaf in params.items()} == {"weights": (5, 4), "bias": (4,)}
-    assert task.dtype == np.float32
-    assert task.counts.tolist() == [3, 5]
-    np.testing.assert_allclose(task.loss(params, clients[0]), np.log(4), rtol=SINGLE)
-
-
 def test_the_objective_of_accuracies_is_their_weighted_mean_over_uneven_clients():
     clients = [(np.eye(3)[[0, 1, 2]], [0, 1, 1]), (np.eye(3)[[2]], [2])]
     task = softmax_task("uneven", clients, 3)
@@ -250,34 +239,7 @@ def test_without_scikit_learn_the_error_says_what_to_install(monkeypatch):
         linear.iid_regression()
 
 
-def test_deviations_share_the_data_of_the_regression():
-    shape = {"n_clients": 3, "n_features": 2, "n_examples": 4, "seed": 9}
-    squares = linear.heterogeneous_regression(**shape)
-    deviations = linear.heterogeneous_regression(loss=linear.mean_deviation, **shape)
-    jax.tree.map(np.testing.assert_array_equal, squares.data, deviations.data)
-
-
 SHARES = np.array([0.1, 0.5, 0.15, 0.25])
-
-
-def test_the_gradient_of_the_weighted_objective_vanishes_at_the_least_squares_optimum():
-    clients = uneven_clients()
-    task = linear.linear_task("uneven", clients)
-    params, _ = linear.optimum(task, SHARES)
-    slope = sum(
-        share * 2 * x.T @ (x @ params - y) / y.size
-        for share, (x, y) in zip(SHARES, clients, strict=True)
-    )
-    np.testing.assert_allclose(slope, 0, atol=DOUBLE)
-
-
-def test_clients_without_importance_do_not_move_the_optimum():
-    clients = uneven_clients()
-    only = linear.optimum(linear.linear_task("one", clients[2:3]), [1.0])
-    task = linear.linear_task("all", clients)
-    found = linear.optimum(task, [0, 0, 1, 0])
-    np.testing.assert_allclose(found[0], only[0], rtol=DOUBLE)
-    assert found[1] == pytest.approx(only[1], rel=DOUBLE)
 
 
 @pytest.mark.parametrize("kind", LINEAR)
@@ -300,16 +262,6 @@ def test_no_direction_leads_down_from_an_optimum(kind, radius, seed):
             objective(formula, clients, SHARES, point) for point in np.clip(around, -reach, reach)
         ]
         assert min(values) >= value - PROGRAM
-
-
-def test_the_optimum_of_absolute_deviations_is_the_weighted_median():
-    targets = np.array([3.0, -1.0, 10.0, 4.0, 2.5])
-    # A constant feature: the optimum is the median, and the value the mean distance from it.
-    for shares, median in ((np.full(5, 0.2), 3.0), (np.array([0.1, 0, 0.6, 0.2, 0.1]), 10.0)):
-        task = lad_task("median", [(np.ones((1, 1)), [target]) for target in targets])
-        params, value = linear.optimum(task, shares)
-        np.testing.assert_allclose(params, [median], atol=PROGRAM)
-        assert value == pytest.approx(shares @ np.abs(targets - median), abs=PROGRAM)
 
 
 def test_the_chance_of_a_turned_label_is_the_one_asked_for():
@@ -344,18 +296,6 @@ def test_importing_the_tasks_loads_neither_scikit_learn_nor_matplotlib_nor_jax()
 
 
 EYE = np.eye(2)
-
-
-@pytest.mark.parametrize("build", [linear.linear_task, lad_task])
-def test_a_linear_model_starts_at_zero_with_one_entry_a_feature(build):
-    start = build("any", uneven_clients(n_features=5)).init(jax.random.key(0))
-    np.testing.assert_array_equal(start, np.zeros(5))
-
-
-def test_the_losses_are_shared_between_tasks_of_a_kind():
-    one, other = (linear.linear_task(name, uneven_clients()) for name in ("one", "other"))
-    assert one.loss is other.loss is linear.mean_square
-    assert from_clients("own", uneven_clients(), loss=one.loss, init=one.init).loss is one.loss
 
 
 def test_the_losses_of_classifiers_are_equal_where_their_models_are():

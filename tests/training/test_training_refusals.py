@@ -17,7 +17,7 @@ from fedavot.training import Problem, Task, constant, from_clients, train
 from fedavot.training.mnist import standardised
 from fedavot.training.partition import by_group, dirichlet, iid, two_digits
 from fedavot.training.tasks import linear
-from fedavot.training.tasks.classifiers import cnn_task, mlp_task, softmax_task
+from fedavot.training.tasks.classifiers import cnn_task, softmax_task
 from fedavot.training.tasks.linear import linear_task, optimum
 
 EYE, ONES, FLAT = np.eye(2), np.ones((3, 2)), np.array([0.5, 0.5, 0.0])
@@ -130,51 +130,35 @@ REFUSALS = [
             (lambda: task(np.full((3, 2), "a")), "array of type <U1; give numbers"),
             (lambda: task(ONES, [1, 2]), "counts of task 't' must be 3 integers from 1"),
             (lambda: task(ONES, [0, 1, 2]), r"from 1 to 2, found \[0 1 2\]"),
-            (lambda: task(ONES, [1, 1.5, 2]), r"must be 3 integers .* 1\.5"),
             (clients, "task 't' has no clients"),
-            (lambda: clients((ONES[0], ONES[:, 0])), r"client 0 of .* shapes \[\(2,\), \(3,\)\]"),
             (lambda: clients(np.zeros(2), np.zeros(0)), r"client 1 .* shapes \[\(0,\)\]"),
-            (lambda: clients([1.0, 2.0]), "numpy.asarray makes an array of a list"),
             (lambda: clients(ONES, np.ones((4, 5))), r"client 1 .* \[\(5,\)\], and client 0 .*2"),
             (lambda: clients({"x": EYE}, {"y": EYE}), "client 1 .*'y'.*, and client 0 .*'x'"),
-            (lambda: clients(EYE, np.nan * EYE), "client 1 .* not finite"),
             (lambda: clients(EYE, np.nan * EYE, clients=["a", "b"]), "client 'b' .* not finite"),
             (lambda: problem(FLAT, fa.UniformCohorts(3, 2)), "give a function of .rng, rounds."),
             (lambda: task(long(2**31)), "client 2 in task 't' has integers of more than 32"),
             (lambda: linear_task("t", []), "task 't' has no clients"),
-            (lambda: linear_task("t", [EYE[0]]), r"features of shape \(\) and"),
             (lambda: linear_task("t", [5]), "client 0 of task 't' must be a pair"),
-            (lambda: linear_task("t", [(EYE, [1, 2]), (EYE, EYE)]), r"client 1 .* shape \(2, 2\)"),
             (lambda: linear_task("t", [(EYE, ["a", "b"])]), "client 0 .* targets of type <U1"),
-            (lambda: linear_task("t", [([[1], [1, 2]], [1, 2])]), "client 0 .* must be a pair"),
             (lambda: linear_task("t", [(EYE, [1, np.nan])]), "client 0 .* not finite"),
             (lambda: linear_task("t", [(EYE, [0, 1])], loss=HINGE), r"client 0 .* label 0\.0"),
             (lambda: softmax_task("t", [(EYE, [0, 1]), (EYE, [0, 10])]), "client 1 .* label 10,"),
-            (lambda: softmax_task("t", [(EYE, [0.0, 1.0])]), "labels of type float64"),
             (lambda: cnn_task("t", [(EYE, [0, 1])]), "images of 2 pixels; .* 784"),
             (lambda: optimum(softmax_task("t", [(EYE, [1, 2])]), [1.0]), "task 't' has the loss"),
             (lambda: optimum(deviations(1e200), [1.0]), "program of task 't' was not solved"),
             (lambda: standardised(np.ones((2, 4))), "standard deviation 0.0"),
-            (lambda: standardised(np.full((1, 2), np.nan)), "standard deviation nan"),
             (lambda: digits([1] * 9, 2, 4), "labels have 1 classes, and each client is to hold 2"),
             (lambda: digits(FIVES, 101, 50), "101 clients .* need 202 .*, and the labels have 200"),
-            (lambda: digits([0.5, 1.5], 1, 2), "labels must be integers, found float64"),
             (lambda: digits([[1, 2], [3]], 1, 2), "labels must be a flat sequence"),
             (lambda: mixes([1, 2, 3], 2, 2), "2 clients of 2 examples need 4, and there are 3"),
-            (lambda: mixes([1, 2], 3, None), "3 clients of 1 examples need 3, and there are 2"),
             (lambda: by_group([]), r"non-empty flat sequence, found shape \(0,\)"),
-            (lambda: by_group([1.0, np.nan]), "the group of example 1 is nan"),
             (lambda: by_group(np.array(["a", 1], object)), "groups cannot be put in order"),
             (lambda: run(start={"level": 0.0}), "start have shapes .*'level'.*; init .*'slope'"),
-            (lambda: run(start=np.zeros(3)), "arrays of start have shapes"),
             (lambda: starting(slope=np.zeros(3)), r"'slope': \(3,\).*'regression'.*: \(2,\)"),
-            (lambda: starting(level=np.zeros(1)), r"'level': \(1,\)"),
             (lambda: starting(level=0), r"'regression' at \['level'\] has type int64; .* floats"),
             (lambda: starting(slope=[0.0, np.nan]), r"at \['slope'\] has entries that are not"),
             (lambda: run(init=failing), "'regression' fails .RuntimeError: no more memory.; it"),
-            (lambda: run(init=lambda key: "zeros"), "init of task 'regression' fails"),
             (lambda: run(init=lambda key: {}), "model of task 'regression' has no parameters"),
-            (lambda: run(init=lambda key: jnp.zeros(2, int)), "type int64; parameters must be"),
             (lambda: run(init=lambda key: jnp.log(jnp.zeros(2))), "entries that are not finite"),
             (lambda: run(init=longer), r"model of shapes .*\(5,\).* batch of shapes \(\(2, 2\)"),
             (lambda: run(batch_size=6), r"batches of 6 .* client 0 of task 'regression' has 5"),
@@ -185,7 +169,6 @@ REFUSALS = [
         [
             (lambda: problem([0.5, 0.5]), "importance has 2 entries, but .* 3 clients"),
             (lambda: problem([0.5, 0.6, -0.1]), "importance of client 2 is -0.1"),
-            (lambda: optimum(deviations(1.0), [0.5, 0.5]), "importance has 2 entries"),
         ],
     ),
     (
@@ -193,11 +176,9 @@ REFUSALS = [
         [
             (lambda: linear.heterogeneous_regression(n_clients=0), "n_clients is 0"),
             (lambda: softmax_task("t", [(EYE, [0, 0])], 1), "n_classes is 1"),
-            (lambda: mlp_task("t", [(EYE, [0, 1])], n_hidden=0), "n_hidden is 0"),
             (lambda: linear.heterogeneous_classification(flipped=1.5), "flipped is 1.5; .* most 1"),
             (lambda: optimum(deviations(1.0), [1.0], radius=0), "radius is 0.0"),
             (lambda: iid(3, 5, rng=rng()), "n_examples is 3; it must be at least 5"),
-            (lambda: iid(3, 2, rng=7), r"rng is 7; .*numpy\.random\.Generator"),
             (lambda: digits(FIVES, 5, 5), "is 5; it must be a multiple of classes_per_client = 2"),
             (lambda: mixes([1, 2], 1, 1, np.nan), "concentration is nan"),
             *(
@@ -206,30 +187,20 @@ REFUSALS = [
                 for size in (0.0, -1.0, np.nan, np.inf)
             ),
             (lambda: training.decaying(0.1, 0.0), "halved_after is 0.0; it must be finite"),
-            (lambda: training.decaying(0.1, np.nan), "halved_after is nan; it must be finite"),
             (lambda: training.Ball(0.0), "radius is 0.0; it must be finite and above 0"),
-            (lambda: training.Ball(np.inf), "radius is inf; it must be finite and above 0"),
             (lambda: training.Box(1.0, -1.0), "a box from .* is empty; low must be below"),
-            (lambda: training.Box(np.nan, 1.0), "a box from .* is empty; low must be below"),
             (lambda: constant("fast"), "step must be a number, found 'fast'"),
             (lambda: stepped(lambda t, h: np.linspace(0, 1, t)), "of round 1 is 0.0; in float64"),
             (lambda: stepped(lambda t, h: [0.1, -0.1, 0.1]), "step size of round 2 is -0.1"),
             (lambda: stepped(lambda t, h: [0.1, 0.1, np.nan]), "step size of round 3 is nan"),
             (lambda: stepped(lambda t, h: [0.1]), "gives 1 step sizes for 3 rounds"),
-            (lambda: stepped(lambda t, h: np.full((3, 1), 0.1)), r"found shape \(3, 1\)"),
             (lambda: stepped(lambda t, h: "fast"), "schedule must be a sequence of numbers"),
-            (lambda: options(rounds=0), "rounds is 0; it must be at least 1"),
             (lambda: options(rounds=2.5), "rounds must be an integer, found 2.5"),
             (lambda: options(step=0.1), "step is 0.1; give a schedule, such as constant"),
-            (lambda: options(local_steps=0), "local_steps is 0"),
-            (lambda: options(batch_size=0), "batch_size is 0"),
             (lambda: options(record_every=0), "record_every is 0"),
-            (lambda: options(seeds=()), r"seeds are \[\]; give at least one, each once"),
             (lambda: options(seeds=(1, 2, 1)), r"seeds are \[1, 2, 1\]; give at least one"),
             (lambda: options(seeds=5), "seeds are 5; give a sequence of integers"),
             (lambda: options(seeds=(-1,)), "seed is -1; .* at least 0 and at most 2147483647"),
-            (lambda: options(seeds=(2**31,)), "seed is 2147483648"),
-            (lambda: options(seeds=(0.5,)), "seed must be an integer, found 0.5"),
         ],
     ),
     (
@@ -237,20 +208,14 @@ REFUSALS = [
         [
             (lambda: run(cohorts=[[0], [1, 1]]), "seed 3 has client 1 twice in round 2"),
             (lambda: run(cohorts=[[0], [4]]), "seed 3 has client 4, but clients run from 0 to 3"),
-            (lambda: run(cohorts=[[-1], [0]]), "has client -1, but clients run from 0 to 3"),
             (lambda: run(cohorts=[[0.0], [1.0]]), "members of type float64, not client indices"),
-            (lambda: run(cohorts=np.ones((2, 4), bool)), "type bool, not client indices"),
             (lambda: run(cohorts=np.array([[2, 0], [1, 1]])), "client 1 twice in round 2"),
             (lambda: run(cohorts=[[0]]), "availability of seed 3 gave 1 cohorts for 2 rounds"),
             (lambda: run(cohorts=[[], []]), "seed 3 has no participants in any of 2 rounds"),
-            (lambda: run(cohorts=[[0], [[1], [2]]]), "seed 3 gave are not flat arrays"),
             (lambda: run(cohorts=[[[0]], [[1]]]), "one per round: they have 2 axes"),
-            (lambda: run(cohorts=None), "cohorts that the availability of seed 3 gave are not"),
             (lambda: asked(lambda t, one: ([0, 0], [0.5, 0.5])), "'given' has client 0 twice in"),
-            (lambda: asked(lambda t, one: ([9], [1.0])), "rule 'given' has client 9"),
             (lambda: asked(lambda t, one: ([], [])), "rule 'given' asks no client in any of 2"),
             (lambda: at_once([[0, 1], [2, 2]], EYE), "has client 2 twice in round 2"),
-            (lambda: at_once(EYE[:, :0], EYE[:, :0]), "asks no client in any of 2 rounds"),
             # Joined, both are 0, 0, 1, 2: one and three members here, two and two there.
             (lambda: at_once([[0, 0], [1, 2]], EYE, [[0], [0, 1, 2]]), "client 0 twice in round 1"),
         ],
@@ -259,16 +224,11 @@ REFUSALS = [
         RuleError,
         [
             (lambda: asked(lambda t, one: (one, [np.nan] * 4)), "client 0 the weight nan in round"),
-            (lambda: asked(lambda t, one: (one, [1, 2, 3, -np.inf])), "client 3 the weight -inf"),
             (lambda: asked(lambda t, one: (one, [0.5] * (5 - t))), "3 weights .* to 4 members"),
-            (lambda: asked(lambda t, one: (one, 0.25)), "weights that rule 'given' gave are not"),
             (lambda: asked(lambda t, one: (one, np.ones((4, 1)))), "they have 2 axes"),
             (lambda: at_once([[0, 1]] * 2, [[0.5, 0.5]]), "'table' chose 1 times in 2 rounds"),
-            (lambda: at_once([[0, 1]] * 3, np.ones((3, 2))), "'table' chose 3 times in 2 rounds"),
             (lambda: at_once([0, 1], [0.5, 0.5]), "members that .* are not flat arrays, one per"),
-            (lambda: at_once([[0, 1]] * 2, [[0.5, 0.5j]] * 2), "weights of type complex128"),
             (lambda: choosing(None), "'importance-average' must choose a list of Asked"),
-            (lambda: choosing([]), "rule 'importance-average' chose 0 times in 2 rounds"),
             (lambda: run(rule="fedavg"), "the rule is 'fedavg'; give a Rule"),
             (lambda: run(rule=rules.mifa(np.full(9, 1 / 9))), "for 9 clients, .*n' has 4"),
         ],
@@ -284,15 +244,12 @@ def test_what_training_cannot_use_is_refused_with_its_name(error, call, match):
         call()
 
 
-@pytest.mark.parametrize("counts", [None, [5, 4, 3, 5]], ids=["even", "uneven"])
-@pytest.mark.parametrize("batch_size", [None, 2])
+@pytest.mark.parametrize(("batch_size", "counts"), [(None, None), (2, None), (2, [5, 4, 3, 5])])
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
         (errors, r"task 'regression' returns .*shape=\(\d,\).*; it must return one float"),
         (lambda params, batch: errors(params, batch).mean(keepdims=True), r"shape=\(1,\)"),
-        (lambda params, batch: (errors(params, batch).mean(), 1.0), r"returns \(.*one float"),
-        (lambda params, batch: None, "returns None; it must return one float"),
         (lambda params, batch: 3, r"dtype=int\d\d.*; it must return one float"),
         (
             lambda params, batch: params["width"],
@@ -317,20 +274,10 @@ def test_a_weight_too_large_for_single_precision_is_refused():
     ("aggregate", "cause", "hint"),
     [
         (lambda model, state, report: model, None, "two things"),
-        (lambda model, state, report: (model | {"level": model["slope"]}, state), None, "level"),
         (lambda model, state, report: (model, None), None, "None.; it must return two things"),
-        (
-            lambda model, state, report: (jax.tree.map(jnp.float16, model), state),
-            *(None, "returned .*float16"),
-        ),
         (lambda model, state, report: ({"w": model}, state), None, "returned .{'w'"),
-        (lambda model, state, report: ("nothing", state), TypeError, "fails on a model of shapes"),
         (lambda model, state, report: (model, report.losses * 2), TypeError, "needs_losses=True"),
         (lambda model, state, report: (model["width"], state), KeyError, "'level'.*'width'"),
-        (
-            lambda model, state, report: (jax.tree.map(np.asarray, model), state),
-            *(jax.errors.TracerArrayConversionError, "jax.numpy instead of numpy"),
-        ),
         (
             lambda model, state, report: (model if model["level"].sum() > 0 else None, state),
             *(jax.errors.TracerBoolConversionError, "jnp.where instead of if"),
@@ -347,7 +294,6 @@ def test_an_aggregate_that_fails_or_returns_something_else_is_refused(aggregate,
     "wrong",
     [
         lambda params: jax.tree.map(lambda leaf: leaf[0], params),
-        lambda params: params | {"level": params["slope"]},
         lambda params: params | {"level": params["level"][:1]},
         lambda params: params["slope"],
     ],

@@ -11,7 +11,6 @@ import small
 from scipy import stats
 
 from fedavot import training
-from fedavot.errors import TaskError
 from fedavot.training import from_clients, train
 from fedavot.training.local import batch_key, batch_positions
 
@@ -34,12 +33,6 @@ def test_clients_are_padded_to_the_largest_and_counted():
         np.testing.assert_array_equal(TASK.data[1][client, : SIZES[client]], targets)
 
 
-def test_clients_of_one_size_need_no_counts():
-    even = from_clients("even", small.CLIENTS, loss=small.square_loss, init=small.drawn_model)
-    assert even.counts is None
-    np.testing.assert_array_equal(even.data[0], small.FEATURES)
-
-
 @pytest.mark.parametrize("batch_size", [None, 2], ids=["full batches", "mini-batches"])
 def test_uneven_clients_train_as_in_a_loop_over_their_own_arrays(batch_size):
     options = small.options(ROUNDS, batch_size=batch_size, local_steps=2)
@@ -48,13 +41,6 @@ def test_uneven_clients_train_as_in_a_loop_over_their_own_arrays(batch_size):
     small.assert_as_in_a_plain_loop(
         run, CLIENTS, lambda seed: small.cohorts_of(seed, ROUNDS), **steps
     )
-
-
-def test_the_objective_is_the_mean_over_own_examples():
-    theta = np.array([[0.3, -1.0, 2.0]])
-    params = {"level": theta[:, 0], "slope": theta[:, 1:]}
-    expected = small.objective(theta[0], CLIENTS)
-    small.assert_close(training.objective(PROBLEM, params), expected)
 
 
 def root_loss(params, batch):
@@ -78,19 +64,6 @@ def test_what_lies_in_the_padding_has_no_influence(padding):
     assert expected.rounds == found.rounds == ROUNDS
     np.testing.assert_array_equal(small.flat(found.params), small.flat(expected.params))
     np.testing.assert_array_equal(found.losses, expected.losses)
-
-
-def test_batches_larger_than_a_clients_data_are_refused_with_its_name():
-    with pytest.raises(TaskError, match=r"batches of 3 .* client 1 of task 'uneven' has 2; use"):
-        train(PROBLEM, small.SHARES, small.options(ROUNDS, batch_size=3))
-
-
-def test_batches_of_all_examples_are_full_batches():
-    problem = training.Problem(small.TASK, small.P, small.everybody)
-    full, drawn = (
-        train(problem, small.SHARES, small.options(ROUNDS, batch_size=size)) for size in (None, 5)
-    )
-    small.assert_close(small.flat(drawn.params), small.flat(full.params))
 
 
 def draws(count, size, *, room=6, rounds=50, clients=10, steps=8):
