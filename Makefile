@@ -39,7 +39,7 @@ lint: .venv/ready .venv/ready-flower
 	$(BIN)/mypy
 
 # What a contributor runs before a commit, in about two minutes: style, types, and the core's tests.
-CORE_TESTS := tests/laws tests/solve $(addprefix tests/test_,$(addsuffix .py,alignment bad_input \
+CORE_TESTS := tests/laws tests/solve $(addprefix tests/test_,$(addsuffix .py,alignment refusals \
 	certificate clients exact feasibility importance imports online saving selection))
 check: lint
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist loadfile $(CORE_TESTS)
