@@ -1,12 +1,10 @@
 """Both plans have the marginals they promise, and none has less variance than the second."""
 
-import dataclasses
 import itertools
 
 import clarabel
 import numpy as np
 import pytest
-from attacks import convergence as attack
 from attacks.convergence import add_up, projection
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -231,24 +229,8 @@ def test_a_projection_does_not_depend_on_where_its_threshold_is_sought(data):
     for start, end in itertools.pairwise(offsets):
         assert close(
             found[start:end],
-            attack.projection(np.arange(end - start), values[start:end], np.zeros(end - start)),
+            projection(np.arange(end - start), values[start:end], np.zeros(end - start)),
         )
-
-
-def test_a_slice_of_the_attack_on_convergence_finds_nothing(capsys):
-    assert attack.main(["--seed", "1", "--problems", "60", "--kind", "variance"]) == 0
-    assert "nearly tight" in capsys.readouterr().out
-
-
-def test_the_attack_on_convergence_sees_an_answer_that_is_not_the_best():
-    cohorts, chances = [np.array([0, 1]), np.array([1, 2])], np.array([0.5, 0.5])
-    importance = np.array([0.3, 0.4, 0.3])
-    law = fa.Cohorts(cohorts, chances)
-    problem = attack.Problem("", importance, law, cohorts, chances, {"objective": "variance"})
-    right = fa.align(importance, law, objective="variance")
-    assert list(attack.faults(problem, right)) == []
-    wrong = dataclasses.replace(right, potentials=right.potentials + 0.1 * np.eye(3)[0])
-    assert len(list(attack.faults(problem, wrong))) > 0
 
 
 def test_a_rare_cohort_with_all_the_little_importance_has_its_plan_too():
@@ -279,13 +261,6 @@ def test_a_cohort_that_never_occurs_leaves_the_effective_size_alone():
         for law in (with_it, without)
     ]
     assert sizes[0] == pytest.approx(sizes[1], abs=EXACT)
-
-
-@pytest.mark.parametrize(("seed", "number"), [(31, 2318), (32, 1390), (40, 2958)])
-def test_nearly_tight_problems_that_softmaxes_hardly_meet_have_their_plan(seed, number):
-    problem = attack.generate(np.random.default_rng([seed, number]))
-    assert problem.label == "variance, nearly tight"
-    assert attack.attack(problem) == []
 
 
 def test_a_log_whose_clients_are_mostly_without_weight_has_its_plan():

@@ -1,11 +1,13 @@
-"""Judge inputs in processes of their own, so that aborts, hangs and memory are found as well.
+"""The command line of all campaigns, and the processes in which they judge their inputs.
 
-A judge is made in the child by a function of a module, from a folder for its files; it is then
-called with a seed and the number of an input. It returns a word for what is as it should be, or a
-`Fault`, in words. A child reads many inputs; if it ends, or is silent, the input it was at is at
-fault, and another child goes on with the next one.
+A judge is made by a function of a module, from a folder for its files; it is then called with a
+seed and the number of an input, from which the input follows. It returns a word for what is as it
+should be, or a `Fault`, in words. It is made and called in a process of its own, so that an abort,
+a hang or a need for memory is found as well: if the process ends or is silent, the input it was at
+is at fault, and another process goes on with the next one.
 """
 
+import argparse
 import contextlib
 import multiprocessing
 import os
@@ -22,13 +24,11 @@ SECONDS = 20.0
 PATIENCE = 180.0
 """Time after which a process that says nothing is taken to hang, on a machine that is busy."""
 MEMORY = 6 << 30
-"""Bytes that a child may map: a file of a few hundred bytes must not need more."""
+"""Bytes that a process may map: a file of a few hundred bytes must not need more."""
 CHUNK = 2000
 """Inputs that one process reads."""
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where there is a file system in memory: files are written some hundred thousand times."""
-
-
 MOST_SHOWN = 20
 """Faults that a campaign prints."""
 
@@ -37,6 +37,11 @@ class Fault(str):
     """What is wrong, in words; words that are not a fault name an outcome."""
 
     __slots__ = ()
+
+
+def some(values, rng):
+    """Return one of the values."""
+    return values[int(rng.integers(len(values)))]
 
 
 def settled(judge, *arguments):
@@ -54,23 +59,21 @@ def settled(judge, *arguments):
         return Fault(f"raw {type(error).__name__}: {str(error)[:100]}")
 
 
+def never_refused(judge):
+    """Return a judge of proper problems, for whom a refusal by the library is a fault."""
+    from fedavot.errors import FedavotError
+
+    def stricter(seed, number):
+        try:
+            return judge(seed, number)
+        except FedavotError as error:
+            return Fault(f"refused: {error}")
+
+    return stricter
+
+
 def attack(make, numbers, *, seed):
-    """Judge the inputs of these numbers.
-
-    Parameters
-    ----------
-    make : function of a folder
-        Returns a judge, a function of a seed and a number.
-    numbers : sequence of int
-        Which inputs to judge.
-    seed : int
-        What the inputs follow from, together with their numbers.
-
-    Returns
-    -------
-    tuple of (Counter, list of str)
-        How often what happened, and what was found.
-    """
+    """Judge the inputs of these numbers; return how often what happened, and what was found."""
     counts, found = Counter(), []
     for first in range(0, len(numbers), CHUNK):
         left = list(numbers[first : first + CHUNK])
@@ -103,8 +106,10 @@ def _judge_all(pipe, make, folder, seed, numbers):
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
         judge = make(folder)
         # Only now: what is imported maps a great deal that it does not use.
-        used = _mapped()
-        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))
+        mapped = 1 << 40
+        if sys.platform == "linux":
+            mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (mapped + MEMORY, resource.RLIM_INFINITY))
         for number in numbers:
             begin = time.process_time()
             outcome = settled(judge, seed, number)
@@ -115,28 +120,65 @@ def _judge_all(pipe, make, folder, seed, numbers):
     pipe.send(None)
 
 
-def _mapped():
-    """Return the bytes that this process maps."""
-    if sys.platform != "linux":
-        return 1 << 40
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-
-
 def _listen(pipe, left, counts, found):
     """Count what a process reports; return why it stopped before the end, "" at the end."""
     while pipe.poll(PATIENCE):
         try:
-            said = pipe.recv()
+            report = pipe.recv()
         except EOFError:
             return "the process ended"
-        if said is None:
+        if report is None:
             return ""
-        number, faulty, outcome = said
+        number, faulty, outcome = report
         left.remove(number)
         counts["found" if faulty else outcome] += 1
         if faulty:
             found.append(f"input {number}: {outcome}")
     return f"no answer in {PATIENCE:.0f} s"
+
+
+def parser(name, description):
+    """Return the parser of a campaign's command line, which prints the module's docstring."""
+    return argparse.ArgumentParser(
+        prog=f"python -m attacks.{name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def main(name, description, entries, arguments=None):
+    """Run a campaign from the command line; return 1 if it found anything.
+
+    Parameters
+    ----------
+    name, description : str
+        The module, and its docstring.
+    entries : mapping from str to (function, int)
+        How the judge of every entry is made, and how many inputs it gets by default.
+    arguments : list of str, optional
+        Those of the command line by default.
+    """
+    options = parser(name, description)
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--inputs", type=int, help="for each entry; else as many as it deserves")
+    options.add_argument("--entry", action="append", choices=entries, help="repeatable; else all")
+    options.add_argument("--only", type=int, help="the number of one input")
+    options = options.parse_args(arguments)
+    print(f"{'entry':<16} {'inputs':>8} {'found':>6} {'wall s':>7}  outcomes")
+    every, total = [], 0
+    for entry in options.entry or entries:
+        make, count = entries[entry]
+        count = count if options.inputs is None else options.inputs
+        numbers = range(count) if options.only is None else [options.only]
+        begin = time.monotonic()
+        counts, found = attack(make, numbers, seed=options.seed)
+        seconds = time.monotonic() - begin
+        n_found = counts.pop("found", 0)
+        others = ", ".join(f"{count:,} {outcome}" for outcome, count in counts.most_common())
+        print(f"{entry:<16} {len(numbers):>8,} {n_found:>6,} {seconds:>7.0f}  {others}", flush=True)
+        every += [f"{entry}: {line}" for line in found]
+        total += len(numbers)
+    return verdict(every, f"{total:,} inputs")
 
 
 def verdict(found, summary):
