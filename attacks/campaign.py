@@ -21,7 +21,7 @@ from pathlib import Path
 
 SECONDS = 20.0
 """CPU time that one input may take."""
-PATIENCE = 180.0
+PATIENCE = 600.0
 """Time after which a process that says nothing is taken to hang, on a machine that is busy."""
 MEMORY = 6 << 30
 """Bytes that a process may map: a file of a few hundred bytes must not need more."""
@@ -72,14 +72,15 @@ def never_refused(judge):
     return stricter
 
 
-def attack(make, numbers, *, seed):
+def attack(make, numbers, *, seed, seconds=SECONDS):
     """Judge the inputs of these numbers; return how often what happened, and what was found."""
     counts, found = Counter(), []
     for first in range(0, len(numbers), CHUNK):
         left = list(numbers[first : first + CHUNK])
         while left:
             with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
-                ending = _child(make, Path(folder), seed, left, (counts, found))
+                arguments = (make, Path(folder), seed, list(left), seconds)
+                ending = _child(arguments, left, counts, found)
             if ending:
                 found.append(f"input {left[0]}: {ending}")
                 counts["found"] += 1
@@ -87,22 +88,22 @@ def attack(make, numbers, *, seed):
     return counts, found
 
 
-def _child(make, folder, seed, left, results):
+def _child(arguments, left, counts, found):
     """Let a process judge what is left; return why it stopped before the end, "" at the end."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_judge_all, args=(theirs, make, folder, seed, list(left)))
+    child = context.Process(target=_judge_all, args=(theirs, *arguments))
     child.start()
     theirs.close()
     try:
-        return _listen(ours, left, *results)
+        return _listen(ours, left, counts, found)
     finally:
         child.kill()
         child.join()
         ours.close()
 
 
-def _judge_all(pipe, make, folder, seed, numbers):
+def _judge_all(pipe, make, folder, seed, numbers, limit):
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
         judge = make(folder)
         # Only now: what is imported maps a great deal that it does not use.
@@ -114,7 +115,7 @@ def _judge_all(pipe, make, folder, seed, numbers):
             begin = time.process_time()
             outcome = settled(judge, seed, number)
             seconds = time.process_time() - begin
-            if seconds > SECONDS:
+            if seconds > limit:
                 outcome = Fault(f"{seconds:.0f} s of CPU")
             pipe.send((number, isinstance(outcome, Fault), str(outcome)))
     pipe.send(None)

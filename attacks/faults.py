@@ -221,7 +221,7 @@ def study():
     from click.testing import CliRunner
     from matplotlib.figure import Figure
 
-    from attacks.configs import DRAWN
+    from attacks.fuzz import DRAWN
     from fedavot.cli import main
 
     def savefig(figure, stream, **options):

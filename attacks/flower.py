@@ -4,9 +4,8 @@ Four clients train for two rounds in one process, and one of them may send anyth
 for its name, to a request to train, or to one to evaluate. Whatever it sends, both rounds must end;
 the weights must be a distribution over those who replied, the model finite and of its own shapes,
 and the other clients' updates used. Where nothing is remembered, the model must be the mean of the
-replies by these weights. A run may end with an error of Flower's only if Flower ends with the same
-error by itself: the wrapped strategy, without FedAVOT, gets the same reply to the same model
-(`flowers_own`).
+replies by these weights. Flower's own clipping on the server is left out: it divides by the norm of
+an update, and ends at a client that returns the model, with FedAvg as well (docs/trust.md).
 
 A run of three rounds leaves its log, checkpoint, memory and best model. One of these is changed,
 and the run is resumed for one round more. That must be refused by one of the library's own errors,
@@ -22,7 +21,6 @@ import logging
 import pickle
 import shutil
 import sys
-import traceback
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +29,6 @@ from flwr.app.error import Error
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as ProtoRecordDict
 from flwr.serverapp.strategy import (
-    DifferentialPrivacyServerSideFixedClipping,
     FedAdam,
     FedAvg,
     FedAvgM,
@@ -62,13 +59,7 @@ ODD = (
 WORDS = ("", "a", "0", "\ud800", "é🐝", "x" * 400, b"", b"\xff\x00", True, ["a", "b"], [b""])
 KEYS = ("num-examples", "loss", "train_loss", "w", "", "round", "since", "products", "name", "🐝")
 NAMES = ("arrays", "metrics", "fedavot", "fedavot.correction", "fedavot.shift", "x")
-FORM = {name: (values.shape, values.dtype.kind) for name, values in MODEL.items()}
 TYPES = ("float64", "int64", "float16", "bool", "complex64", "uint8", "<U3", "datetime64[s]")
-
-
-def clipped():
-    """Return Flower's clipping on the server."""
-    return DifferentialPrivacyServerSideFixedClipping(everybody(), 0.1, 0.5, N_CLIENTS)
 
 
 def exactly_noisy():
@@ -82,7 +73,6 @@ SETUPS = (
     (functools.partial(everybody, FedAdam), {"importance": "examples"}),
     (functools.partial(everybody, FedAvgM, server_momentum=0.9), {"importance": "uniform"}),
     (functools.partial(everybody, QFedAvg, client_learning_rate=0.3), {"importance": "uniform"}),
-    (clipped, {"importance": "uniform"}),
     (exactly_noisy, {"importance": "examples"}),
     (everybody, {"importance": "uniform", "memory": True}),
     (everybody, {"importance": "examples", "memory": Memory(correction=0.5)}),
@@ -118,20 +108,6 @@ class LyingGrid(LocalGrid):
         return reply
 
 
-class _Replaying(LocalGrid):
-    """A grid that answers requests to train with a reply from before."""
-
-    def __init__(self, nodes, trained):
-        super().__init__(nodes)
-        self._trained = trained
-
-    def _answer(self, message):
-        reply = super()._answer(message)
-        if message.metadata.message_type == "train":
-            reply.content = self._trained.content
-        return reply
-
-
 def replies(folder):
     """Return the judge of replies."""
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
@@ -152,53 +128,12 @@ def replies(folder):
             result = strategy.start(grid, record_of(MODEL), N_ROUNDS)
         except FedavotError as error:
             return Fault(f"one client stopped the run: {str(error)[:100]}")
-        except Exception as error:
-            if flowers_own(error, make, grid):
-                return "failed in Flower, with FedAvg as well"
-            raise
         averages = make is everybody and "memory" not in options
         return _wrong(seen, arrays_of(result.arrays), grid if averages else None) or (
             "excluded" if any(one.excluded or one.refused for one in seen) else "used"
         )
 
     return judge
-
-
-def flowers_own(error, make, grid):
-    """Return whether a strategy without FedAVOT fails in the same place, given the same reply.
-
-    A reply that is not in order, which FedAVOT has to exclude, is no excuse.
-    """
-    reply = grid.trained.get(LIAR)
-    if reply is None or not _in_order(reply):
-        return False
-    # By itself: Flower cannot clip the integer arrays of the others, which FedAVOT converts.
-    alone = _Replaying({LIAR: Node(app_of(update), {"partition-id": LIAR - 100})}, reply)
-    try:
-        make().start(alone, grid.model, 1)
-    except Exception as other:
-        return _place(other) == _place(error)
-    return False
-
-
-def _in_order(reply):
-    """Return whether a reply has the model's arrays, finite, and a number of examples."""
-    records = (*reply.content.array_records.values(), *reply.content.metric_records.values())
-    if [type(record) for record in records] != [ArrayRecord, MetricRecord]:
-        return False
-    try:
-        arrays, count = arrays_of(records[0]), records[1].get("num-examples")
-    except Exception:
-        return False  # bytes that are no array
-    alike = {name: (it.shape, it.dtype.kind) for name, it in arrays.items()} == FORM
-    finite = alike and all(np.all(np.isfinite(values)) for values in arrays.values())
-    return finite and isinstance(count, int | float) and 0 < count < np.inf
-
-
-def _place(error):
-    """Return what an error says, and where it was raised."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return type(error), str(error), last.filename, last.lineno
 
 
 def _wrong(seen, model, grid):

@@ -132,8 +132,8 @@ def test_a_plan_that_is_not_the_best_is_found():
         ("exact", True, (1.0, 1.0), 0.5, False),
         ("unconverged", True, (1.0, 1.0), 0.5, True),
         ("exact", False, (1.0, 1.0), 0.5, True),
-        ("exact", True, (11.0, 1.0), 0.5, True),
-        ("exact", True, (1.0, 11.0), 0.5, True),
+        ("exact", True, (31.0, 1.0), 0.5, True),
+        ("exact", True, (1.0, 31.0), 0.5, True),
         ("exact", True, (1.0, 1.0), 1.5, True),
     ],
 )

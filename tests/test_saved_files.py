@@ -123,7 +123,7 @@ def test_an_archive_of_another_version_is_refused(kind, tmp_path):
 
 def test_a_document_without_a_key_is_refused(document):
     made, content = document
-    for key in content.keys() - {"checksum", "clients", "steps", "groups", "around"}:
+    for key in content.keys() - {"checksum", "clients", "steps", "groups", "around", "reports"}:
         rest = {name: value for name, value in content.items() if name != key}
         with pytest.raises(FileFormatError, match=f"{key}|None"):
             made.read(sealed(rest).encode())
