@@ -130,8 +130,8 @@ def faults(problem, alignment):
             yield f"not the nearest importance, by {disorder:.1e}"
         if importance.size <= SMALL:
             square = float(sum(q * (w @ w) for q, w in zip(problem.chances, weights, strict=True)))
-            least = least_square(problem, marginal)
-            if least is not None and not abs(square - least) <= SQUARE:
+            least, status = least_square(problem.cohorts, problem.chances, marginal)
+            if status == "Solved" and not abs(square - least) <= SQUARE:
                 yield f"the variance is {square:.9f}, but {least:.9f} is possible"
 
 
@@ -175,14 +175,14 @@ def out_of_order(problem, marginal, weights):
     return worst
 
 
-def least_square(problem, marginal):
-    """Return the least expected square of all plans with this marginal, None if not found."""
+def least_square(cohorts, chances, marginal):
+    """Return the least expected square of all plans with this marginal, and how it was solved."""
     import clarabel
     from scipy import sparse
 
-    clients = np.concatenate(problem.cohorts)
-    rows = np.repeat(np.arange(len(problem.cohorts)), [c.size for c in problem.cohorts])
-    chance = problem.chances[rows]
+    clients = np.concatenate(cohorts)
+    rows = np.repeat(np.arange(len(cohorts)), [c.size for c in cohorts])
+    chance = chances[rows]
     entries = np.arange(rows.size)
     constraints = sparse.vstack(
         [
@@ -205,9 +205,7 @@ def least_square(problem, marginal):
         [equal, clarabel.NonnegativeConeT(rows.size)],
         settings,
     ).solve()
-    if str(solution.status) != "Solved":
-        return None
-    return float(chance @ np.array(solution.x) ** 2)
+    return float(chance @ np.array(solution.x) ** 2), str(solution.status)
 
 
 ENTRIES = {

@@ -48,6 +48,7 @@ tail = 3
 seeds = 1
 """
 OWN = """
+rules = [{name = "fedavot-online", step = 2.0, bound = 3.0}, {name = "fedau", cutoff = 5}]
 task = {kind = "arrays", file = "mine.npz", loss = "softmax", test_share = 0.4}
 partition = {kind = "by-group"}
 importance = {kind = "groups", groups = "groups.csv", targets = {east = 0.4, west = 0.6}}
@@ -58,27 +59,16 @@ file = "log.csv"
 order = "shuffled"
 columns = {client = "device"}
 known = false
-[[rules]]
-name = "fedavot-online"
-step = 2.0
-bound = 3.0
-[[rules]]
-name = "fedau"
-cutoff = 5
 """
 MIXED = """
 task = {kind = "hinge", n_clients = 3, examples = 4, flipped = 0.2}
 importance = {kind = "values", values = [3, 2.5, 1]}
-availability.law = "mixture"
-[[availability.states]]
-probability = 0.25
-law = "uniform-cohorts"
-cohort_size = 2
-[[availability.states]]
-probability = 0.75
-law = "successive-draws"
-cohort_size = 2
-rates = [1.0, 2.0, 0.5]
+[availability]
+law = "mixture"
+states = [
+    {probability = 0.25, law = "uniform-cohorts", cohort_size = 2},
+    {probability = 0.75, law = "successive-draws", cohort_size = 2, rates = [1.0, 2.0, 0.5]},
+]
 [training]
 rounds = 5
 step = 0.02
