@@ -26,7 +26,7 @@ EDGES = (1.0, 1.0, 0.5, 0.9, 1e-3, 1e-12, 1 - 1e-12, 1e-300, 0.0)
 
 @dataclass(frozen=True)
 class Style:
-    """How many orders of magnitude numbers range over, and whether they lie at the edges."""
+    """How many orders of magnitude chances range over, and whether all numbers lie at the edges."""
 
     orders: int = 15
     edges: bool = False
@@ -117,8 +117,8 @@ def importance(rng: np.random.Generator, law: Law, style: Style) -> Floats:
     inner = law.expected_weights(np.zeros(count))
     nearly = 10.0 ** rng.uniform(-14, -6) * rng.choice([-1, 1])
     styles: list[Callable[[], Floats]] = [
-        lambda: style.values(rng, count),
-        lambda: style.values(rng, count),
+        lambda: Style().values(rng, count),
+        lambda: Style().values(rng, count),
         lambda: rng.dirichlet(np.full(count, rng.choice([0.1, 1.0, 5.0]))),
         lambda: law.expected_weights(rng.choice([1, 4, 12]) * rng.normal(size=count)),
         lambda: tight,
