@@ -123,7 +123,7 @@ def falsified(folder):
             return "rejected"
         if is_true(changed, reference):
             return "still true"
-        return Fault(f"{field} accepted though false: {vars(changed)}; {reference.answer}")
+        return Fault(f"{field} accepted though false: {changed!r}; {reference.answer}")
 
     return never_refused(judge)
 

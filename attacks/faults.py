@@ -82,7 +82,10 @@ def saving(old, new, load):
         new.save(folder / "saved.json")
 
     def sound(folder, kind):
-        read = type(new).load(folder / "saved.json")
+        try:
+            read = type(new).load(folder / "saved.json")
+        except FedavotError:
+            return False
         return json.dumps(load(read)) in values
 
     return Scenario(act, prepare, sound)
