@@ -1,29 +1,27 @@
 """Attack certificates: every one that `certify` returns must verify, no falsified one may.
 
-    python -m attacks.certificates --seed 0 --problems 20000 --tamperings 50000
+    python -m attacks.certificates --seed 0 [--inputs 1000] [--entry explicit ...] [--only NUMBER]
 
-Random problems (`certificate_problems`) are certified, and their certificates verified, some of
-them in exact arithmetic too, and compared with references in exact arithmetic. Then certificates
-are falsified (`tamperings`), or shown with another problem than their own. One that verifies after
-that must be true by the reference. A problem follows from the seed and its number alone: `--start
-NUMBER --problems 1` repeats one.
+Random problems (`problems`) of every law are certified, and their certificates verified, those of
+explicit cohorts in exact arithmetic too, and compared with references in exact arithmetic. In the
+entry "falsified" one field of a certificate is changed, or several that belong together, or it is
+shown with another importance than its own; amounts change by ten times the tolerance of `verify` or
+more. One that verifies after that must be true by the reference.
 """
 
-import argparse
+import functools
 import math
 import sys
-import time
-import traceback
-import warnings
-from collections import Counter, defaultdict
+from dataclasses import replace
 from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import fedavot as fa
-from attacks.certificate_problems import KINDS, SHARES, generate, importance
+from attacks.campaign import Fault, main, never_refused, some
+from attacks.problems import KINDS, Style, generate, importance
 from attacks.references import as_set
-from attacks.tamperings import FIELDS, Case
 
 TOL = 1e-9
 """The tolerance of `verify`, and of what counts as true."""
@@ -31,35 +29,9 @@ SLACK = Fraction(1001, 1000)
 """What rounding may add to the tolerance before a claim counts as false."""
 EXACT_SHARE = 0.25
 """How many of the certificates of explicit cohorts are verified in exact arithmetic as well."""
-SHOWN = 5
-"""Examples of each defect."""
 EXPLICIT = ("explicit", "successive")
-
-DEFECTS = (
-    *("not proven", "not verified", "not verified exactly", "untrue", "error in certify"),
-    *("ACCEPTED THOUGH FALSE", "raw error"),
-)
-
-
-class Tally:
-    """Counts by row and column, and examples of what must not be."""
-
-    def __init__(self):
-        self.counts, self.examples = defaultdict(Counter), defaultdict(list)
-
-    def add(self, row, column, example=""):
-        """Count, and keep an example if there is one."""
-        self.counts[row][column] += 1
-        if example and len(self.examples[column]) < SHOWN:
-            self.examples[column].append(f"{row}: {example}")
-
-    def table(self, rows, columns):
-        """Return the counts as lines of text."""
-        lines = [" " * 12 + "  " + "  ".join(columns)]
-        for row in rows:
-            cells = (f"{self.counts[row][column]:>{len(column)}}" for column in columns)
-            lines.append(f"{row:<12}  " + "  ".join(cells))
-        return "\n".join(lines)
+STYLE = Style(orders=200)
+EMPTY = np.empty(0, dtype=np.int64)
 
 
 def makes_sense(certificate, n_clients):
@@ -96,120 +68,206 @@ def is_true(certificate, reference):
     return math.isfinite(ratio) and abs(largest - Fraction(ratio)) <= tol * max(largest, 1)
 
 
-def certified(tally, name, problem, rng):
-    """Certify a problem, check what comes back, and return it if there is a reference."""
-    exact = problem.kind in EXPLICIT and rng.random() < EXACT_SHARE
-    wanted, law = problem.importance, problem.setting.law
-    try:
+def certified(folder, *, kind):
+    """Return the judge of certificates for one kind of law."""
+
+    def judge(seed, number):
+        rng = np.random.default_rng([seed, number])
+        problem = generate(rng, kind, STYLE)
+        wanted, law = problem.importance, problem.setting.law
         certificate = fa.certify(wanted, law)
-        verified = certificate.verify(wanted, law, tol=TOL)
-        exactly = not exact or certificate.verify(wanted, law, tol=TOL, exact=True)
-    except Exception:
-        tally.add(problem.kind, "error in certify", f"{name}: {traceback.format_exc(limit=-2)}")
-        return None
-    tally.add(problem.kind, "problems")
-    tally.add(problem.kind, "feasible" if certificate.feasible else "infeasible")
-    found = (
-        f"{name}: feasible {certificate.feasible}, deficiency {certificate.deficiency:.12g}, "
-        + (f"Hall ratio {certificate.hall_ratio:.12g}, {wanted.size} clients")
-    )
-    if exact:
-        tally.add(problem.kind, "exactly too")
-    if not certificate.proven:
-        tally.add(problem.kind, "not proven", found)
-    if not verified:
-        tally.add(problem.kind, "not verified", found)
-    if not exactly:
-        tally.add(problem.kind, "not verified exactly", found)
-    if problem.setting.referee is None:
-        return None
-    reference = problem.setting.referee(wanted)
-    tally.add(problem.kind, "referenced")
-    if not is_true(certificate, reference):
-        tally.add(problem.kind, "untrue", f"{found}; by the reference {_words(reference)}")
-    return Case(name, certificate, problem, reference, rng)
+        if not certificate.proven:
+            return Fault(f"not proven: {certificate}")
+        if not certificate.verify(wanted, law, tol=TOL):
+            return Fault(f"not verified: {certificate}")
+        exact = kind in EXPLICIT and rng.random() < EXACT_SHARE
+        if exact and not certificate.verify(wanted, law, tol=TOL, exact=True):
+            return Fault(f"not verified exactly: {certificate}")
+        reference = problem.setting.reference(wanted)
+        if reference is not None and not is_true(certificate, reference):
+            return Fault(f"untrue: {certificate}; by the reference {reference.answer}")
+        return "feasible" if certificate.feasible else "infeasible"
+
+    return never_refused(judge)
 
 
-def _words(reference):
-    answer = reference.answer
-    ratio = math.inf if answer.hall_ratio is None else answer.hall_ratio
-    shown = f"{float(ratio):.12g}" if ratio <= sys.float_info.max else "infinite"
-    return f"deficiency {float(answer.deficiency):.12g}, Hall ratio {shown}"
+class Case(NamedTuple):
+    """A certificate, the importance and the law it was made for, and a source of chance."""
+
+    certificate: Any
+    wanted: np.ndarray
+    law: Any
+    rng: np.random.Generator
 
 
-def tampered(tally, case):
-    """Falsify a certificate once, and see whether it is found out."""
-    fields = [*FIELDS, "problem"]
-    rng, setting = case.rng, case.problem.setting
-    wanted, reference = case.problem.importance, case.reference
-    changed, field, choice = None, "", 0
-    while changed is None:
-        field = fields[rng.integers(len(fields))]
+def falsified(folder):
+    """Return the judge of certificates that were changed."""
+
+    def judge(seed, number):
+        rng = np.random.default_rng([seed, number])
+        problem, reference = None, None
+        while reference is None:
+            problem = generate(rng, some(list(KINDS), rng), STYLE)
+            reference = problem.setting.reference(problem.importance)
+        wanted, law = problem.importance, problem.setting.law
+        case = Case(fa.certify(wanted, law), wanted, law, rng)
+        changed = None
+        while changed is None:
+            field = some((*FIELDS, *WHOLE, "problem"), rng)
+            changed = falsify(case, field)
         if field == "problem":
-            wanted = rng.permutation(wanted) if rng.random() < 0.5 else importance(rng, setting.law)
-            reference = case.problem.setting.referee(wanted)
-            changed = case.certificate
-        else:
-            choice = int(rng.integers(len(FIELDS[field])))
-            changed = FIELDS[field][choice](case)
-    exact = case.problem.kind in EXPLICIT and rng.random() < EXACT_SHARE
-    where = f"{case.name}, tampering {choice} of it: {vars(changed)}"
-    try:
-        accepted = changed.verify(wanted, setting.law, tol=TOL, exact=exact)
-    except Exception:
-        tally.add(field, "raw error", f"{where}: {traceback.format_exc(limit=-2)}")
-        return
-    if not accepted:
-        tally.add(field, "rejected")
-    elif is_true(changed, reference):
-        tally.add(field, "still true")
-    else:
-        tally.add(field, "ACCEPTED THOUGH FALSE", f"{where}; {_words(reference)}")
+            wanted = rng.permutation(wanted) if rng.random() < 0.5 else importance(rng, law, STYLE)
+            reference = problem.setting.reference(wanted)
+        exact = problem.kind in EXPLICIT and rng.random() < EXACT_SHARE
+        if not changed.verify(wanted, law, tol=TOL, exact=exact):
+            return "rejected"
+        if is_true(changed, reference):
+            return "still true"
+        return Fault(f"{field} accepted though false: {changed!r}; {reference.answer}")
+
+    return never_refused(judge)
 
 
-def attack(options):
-    """Run the attack."""
-    tally = Tally()
-    kinds = [options.only] if options.only else list(KINDS)
-    shares = np.array([SHARES[kind] for kind in kinds])
-    owed, case = 0.0, None
-    for number in range(options.start, options.start + options.problems):
-        rng = np.random.default_rng((options.seed, number))
-        problem = generate(rng, str(rng.choice(kinds, p=shares / shares.sum())))
-        # Whether a falsified certificate is true all the same, only a reference can say.
-        case = certified(tally, f"problem {number}", problem, rng) or case
-        owed += options.tamperings / options.problems
-        last = number == options.start + options.problems - 1
-        while case is not None and owed >= (0.5 if last else 1.0):
-            tampered(tally, case)
-            owed -= 1.0
-    return tally
+def falsify(case, field):
+    """Return the certificate after a change, or None where the one drawn does not apply."""
+    if field == "problem":
+        return case.certificate
+    if field in WHOLE:
+        return some(WHOLE[field], case.rng)(case)
+    before = getattr(case.certificate, field)
+    after = None if before is None else some(FIELDS[field], case.rng)(before, case.rng)
+    return None if after is None else replace(case.certificate, **{field: after})
 
 
-def main(arguments=None):
-    """Run the attack from the command line; return 1 if it found anything."""
-    parser = argparse.ArgumentParser(prog="python -m attacks.certificates", description=__doc__)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--problems", type=int, default=20_000)
-    parser.add_argument("--tamperings", type=int, default=50_000)
-    parser.add_argument("--start", type=int, default=0, help="the number of the first problem")
-    parser.add_argument("--only", choices=list(KINDS), help="problems of this kind alone")
-    options = parser.parse_args(arguments)
-    started = time.process_time()
-    with warnings.catch_warnings():
-        # A warning that reaches a caller is a defect as well.
-        warnings.simplefilter("error")
-        tally = attack(options)
-    columns = ["problems", "feasible", "infeasible", "exactly too", "referenced", *DEFECTS[:5]]
-    print(tally.table([options.only] if options.only else list(KINDS), columns))
-    print()
-    print(tally.table([*FIELDS, "problem"], ["rejected", "still true", *DEFECTS[5:]]))
-    print(f"\nseed {options.seed}, {time.process_time() - started:.0f} CPU seconds")
-    for defect in DEFECTS:
-        for example in tally.examples[defect]:
-            print(f"{defect}: {example}")
-    return int(any(tally.examples[defect] for defect in DEFECTS))
+def amount(rng):
+    """Return how much to change a number by."""
+    return float(10.0 ** rng.uniform(-8, 0)) * rng.choice([-1, 1])
+
+
+def with_entry(values, rng, change):
+    """Return an array with a function of one entry in its place."""
+    after, at = values.copy(), int(rng.integers(values.size))
+    after[at] = change(after[at])
+    return after
+
+
+def claim(case, clients, *, ratio_too):
+    """Claim infeasible by a set, with its own violation and, perhaps, its own Hall ratio."""
+    if clients is None or not clients.size:
+        return None
+    mine, coverage = float(case.wanted[clients].sum()), case.law.coverage(clients)
+    ratio = max(mine / coverage if coverage > 0 else math.inf, 1.0)
+    return replace(
+        case.certificate,
+        feasible=False,
+        deficient=clients,
+        deficiency=max(mine - coverage, 1e-15),
+        hall_ratio=ratio if ratio_too else case.certificate.hall_ratio,
+    )
+
+
+def another_set(case):
+    """Claim another set to be the worst: any, a neighbour of the right one, or the first levels."""
+    right, levels, rng = case.certificate.deficient, case.certificate.levels, case.rng
+    rest = np.setdiff1d(np.arange(case.wanted.size), right)
+    sets = [
+        np.flatnonzero(rng.random(case.wanted.size) < rng.random()),
+        rng.permutation(right)[1:],
+        np.append(right, rng.permutation(rest)[:1]) if rest.size else None,
+        None if levels is None else np.flatnonzero(levels <= rng.choice(levels)),
+    ]
+    return claim(case, some(sets, rng), ratio_too=rng.random() < 0.5)
+
+
+def levels_and_ratio(case):
+    """Merge or split the first levels, and adjust the Hall ratio to match."""
+    levels, rng = case.certificate.levels, case.rng
+    if levels is None or case.certificate.feasible:
+        return None
+    chosen = levels <= rng.choice(levels)
+    if rng.random() < 0.5:
+        chosen = (levels == levels.min()) & (rng.random(levels.size) < 0.5)
+    if not chosen.any():
+        return None
+    ratio = claim(case, np.flatnonzero(chosen), ratio_too=True).hall_ratio
+    after = np.where(chosen, levels.min(), levels + 1)
+    return replace(case.certificate, levels=after, hall_ratio=ratio)
+
+
+def scaled(case):
+    """Enlarge deficiency and Hall ratio alike."""
+    factor, right = 1.0 + abs(amount(case.rng)), case.certificate
+    return replace(
+        right, deficiency=right.deficiency * factor + 1e-8, hall_ratio=right.hall_ratio * factor
+    )
+
+
+def attainable(case):
+    """Claim feasible, with the evidence there is or with one made up."""
+    yes = replace(case.certificate, feasible=True, deficient=EMPTY, deficiency=0.0, hall_ratio=1.0)
+    size = case.rng.choice([-1.0, 0.0, 1.0, 1e307])
+    if size < 0:
+        return yes
+    count = case.wanted.size
+    potentials, levels = size * case.rng.normal(size=count), case.rng.integers(0, 3, count)
+    return replace(yes, potentials=potentials, levels=levels)
+
+
+FIELDS = {
+    "feasible": [lambda was, rng: not was],
+    "deficiency": [
+        lambda was, rng: was + amount(rng),
+        lambda was, rng: was * 2 + 1e-8,
+        lambda was, rng: -was - 1e-8,
+        lambda was, rng: some((np.nan, np.inf, -np.inf), rng),
+    ],
+    "hall_ratio": [
+        lambda was, rng: was * some((0.5, 2.0, 1 - 1e-6, 1 + 1e-6), rng),
+        lambda was, rng: float(10.0 ** rng.uniform(9, 200)),
+        lambda was, rng: some((np.nan, 0.0, 0.999, -np.inf, np.inf), rng),
+    ],
+    "deficient": [
+        lambda was, rng: was[1:] if was.size else None,
+        lambda was, rng: np.append(was, was) if was.size else None,
+        lambda was, rng: np.array(some(([-1], [0, 10**6], [0, 0], [0]), rng)),
+    ],
+    "potentials": [
+        lambda was, rng: rng.permutation(was),
+        lambda was, rng: rng.normal(size=was.size),
+        lambda was, rng: np.append(was, 0.0),
+        lambda was, rng: -was,
+        lambda was, rng: with_entry(was, rng, lambda one: one + 1e6 * amount(rng)),
+        lambda was, rng: with_entry(was, rng, lambda one: rng.choice([np.nan, np.inf, 1e308])),
+    ],
+    "levels": [
+        lambda was, rng: np.zeros_like(was),
+        lambda was, rng: np.arange(was.size),
+        lambda was, rng: was.max() - was,
+        lambda was, rng: rng.integers(-3, 3, was.size),
+        lambda was, rng: np.maximum(was, rng.choice(was)),
+        lambda was, rng: was[1:],
+        lambda was, rng: with_entry(was, rng, lambda one: rng.choice(was)),
+    ],
+}
+WHOLE = {
+    "evidence": [
+        lambda case: replace(case.certificate, potentials=None, levels=None),
+        lambda case: replace(case.certificate, potentials=None),
+        lambda case: replace(case.certificate, levels=None),
+        attainable,
+    ],
+    "combination": [another_set, another_set, another_set, levels_and_ratio, scaled],
+}
+ENTRIES = {
+    "explicit": (functools.partial(certified, kind="explicit"), 10_000),
+    "mixture": (functools.partial(certified, kind="mixture"), 4_000),
+    "uniform": (functools.partial(certified, kind="uniform"), 2_000),
+    "independent": (functools.partial(certified, kind="independent"), 3_000),
+    "successive": (functools.partial(certified, kind="successive"), 1_000),
+    "falsified": (falsified, 50_000),
+}
+"""How the judge of every entry is made, and how many inputs it gets."""
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("certificates", __doc__, ENTRIES))

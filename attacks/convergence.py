@@ -1,26 +1,27 @@
 """Look for problems that least variance or soft alignment leave unconverged, get wrong or stall on.
 
-    python -m attacks.convergence --seed 0 --problems 10000
+    python -m attacks.convergence --seed 0 [--inputs 1000] [--entry soft] [--only NUMBER]
 
-Three fifths of the problems ask for the plan of least variance on explicit cohorts, the others for
-soft alignment on every kind of law; probabilities and importance range over up to 15 orders of
-magnitude. Every answer is checked from its potentials and levels, cohort by cohort, by code that
-shares nothing with the library: the marginal against what was attained, the attained importance
-against the conditions of the nearest one, the gradient of the soft objective, and on small problems
-the variance against an interior-point solver.
+The plan of least variance is asked for on explicit cohorts, soft alignment on every kind of law;
+probabilities and importance range over up to 15 orders of magnitude. Every answer is checked from
+its potentials and levels, cohort by cohort, by code that shares nothing with the library: the
+marginal against what was attained, the attained importance against the conditions of the nearest
+one, the gradient of the soft objective, and on small problems the variance against an
+interior-point solver.
 """
 
-import argparse
+import functools
 import itertools
 import math
 import sys
 import time
-from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
 
 import fedavot as fa
+from attacks.campaign import Fault, main, never_refused, some
+from attacks.problems import KINDS, Style, generate
 
 TOL = 1e-9
 """The tolerance asked of the library, in L1."""
@@ -34,8 +35,6 @@ SLOW = 5.0
 """Processor seconds."""
 SMALL = 12
 """Clients up to which the variance itself is compared."""
-
-
 APART = 40.0
 """Potentials this far apart leave the lower one a share of 1e-17."""
 
@@ -43,7 +42,6 @@ APART = 40.0
 class Problem(NamedTuple):
     """A question to the library, and the law's cohorts with their probabilities."""
 
-    label: str
     importance: np.ndarray
     law: object
     cohorts: list
@@ -51,141 +49,36 @@ class Problem(NamedTuple):
     options: dict
 
 
-def main(arguments=None):
-    """Run the command and return its exit status."""
-    parser = argparse.ArgumentParser(prog="attacks.convergence", description=__doc__.split("\n")[0])
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--problems", type=int, default=10_000)
-    parser.add_argument("--only", type=int, help="run this one problem of the seed")
-    parser.add_argument("--kind", choices=("variance", "soft"), help="leave out the other kind")
-    options = parser.parse_args(arguments)
-    numbers = range(options.problems) if options.only is None else [options.only]
-    counts, findings = Counter(), []
-    for number in numbers:
-        problem = generate(np.random.default_rng([options.seed, number]))
-        label = problem.label
-        if options.kind is not None and not label.startswith(options.kind):
-            continue
-        found = attack(problem)
-        counts[label, "problems"] += 1
-        for kind, detail in found:
-            counts[label, kind] += 1
-            findings.append(f"problem {number}: {label}: {kind}: {detail}")
-    kinds = ("problems", "unconverged", "wrong", "slow")
-    print(f"{'':<34}" + "".join(f"{kind:>13}" for kind in kinds))
-    for label in sorted({label for label, _ in counts}):
-        print(f"{label:<34}" + "".join(f"{counts[label, kind]:>13,}" for kind in kinds))
-    print(*findings, sep="\n")
-    return 1 if findings else 0
+def aligned(folder, *, objective):
+    """Return the judge of alignments of least variance, or of soft ones."""
+
+    def judge(seed, number):
+        rng = np.random.default_rng([seed, number])
+        drawn = None
+        while drawn is None or drawn.setting.masses is None:
+            kind = "explicit" if objective == "variance" else some(list(KINDS), rng)
+            drawn = generate(rng, kind, Style())
+        options = {"softness": float(10.0 ** rng.uniform(-6, 2))}
+        options = {"objective": "variance"} if objective == "variance" else options
+        return attack(
+            Problem(drawn.importance, drawn.setting.law, *drawn.setting.cohorts(), options)
+        )
+
+    return never_refused(judge)
 
 
 def attack(problem):
-    """Solve and check one problem; return what was found, kind and detail."""
+    """Solve and check one problem; return its status, or a fault."""
     start = time.process_time()
     alignment = fa.align(problem.importance, problem.law, tol=TOL, **problem.options)
     spent = time.process_time() - start
-    found = []
     if alignment.status == "unconverged":
-        found.append(("unconverged", f"residual {alignment.residual:.1e}"))
-    found += [("wrong", fault) for fault in faults(problem, alignment)]
+        return Fault(f"unconverged, with residual {alignment.residual:.1e}")
     if spent > SLOW:
-        found.append(("slow", f"{spent:.1f} s"))
-    return found
-
-
-def generate(rng):
-    """Draw a problem."""
-    if rng.random() < 0.6:
-        cohorts, chances, n_clients = explicit(rng, 80)
-        importance, kind = wanted(rng, cohorts, chances, n_clients)
-        law = fa.Cohorts(cohorts, chances, n_clients=n_clients)
-        options = {"objective": "variance"}
-        return Problem(f"variance, {kind}", importance, law, cohorts, chances, options)
-    name, law, cohorts, chances, n_clients = any_law(rng)
-    importance = spread_out(rng, n_clients, int(rng.choice([0, 3, 6, 10, 15])))
-    options = {"softness": float(10.0 ** rng.uniform(-6, 2))}
-    return Problem(f"soft, {name}", importance, law, cohorts, chances, options)
-
-
-def explicit(rng, most_clients):
-    """Draw distinct cohorts of many sizes, with probabilities over up to 15 orders."""
-    n_clients = int(rng.integers(2, most_clients + 1))
-    largest = min(n_clients, int(rng.choice([2, 3, 10, n_clients])))
-    drawn = {
-        tuple(np.sort(rng.permutation(n_clients)[: rng.integers(1, largest + 1)]).tolist())
-        for _ in range(rng.integers(1, 120))
-    }
-    cohorts = [np.array(cohort) for cohort in sorted(drawn)]
-    chances = spread_out(rng, len(cohorts), int(rng.choice([0, 0, 3, 10, 15])))
-    return cohorts, chances, n_clients
-
-
-def spread_out(rng, count, orders):
-    """Draw a distribution whose entries differ by so many orders of magnitude."""
-    values = 10.0 ** rng.uniform(-orders, 0, count) if orders else rng.random(count) + 1e-3
-    return values / math.fsum(values)
-
-
-def wanted(rng, cohorts, chances, n_clients):
-    """Draw an importance, attainable or not, and say of which kind."""
-    kinds = ("random", "many orders", "softmax", "tight", "nearly tight", "zeros", "below")
-    kind = str(rng.choice(kinds))
-    flat = np.zeros(n_clients, dtype=int)
-    x = rng.normal(size=n_clients)
-    levels = rng.integers(0, 5, n_clients)
-
-    def expected(potentials, levels):
-        weights = [softmax(cohort, potentials, levels) for cohort in cohorts]
-        return add_up(cohorts, chances, weights, n_clients)
-
-    if kind == "random":
-        values = rng.random(n_clients)
-    elif kind == "many orders":
-        values = 10.0 ** rng.uniform(-15, 0, n_clients)
-    elif kind == "softmax":
-        values = expected(x * rng.choice([1, 4, 12]), flat)
-    elif kind == "tight":
-        values = expected(x, levels)
-    elif kind == "nearly tight":
-        values = expected(x, levels)
-        step = 10.0 ** rng.uniform(-14, -6) * rng.choice([-1, 1])
-        values = np.maximum(values + step * (expected(0 * x, flat) - values), 0.0)
-    elif kind == "zeros":
-        values = rng.choice([0.0, 1.0, 1.0, 2.0], n_clients)
-    else:
-        values = expected(0 * x, flat) * 10.0 ** rng.uniform(-3, 0, n_clients)
-    if not values.any():
-        values = np.ones(n_clients)
-    return values / math.fsum(values), kind
-
-
-def any_law(rng):
-    """Draw a law of any kind, small enough to list its cohorts unless they are explicit."""
-    name = str(rng.choice(["explicit", "uniform", "independent", "successive"]))
-    if name == "explicit":
-        cohorts, chances, n_clients = explicit(rng, 80)
-        return name, fa.Cohorts(cohorts, chances, n_clients=n_clients), cohorts, chances, n_clients
-    n_clients = int(rng.integers(2, 40 if name == "successive" else 10))
-    everyone = range(n_clients)
-    if name == "uniform":
-        size = int(rng.integers(1, n_clients + 1))
-        cohorts = [np.array(cohort) for cohort in itertools.combinations(everyone, size)]
-        chances = np.full(len(cohorts), 1 / len(cohorts))
-        return name, fa.UniformCohorts(n_clients, size), cohorts, chances, n_clients
-    if name == "successive":
-        rate = spread_out(rng, n_clients, int(rng.choice([0, 3])))
-        cohorts = [np.array(cohort) for cohort in itertools.combinations(everyone, 2)]
-        chances = np.array(
-            [rate[a] * rate[b] * (1 / (1 - rate[a]) + 1 / (1 - rate[b])) for a, b in cohorts]
-        )
-        law = fa.SuccessiveDraws(rate, 2)
-        return name, law, cohorts, chances / math.fsum(chances), n_clients
-    present = 10.0 ** rng.uniform(-float(rng.choice([0.5, 3, 12])), 0, n_clients)
-    bits = np.array(list(itertools.product([False, True], repeat=n_clients)))[1:]
-    chances = np.where(bits, present, 1 - present).prod(axis=1)
-    cohorts = [np.flatnonzero(row) for row in bits]
-    law = fa.IndependentClients(present)
-    return name, law, cohorts, chances / math.fsum(chances), n_clients
+        return Fault(f"slow: {spent:.1f} s")
+    return next(
+        (Fault(f"wrong: {words}") for words in faults(problem, alignment)), str(alignment.status)
+    )
 
 
 def softmax(cohort, potentials, levels):
@@ -237,8 +130,8 @@ def faults(problem, alignment):
             yield f"not the nearest importance, by {disorder:.1e}"
         if importance.size <= SMALL:
             square = float(sum(q * (w @ w) for q, w in zip(problem.chances, weights, strict=True)))
-            least = least_square(problem, marginal)
-            if least is not None and not abs(square - least) <= SQUARE:
+            least, status = least_square(problem.cohorts, problem.chances, marginal)
+            if status == "Solved" and not abs(square - least) <= SQUARE:
                 yield f"the variance is {square:.9f}, but {least:.9f} is possible"
 
 
@@ -247,12 +140,15 @@ def soft_gradient(problem, alignment, marginal):
 
     Levels stand for potentials too far apart for one vector: a level whose clients get λ times
     their importance lies (1 − λ)/ρ above the mean. The levels must be so far apart that weight
-    cannot cross.
+    cannot cross. Clients of no importance get only the cohorts that have no others.
     """
     importance, softness = problem.importance, problem.options["softness"]
-    error, ends = 0.0, []
-    for level in np.unique(alignment.levels):
-        inside = alignment.levels == level
+    asked = importance > 0
+    pairs = zip(problem.cohorts, problem.chances, strict=True)
+    unasked = math.fsum(chance for cohort, chance in pairs if not asked[cohort].any())
+    error, ends = float(marginal[~asked].sum()) - unasked, []
+    for level in np.unique(alignment.levels[asked]):
+        inside = asked & (alignment.levels == level)
         wanted, had, own = importance[inside], marginal[inside], alignment.potentials[inside]
         ratio = math.fsum(had) / math.fsum(wanted)
         own = own - math.fsum(wanted * own) / math.fsum(wanted)
@@ -279,14 +175,14 @@ def out_of_order(problem, marginal, weights):
     return worst
 
 
-def least_square(problem, marginal):
-    """Return the least expected square of all plans with this marginal, None if not found."""
+def least_square(cohorts, chances, marginal):
+    """Return the least expected square of all plans with this marginal, and how it was solved."""
     import clarabel
     from scipy import sparse
 
-    clients = np.concatenate(problem.cohorts)
-    rows = np.repeat(np.arange(len(problem.cohorts)), [c.size for c in problem.cohorts])
-    chance = problem.chances[rows]
+    clients = np.concatenate(cohorts)
+    rows = np.repeat(np.arange(len(cohorts)), [c.size for c in cohorts])
+    chance = chances[rows]
     entries = np.arange(rows.size)
     constraints = sparse.vstack(
         [
@@ -309,10 +205,15 @@ def least_square(problem, marginal):
         [equal, clarabel.NonnegativeConeT(rows.size)],
         settings,
     ).solve()
-    if str(solution.status) != "Solved":
-        return None
-    return float(chance @ np.array(solution.x) ** 2)
+    return float(chance @ np.array(solution.x) ** 2), str(solution.status)
+
+
+ENTRIES = {
+    "variance": (functools.partial(aligned, objective="variance"), 6_000),
+    "soft": (functools.partial(aligned, objective="soft"), 4_000),
+}
+"""How the judge of every entry is made, and how many inputs it gets."""
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("convergence", __doc__, ENTRIES))

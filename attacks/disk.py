@@ -1,7 +1,7 @@
 """A disk that fails: at one file operation of a program, and for good if the program is killed.
 
 Operations on files of a folder are counted: opening to write, writing, truncating, closing,
-flushing to disk, mapped pages included, renaming, removing, and making folders. One of them fails:
+flushing to disk, renaming, removing, and making folders. One of them fails:
 
 full
     It raises OSError, as when no space is left; of a write, half is on the disk.
@@ -19,8 +19,6 @@ import io
 import os
 from pathlib import Path
 from unittest import mock
-
-import numpy as np
 
 KINDS = ("full", "killed", "power")
 WRITES = ("w", "a", "x", "+")
@@ -53,7 +51,7 @@ class Disk:
         self._numbers = set()
         self._unsafe = {}
         """What is safe of each file that was written to and not flushed, by inode."""
-        self._real = {name: getattr(os, name) for name in ("open", "close", "fsync", "ftruncate")}
+        self._real = {name: getattr(os, name) for name in ("open", "close", "fsync")}
 
     def __enter__(self):
         replaced = {
@@ -66,8 +64,6 @@ class Disk:
             self._patches.enter_context(mock.patch.object(os, name, function))
         for module in (builtins, io):
             self._patches.enter_context(mock.patch.object(module, "open", self._open(io.open)))
-        flush = self._flushed(np.memmap.flush)
-        self._patches.enter_context(mock.patch.object(np.memmap, "flush", flush))
         return self
 
     def __exit__(self, *_):
@@ -164,13 +160,6 @@ class Disk:
         self.operate("fsync")
         self._real["fsync"](number)
         self._unsafe.pop(os.fstat(number).st_ino, None)
-
-    def _flushed(self, real):
-        def flush(array):
-            self.operate("flush of a map")
-            real(array)
-
-        return flush
 
 
 class Watched(io.FileIO):

@@ -1,97 +1,46 @@
 """Solve problems at the edge of what numbers can say, and check what must hold whatever they are.
 
-    python -m attacks.extremes --seed 0 --problems 3000 [--only 17]
+    python -m attacks.extremes --seed 0 [--inputs 3000] [--only NUMBER]
 
 Importance down to 1e-300, all of it on one client, ties and zeros; one client; probabilities of 0,
 1, 1e-12 and 1e-300; cohorts of one and of everybody; every law. Each problem is certified, aligned
 in every way that its law allows, learnt online, and its weights are sampled from. Checks have code
 of their own: the certificate agrees with all 2^N sets in exact arithmetic, and attained weights,
-residual and status with sums over all cohorts.
+residual and status with sums over all cohorts. A certificate may be right and not proven, if it
+says so: that is counted by itself.
 """
 
-import argparse
 import sys
-import time
-import warnings
-from collections import Counter
 from fractions import Fraction
 
 import numpy as np
 
 import fedavot as fa
-from attacks import references
-from attacks.isolation import Fault, settled, verdict
-from attacks.log_forms import some
-from attacks.references import Listed, members
+from attacks.campaign import Fault, main, never_refused, some
+from attacks.problems import KINDS, Style, generate
 
 TOL = 1e-9
 """What `align` and `verify` allow, by default."""
 SLACK = 1e-8
 """What rounding may add over all cohorts."""
-MOST_CLIENTS = 6
-CHANCES = (1.0, 1e-12, 1e-300, 0.5, 0.5, 0.9, 1 - 1e-12)
-SHARES = (1.0, 1.0, 1e-12, 1e-300, 0.0, 1e-3, 0.5)
 ROUNDS = 60
 
 
-def problem(seed, number):
-    """Return an importance, a law, and the masses of the law's cohorts."""
-    rng = np.random.default_rng([seed, number])
-    n_clients = 1 if rng.random() < 0.05 else int(rng.integers(2, MOST_CLIENTS + 1))
-    law, masses = some(LAWS, rng)(n_clients, rng)
-    while True:
-        shares = np.array([some(SHARES, rng) for _ in range(n_clients)])
-        if rng.random() < 0.2:
-            shares = 10.0 ** -np.linspace(0, 300, n_clients)
-        if shares.sum() > 0:
-            return shares / shares.sum(), law, masses, rng
+def extremes(folder):
+    """Return the judge of problems at the edges."""
+
+    def judge(seed, number):
+        rng = np.random.default_rng([seed, number])
+        return solved(generate(rng, some(list(KINDS), rng), Style(edges=True)), rng)
+
+    return never_refused(judge)
 
 
-def _independent(n_clients, rng):
-    chances = np.array([some(CHANCES, rng) for _ in range(n_clients)])
-    if rng.random() < 0.3:
-        chances[1:] = np.where(rng.random(n_clients - 1) < 0.5, 0.0, chances[1:])
-    return fa.IndependentClients(chances), references.independent(chances.tolist())[0]
-
-
-def _uniform(n_clients, rng):
-    size = some((1, n_clients, int(rng.integers(1, n_clients + 1))), rng)
-    return fa.UniformCohorts(n_clients, size), references.uniform(n_clients, size)
-
-
-def _cohorts(n_clients, rng):
-    sets = rng.integers(1, 1 << n_clients, size=int(rng.integers(1, 6)))
-    chosen = [members(int(one)) for one in sets]
-    chances = np.array([some((*CHANCES, 0.0), rng) for _ in chosen])
-    chances[0] = 1.0
-    chances = chances / chances.sum()
-    law = fa.Cohorts(chosen, chances, n_clients=n_clients)
-    return law, references.listed(chosen, chances.tolist())
-
-
-def _successive(n_clients, rng):
-    if n_clients < 2:
-        return _uniform(n_clients, rng)
-    rates = np.array([some((1.0, 1e-12, 0.5, 1e6), rng) for _ in range(n_clients)])
-    return fa.SuccessiveDraws(rates, 2), references.successive_pairs(rates.tolist())
-
-
-def _mixture(n_clients, rng):
-    (first, ones), (second, twos) = _uniform(n_clients, rng), _cohorts(n_clients, rng)
-    share = some((0.5, 1e-12, 1 - 1e-12), rng)
-    parts = [(ones, sum(ones.values())), (twos, sum(twos.values()))]
-    weights = [share, 1 - share]
-    return fa.Mixture([first, second], weights), references.mixture(parts, weights)
-
-
-LAWS = (_independent, _uniform, _cohorts, _successive, _mixture)
-
-
-def judged(seed, number):
+def solved(problem, rng):
     """Solve one problem in every way; return "feasible" or "infeasible", or a fault."""
-    importance, law, masses, rng = problem(seed, number)
-    exact = Listed(importance.tolist(), masses)
-    cohorts = [(members(cohort), mass / exact.total) for cohort, mass in masses.items()]
+    importance, law = problem.importance, problem.setting.law
+    exact = problem.setting.reference(importance)
+    cohorts = list(zip(*problem.setting.cohorts(), strict=True))
     certificate = fa.certify(importance, law)
     if wrong := _wrong_certificate(certificate, exact, importance, law):
         return Fault(f"{type(law).__name__}: {wrong}")
@@ -105,13 +54,15 @@ def judged(seed, number):
             return Fault(f"{type(law).__name__}, {options}: {wrong}")
     if wrong := _wrong_online(importance, law, rng):
         return Fault(f"{type(law).__name__}: {wrong}")
+    if not certificate.proven:  # it said so itself: weights below 1e-300 are needed as evidence
+        return "not proven"
     return "feasible" if certificate.feasible else "infeasible"
 
 
 def _wrong_certificate(certificate, exact, importance, law):
     deficiency = float(exact.answer.deficiency)
-    if not certificate.verify(importance, law):
-        return "the certificate does not verify"
+    if certificate.verify(importance, law) != certificate.proven:
+        return f"the certificate is proven {certificate.proven}, and does not verify so"
     if not abs(certificate.deficiency - max(deficiency, 0.0)) <= TOL:
         return f"the deficiency is {deficiency}, and was said to be {certificate.deficiency}"
     # Between 0 and the tolerance either answer is right.
@@ -151,10 +102,10 @@ def _wrong_selection(alignment, cohorts, rng):
     cohort, _ = cohorts[int(rng.integers(len(cohorts)))]
     weights = alignment.weights(cohort)
     size = int(rng.integers(1, len(cohort) + 1))
-    chosen, given = fa.select(weights, size, rng)
+    chosen, shares = fa.select(weights, size, rng)
     if len(set(chosen.tolist())) != min(size, np.count_nonzero(weights)):
         return f"{len(chosen)} of {size} selected from {weights}"
-    return "" if _is_distribution(given) else f"selected weights {given}"
+    return "" if _is_distribution(shares) else f"selected weights {shares}"
 
 
 def _wrong_online(importance, law, rng):
@@ -180,26 +131,9 @@ def _is_distribution(values):
     return bool(np.all(values >= 0) and abs(values.sum() - 1) <= SLACK)
 
 
-def main(arguments=None):
-    """Solve so many problems, and print what came of them."""
-    parser = argparse.ArgumentParser(prog="python -m attacks.extremes", description=__doc__)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--problems", type=int, default=3000)
-    parser.add_argument("--only", type=int, help="the number of one problem")
-    options = parser.parse_args(arguments)
-    numbers = range(options.problems) if options.only is None else [options.only]
-    warnings.simplefilter("error")
-    begin, counts, found = time.process_time(), Counter(), []
-    for number in numbers:
-        outcome = settled(judged, options.seed, number)
-        if isinstance(outcome, Fault) or outcome == "refused":
-            found.append(f"problem {number}: {outcome}")
-        else:
-            counts[outcome] += 1
-    shown = ", ".join(f"{count:,} {outcome}" for outcome, count in counts.most_common())
-    seconds = time.process_time() - begin
-    return verdict(found, f"{len(numbers):,} problems in {seconds:.0f} CPU s: {shown}")
+ENTRIES = {"extremes": (extremes, 3000)}
+"""How the judge is made, and how many inputs it gets."""
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("extremes", __doc__, ENTRIES))

@@ -1,8 +1,6 @@
-"""Every kind of saved file, damaged and edited, as inputs of `fuzz`.
+"""Every kind of saved file, damaged, as inputs of `fuzz` and of tests/test_saved_files.py.
 
-Half of the inputs are edits of the structure, a quarter of bytes, and a quarter single bits
-flipped; checksums stay as they were. Reading must raise one of the library's own errors or give an
-equal object, to the bit.
+Reading must raise one of the library's own errors or give an equal object, to the bit.
 """
 
 import dataclasses
@@ -13,44 +11,32 @@ from typing import Any
 import numpy as np
 
 import fedavot as fa
-from attacks import mutations
-from attacks.isolation import Fault
+from attacks.campaign import Fault, some
+from attacks.mutations import damaged
 
 NAMES = ["lyon", "porto", "<b>", 'é"🐝', "=cmd"]
 IMPORTANCE = [0.3, 0.25, 0.2, 0.15, 0.1]
 LAW = fa.Cohorts([[0, 1], [1, 2, 3], [0, 4], [2, 4], [0]], probabilities=[0.1, 0.3, 0.2, 0.2, 0.2])
-EDITED, MANGLED = 0.5, 0.25
-"""Shares of the inputs; the rest have one bit flipped."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
-    """A good file, and a function that writes other bytes in its place and has them read.
-
-    ``read`` returns plain values, and ``inner`` is an array that holds a JSON document, if any.
-    """
+    """A good file, and a function that has other bytes in its place read, into plain values."""
 
     data: bytes
     read: Callable[[bytes], Any]
-    inner: str | None = None
 
 
-def saved(folder, *, kind):
-    """Return the judge of one kind of saved file."""
-    made = MAKERS[kind](folder)
-    good = plain(made.read(made.data))
+def saved(folder, kinds=None):
+    """Return the judge of saved files of some kinds, by default of every one."""
+    made = {kind: MAKERS[kind](folder) for kind in kinds or MAKERS}
+    good = {kind: plain(one.read(one.data)) for kind, one in made.items()}
 
     def judge(seed, number):
         rng = np.random.default_rng([seed, number])
-        way = rng.random()
-        if way >= EDITED:
-            damage = mutations.mangled if way < EDITED + MANGLED else mutations.flipped
-            data = damage(made.data, rng)
-        elif made.data.startswith(b"PK"):
-            data = mutations.archive(made.data, rng, inner=made.inner)
-        else:
-            data = mutations.document(made.data, rng)
-        return "equal" if plain(made.read(data)) == good else Fault("another object")
+        kind = some(list(made), rng)
+        read = plain(made[kind].read(damaged(made[kind].data, rng)))
+        return "equal" if read == good[kind] else Fault(f"another object in place of {kind}")
 
     return judge
 
@@ -71,14 +57,14 @@ def plain(value):
     return (type(value).__name__, value)
 
 
-def _made(path, save, load, inner=None):
+def _made(path, save, load):
     save(path)
 
     def read(content):
         path.write_bytes(content)
         return load(path)
 
-    return Saved(path.read_bytes(), read, inner)
+    return Saved(path.read_bytes(), read)
 
 
 def alignment(place):
@@ -149,7 +135,7 @@ def flower(place):
         return json.dumps(meta, sort_keys=True), dict(sorted(arrays.items()))
 
     path = place / checkpoint.FILE
-    return _made(path, lambda path: checkpoint.save(place, meta, arrays), load, "meta")
+    return _made(path, lambda path: checkpoint.save(place, meta, arrays), load)
 
 
 def best(place):
@@ -169,7 +155,7 @@ def best(place):
         return arrays, best.round, best.metric, best.value
 
     keep = BestModel(place, "accuracy").consider
-    return _made(place / BEST, lambda path: keep(4, model, result), load, "meta")
+    return _made(place / BEST, lambda path: keep(4, model, result), load)
 
 
 def outcome(place):

@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 import pytest
-from attacks.isolation import settled
+from attacks.campaign import settled
 from attacks.saved_files import MAKERS, plain, saved
 
 import fedavot as fa
@@ -150,8 +150,8 @@ def test_white_space_the_order_of_keys_and_new_keys_are_no_content(document):
 @pytest.mark.parametrize("kind", ["alignment", "online"])
 def test_the_attack_would_find_a_reader_that_checks_nothing(kind, tmp_path, monkeypatch):
     monkeypatch.setattr("fedavot._files._checksum", lambda content: "any")
-    judge = saved(tmp_path, kind=kind)
-    assert "another object" in {settled(judge, 0, number) for number in range(200)}
+    judge = saved(tmp_path, [kind])
+    assert f"another object in place of {kind}" in {settled(judge, 0, n) for n in range(500)}
 
 
 def test_numbers_that_json_cannot_hold_are_refused_before_anything_is_written(tmp_path):

@@ -62,6 +62,8 @@ EXAMPLE = Path(keys.__file__).with_name("study.toml")
          r"all zero"),
         ("importance", "kind = 'file'\nfile = 'none.csv'", "importance.file",
          r"is 'none.csv', and there is no file .*none.csv; give a path relative to"),
+        ("importance", "kind = 'file'\nfile = '" + 300 * "x" + "'", "importance.file",
+         r"there is no file"),
         ("availability", "law = 'independant'\nprobabilities = 1", "availability.law",
          r"did you mean 'independent'\?"),
         ("availability", None, "availability.law", r"is missing"),

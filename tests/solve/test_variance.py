@@ -1,11 +1,10 @@
 """Both plans have the marginals they promise, and none has less variance than the second."""
 
-import clarabel
 import numpy as np
 import pytest
+from attacks.convergence import least_square
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scipy import sparse
 
 import brute
 import fedavot as fa
@@ -61,27 +60,11 @@ def expected_square(plan, probabilities):
 
 def least_square_by_clarabel(cohorts, attained):
     """Minimise Σ q(A) ‖Y_A‖² over weights with this expectation, by a cone solver."""
-    members = [(client, row) for row, cohort in enumerate(cohorts) for client in sorted(cohort)]
-    clients, rows = np.array(members).T
-    q = np.array([float(chance) for chance in cohorts.values()])
-    entries = np.arange(rows.size)
-    to_clients = sparse.csc_matrix((q[rows], (clients, entries)), (attained.size, rows.size))
-    to_cohorts = sparse.csc_matrix((np.ones(rows.size), (rows, entries)), (q.size, rows.size))
-    constraints = sparse.vstack([to_clients, to_cohorts, -sparse.eye(rows.size)], format="csc")
-    right = np.concatenate([attained, np.ones(q.size), np.zeros(rows.size)])
-    options = clarabel.DefaultSettings()
-    options.verbose = False
-    options.tol_gap_abs = options.tol_gap_rel = options.tol_feas = 1e-10
-    solution = clarabel.DefaultSolver(
-        sparse.diags_array(2 * q[rows], format="csc"),
-        np.zeros(rows.size),
-        constraints,
-        right,
-        [clarabel.ZeroConeT(attained.size + q.size), clarabel.NonnegativeConeT(rows.size)],
-        options,
-    ).solve()
-    assert "Solved" in str(solution.status)
-    return float(q[rows] @ np.array(solution.x) ** 2)
+    members = [np.array(sorted(cohort)) for cohort in cohorts]
+    chances = np.array([float(chance) for chance in cohorts.values()])
+    least, status = least_square(members, chances, attained)
+    assert "Solved" in status
+    return least
 
 
 @every_problem

@@ -7,6 +7,7 @@ accepted. `configured` builds a setting from the result.
 
 import difflib
 import json
+import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -73,7 +74,7 @@ class Config:
     def file(self, where: str, given: str) -> Path:
         """Return the path that a key, such as ``task.file``, gives; it must be a file."""
         path = self.path.parent / given
-        if not path.is_file():
+        if not os.path.isfile(path):  # Path.is_file raises where a name is too long
             raise ConfigError(
                 f"{where} is {given!r}, and there is no file {path}; give a path relative to the "
                 "configuration's folder, or an absolute one"

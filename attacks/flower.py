@@ -1,55 +1,54 @@
-"""Replies of Flower clients, as inputs of `fuzz`.
+"""Replies of Flower clients, and folders of Flower runs, as inputs of `fuzz`.
 
 Four clients train for two rounds in one process, and one of them may send anything: to the question
 for its name, to a request to train, or to one to evaluate. Whatever it sends, both rounds must end;
 the weights must be a distribution over those who replied, the model finite and of its own shapes,
 and the other clients' updates used. Where nothing is remembered, the model must be the mean of the
-replies by these weights.
+replies by these weights. Flower's own clipping on the server is left out: it divides by the norm of
+an update, and ends at a client that returns the model, with FedAvg as well (docs/trust.md).
 
-A run may end with an error of Flower's only if Flower ends with the same error by itself: the
-wrapped strategy, without FedAVOT, gets the same reply to the same model (`flowers_own`).
+A run of three rounds leaves its log, checkpoint, memory and best model. One of these is changed,
+and the run is resumed for one round more. That must be refused by one of the library's own errors,
+or end with the model of a run that was never interrupted, to the bit.
 """
 
 import contextlib
 import copy
 import functools
 import io
+import json
 import logging
 import pickle
 import shutil
-import traceback
+import sys
+from pathlib import Path
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.app.error import Error
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as ProtoRecordDict
 from flwr.serverapp.strategy import (
-    DifferentialPrivacyServerSideFixedClipping,
     FedAdam,
     FedAvg,
     FedAvgM,
     QFedAvg,
 )
 
-from attacks import mutations
-from attacks.clients import (
-    MODEL,
-    N_CLIENTS,
-    LocalGrid,
-    Node,
-    app_of,
-    arrays_of,
-    everybody,
-    record_of,
-    update,
-)
-from attacks.isolation import Fault
-from attacks.log_forms import some
+from attacks.campaign import Fault, some
+from attacks.mutations import changed, damaged
 from fedavot.errors import FedavotError
 from fedavot.flower import ExactNoise, FedAVOT, Memory
 
-N_ROUNDS, LIAR = 2, 101
+# The grid that runs ClientApps in the process of the server belongs to the tests.
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "flower"))
+
+from grid import LocalGrid, Node, app_of, arrays_of, everybody, federation, record_of
+
+N_CLIENTS, N_ROUNDS, LIAR = 4, 2, 101
+SAVED = 3
+"""Rounds of the run whose folder is changed."""
+MODEL = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "n": np.array([1, 2], np.int64)}
 SUM_SLACK = 1e-9
 AGREE = 1e-5
 """Relative agreement of two ways to average float32 models."""
@@ -60,15 +59,11 @@ ODD = (
 WORDS = ("", "a", "0", "\ud800", "é🐝", "x" * 400, b"", b"\xff\x00", True, ["a", "b"], [b""])
 KEYS = ("num-examples", "loss", "train_loss", "w", "", "round", "since", "products", "name", "🐝")
 NAMES = ("arrays", "metrics", "fedavot", "fedavot.correction", "fedavot.shift", "x")
-FORM = {name: (values.shape, values.dtype.kind) for name, values in MODEL.items()}
 TYPES = ("float64", "int64", "float16", "bool", "complex64", "uint8", "<U3", "datetime64[s]")
 
 
-def _clipped():
-    return DifferentialPrivacyServerSideFixedClipping(everybody(), 0.1, 0.5, N_CLIENTS)
-
-
-def _exactly_noisy():
+def exactly_noisy():
+    """Return clipping on the server that no reply can end."""
     return ExactNoise(everybody(), noise_multiplier=0.1, clipping_norm=0.5)
 
 
@@ -78,12 +73,17 @@ SETUPS = (
     (functools.partial(everybody, FedAdam), {"importance": "examples"}),
     (functools.partial(everybody, FedAvgM, server_momentum=0.9), {"importance": "uniform"}),
     (functools.partial(everybody, QFedAvg, client_learning_rate=0.3), {"importance": "uniform"}),
-    (_clipped, {"importance": "uniform"}),
-    (_exactly_noisy, {"importance": "examples"}),
+    (exactly_noisy, {"importance": "examples"}),
     (everybody, {"importance": "uniform", "memory": True}),
     (everybody, {"importance": "examples", "memory": Memory(correction=0.5)}),
     (functools.partial(FedAvg, min_available_nodes=1), {"importance": "uniform"}),
 )
+
+
+def update(arrays, config, node):
+    """Train: go a step of the client's own."""
+    step = np.float32(0.1 * (1 + int(node["partition-id"])))
+    return {"w": arrays["w"] + step, "n": arrays["n"]}, {"num-examples": 3, "train_loss": 0.5}
 
 
 class LyingGrid(LocalGrid):
@@ -108,20 +108,6 @@ class LyingGrid(LocalGrid):
         return reply
 
 
-class _Replaying(LocalGrid):
-    """A grid that answers requests to train with a reply from before."""
-
-    def __init__(self, nodes, trained):
-        super().__init__(nodes)
-        self._trained = trained
-
-    def _answer(self, message):
-        reply = super()._answer(message)
-        if message.metadata.message_type == "train":
-            reply.content = self._trained.content
-        return reply
-
-
 def replies(folder):
     """Return the judge of replies."""
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
@@ -142,10 +128,6 @@ def replies(folder):
             result = strategy.start(grid, record_of(MODEL), N_ROUNDS)
         except FedavotError as error:
             return Fault(f"one client stopped the run: {str(error)[:100]}")
-        except Exception as error:
-            if flowers_own(error, make, grid):
-                return "failed in Flower, with FedAvg as well"
-            raise
         averages = make is everybody and "memory" not in options
         return _wrong(seen, arrays_of(result.arrays), grid if averages else None) or (
             "excluded" if any(one.excluded or one.refused for one in seen) else "used"
@@ -154,48 +136,23 @@ def replies(folder):
     return judge
 
 
-def flowers_own(error, make, grid):
-    """Return whether a strategy without FedAVOT fails in the same place, given the same reply.
-
-    A reply that is not in order, which FedAVOT has to exclude, is no excuse.
-    """
-    reply = grid.trained.get(LIAR)
-    if reply is None or not _in_order(reply):
-        return False
-    # By itself: Flower cannot clip the integer arrays of the others, which FedAVOT converts.
-    alone = _Replaying({LIAR: Node(app_of(update), {"partition-id": LIAR - 100})}, reply)
-    try:
-        make().start(alone, grid.model, 1)
-    except Exception as other:
-        return _place(other) == _place(error)
-    return False
-
-
-def _in_order(reply):
-    """Return whether a reply has the model's arrays, finite, and a number of examples."""
-    records = (*reply.content.array_records.values(), *reply.content.metric_records.values())
-    if [type(record) for record in records] != [ArrayRecord, MetricRecord]:
-        return False
-    try:
-        found, count = arrays_of(records[0]), records[1].get("num-examples")
-    except Exception:
-        return False  # bytes that are no array
-    alike = {name: (it.shape, it.dtype.kind) for name, it in found.items()} == FORM
-    finite = alike and all(np.all(np.isfinite(values)) for values in found.values())
-    return finite and isinstance(count, int | float) and 0 < count < np.inf
-
-
-def _place(error):
-    """Return what an error says, and where it was raised."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return type(error), str(error), last.filename, last.lineno
-
-
 def _wrong(seen, model, grid):
     """Return a fault, or None if both rounds are as they should be."""
     honest = {str(i) for i in range(N_CLIENTS)} - {str(LIAR - 100)}
-    if wrong := _wrong_rounds(seen, honest) or _wrong_form(model):
-        return Fault(wrong)
+    if len(seen) != N_ROUNDS:
+        return Fault(f"{len(seen)} of {N_ROUNDS} rounds")
+    for one in seen:
+        weights = np.array(list(one.weights.values()))
+        if not np.all(weights >= 0) or abs(weights.sum() - 1) > SUM_SLACK:
+            return Fault("the weights are no distribution")
+        # Of two nodes that claim one name neither is admitted: without keys it may be anybody's.
+        claimed = {str(int(node.removeprefix("node ")) - 100) for node in one.refused}
+        if set(one.weights) != set(one.replied) or not honest - claimed <= set(one.replied):
+            return Fault("an honest client was left out")
+    for name, start in MODEL.items():
+        alike = model[name].shape == start.shape and model[name].dtype == start.dtype
+        if not alike or not np.all(np.isfinite(model[name])):
+            return Fault("the model has another form, or is not finite")
     if grid is None:
         return None
     mean = np.zeros_like(MODEL["w"], dtype=np.float64)
@@ -205,31 +162,6 @@ def _wrong(seen, model, grid):
         mean += weight * record["w"].numpy().astype(np.float32).astype(np.float64)
     agrees = np.allclose(model["w"], mean, rtol=AGREE, atol=AGREE)
     return None if agrees else Fault("the model is not the mean of the replies")
-
-
-def _wrong_rounds(seen, honest):
-    """Return what is wrong with the records of the rounds, "" if nothing is."""
-    if len(seen) != N_ROUNDS:
-        return f"{len(seen)} of {N_ROUNDS} rounds"
-    for one in seen:
-        weights = np.array(list(one.weights.values()))
-        if not np.all(weights >= 0) or abs(weights.sum() - 1) > SUM_SLACK:
-            return "the weights are no distribution"
-        # Of two nodes that claim one name neither is admitted: without keys it may be anybody's.
-        claimed = {str(int(node.removeprefix("node ")) - 100) for node in one.refused}
-        if set(one.weights) != set(one.replied) or not honest - claimed <= set(one.replied):
-            return "an honest client was left out"
-    return ""
-
-
-def _wrong_form(model):
-    """Return what is wrong with a model, "" if nothing is."""
-    for name, start in MODEL.items():
-        if model[name].shape != start.shape or model[name].dtype != start.dtype:
-            return "the model has another form"
-        if not np.all(np.isfinite(model[name])):
-            return "the model is not finite"
-    return ""
 
 
 def _lie(reply, *, rng):
@@ -260,8 +192,7 @@ def _array(reply, rng):
     elif way == 2:
         record[key] = Array(np.zeros((2, 3), some(TYPES, rng)))
     elif way == 3:
-        data = some((mutations.flipped, mutations.mangled), rng)(record[key].data, rng)
-        record[key] = _sent(record[key], data, rng)
+        record[key] = _sent(record[key], damaged(record[key].data, rng), rng)
     elif way == 4:
         stream = io.BytesIO()
         np.save(stream, np.array([print], dtype=object), allow_pickle=True)
@@ -301,23 +232,65 @@ def _record(reply, rng):
     elif way == 3:
         content[some(NAMES, rng)] = ConfigRecord({some(KEYS, rng): some((*ODD, *WORDS), rng)})
     else:
-        content[some(NAMES, rng)] = some(
-            (RecordDict, ArrayRecord, MetricRecord, ConfigRecord)[1:], rng
-        )()
+        content[some(NAMES, rng)] = some((ArrayRecord, MetricRecord, ConfigRecord), rng)()
 
 
 def _about(reply, rng):
     """Change what the envelope says, as far as a client decides it."""
-    kept = reply.metadata.__dict__
     name = some(("_message_type", "_reply_to_message_id", "_group_id", "_message_id"), rng)
-    kept[name] = some(("", "train", "evaluate", "x" * 300, "message-0", "\ud800"), rng)
+    reply.metadata.__dict__[name] = some(
+        ("", "train", "evaluate", "x" * 300, "message-0", "\ud800"), rng
+    )
 
 
 def _bytes(reply, rng):
-    """Flip a bit of the records as they are sent, where that is still a message."""
+    """Damage the records as they are sent, where that is still a message."""
     data = recorddict_to_proto(reply.content).SerializeToString()
     try:
-        changed = ProtoRecordDict.FromString(mutations.flipped(data, rng))
-        reply.content = recorddict_from_proto(changed)
+        received = ProtoRecordDict.FromString(damaged(data, rng))
+        reply.content = recorddict_from_proto(received)
     except Exception:
         return  # refused by Flower's own transport
+
+
+def folders(folder):
+    """Return the judge of folders."""
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)
+    good, place = folder / "good", folder / "run"
+    run(good, SAVED)
+    shutil.copytree(good, folder / "whole")
+    wanted = run(folder / "whole", SAVED + 1)
+    names = [path.name for path in sorted(good.iterdir()) if path.stat().st_size]
+    names.remove("memory.rows")  # bare numbers
+
+    def judge(seed, number):
+        rng = np.random.default_rng([seed, number])
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(good, place)
+        path = place / some(names, rng)
+        lines = path.read_bytes().split(b"\n")
+        if path.suffix == ".jsonl" and rng.random() < 0.5:
+            at = int(rng.integers(len(lines) - 1))
+            line = json.dumps(changed(json.loads(lines[at]), rng))
+            lines[at] = line.encode("utf-8", "surrogatepass")
+            path.write_bytes(b"\n".join(lines))
+        else:
+            path.write_bytes(damaged(path.read_bytes(), rng))
+        again = run(place, SAVED + 1)
+        return "equal" if again == wanted else Fault(f"another model, after {path.name} changed")
+
+    return judge
+
+
+def run(folder, n_rounds):
+    """Begin a run or resume it; return the bytes of its last model."""
+
+    def norm(number, arrays):
+        return MetricRecord({"norm": float(np.abs(arrays_of(arrays)["w"]).sum())})
+
+    options = {"importance": "examples", "memory": True, "folder": folder, "resume": True}
+    strategy = FedAVOT(everybody(FedAvgM, server_momentum=0.5), **options)
+    strategy.keep_best("norm")
+    grid = federation(N_CLIENTS, update)
+    result = strategy.start(grid, record_of(MODEL), n_rounds, evaluate_fn=norm)
+    return {name: array.tobytes() for name, array in arrays_of(result.arrays).items()}
