@@ -1,6 +1,7 @@
 """One Hypothesis profile for every run, so that a failure here is a failure everywhere."""
 
 import gc
+import logging
 import os
 
 import pytest
@@ -48,3 +49,12 @@ def optimised():
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture(autouse=True)
+def _log_level_of_flower():
+    """Attacks on Flower silence its logger for the whole process; no other test may notice."""
+    logger = logging.getLogger("flwr")
+    level = logger.level
+    yield
+    logger.setLevel(level)

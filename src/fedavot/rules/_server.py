@@ -22,7 +22,7 @@ from fedavot.rules._history import PAIRS, Constants, History
 from fedavot.rules._rows import Rows
 
 Array = NDArray[Any]
-PART = 1 << 20
+PART = 1 << 21
 """Numbers that are worked on at a time, over all rows of a round."""
 PRODUCT = 1 << 18
 """Multiplications in a matrix product up to which BLAS uses no threads of its own."""
