@@ -209,7 +209,7 @@ def stalled(folder, *, name):
     law_name, importance_name, _, options = SCENARIOS[name]
 
     def judge(seed, number):
-        rng = np.random.default_rng(seed)
+        rng, before = np.random.default_rng(seed), peak_gigabytes()
         law = LAWS[law_name](rng, number)
         once = IMPORTANCE[importance_name](rng, law)
         # Twice, as callers do: a solver may depend on the last digit where sets are tight.
@@ -220,7 +220,7 @@ def stalled(folder, *, name):
         certificate = fa.certify(importance, law)
         verified = certificate.verify(importance, law)
         seconds = (aligned - start, time.process_time() - aligned)
-        return outcome(alignment, verified, seconds, peak_gigabytes())
+        return outcome(alignment, verified, seconds, peak_gigabytes() - before)
 
     return never_refused(judge)
 
